@@ -1,0 +1,1 @@
+//! Busbar benchmarks: baseline and Busbar in turn.

@@ -1,0 +1,1 @@
+//! Endpoints: messages to and from a coprocessor.

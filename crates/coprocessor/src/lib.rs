@@ -1,0 +1,1 @@
+//! A coprocessor that is a process: vrings, name service, firmware services.

@@ -1,0 +1,1 @@
+//! Builds the lab kernel and runs programs in it.

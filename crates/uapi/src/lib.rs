@@ -1,0 +1,9 @@
+//! What the kernel and user space share: structures, numbers and thin calls, nothing else.
+//!
+//! Each module mirrors one header of `kernel/uapi/linux`.
+
+// The calls are what this crate is for; each block says why it is sound.
+#![allow(unsafe_code)]
+
+pub mod rpmsg;
+pub mod vcoproc;

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * rpmsg_eptfd: rpmsg endpoints as file descriptors.
+ *
+ * Adds RPMSG_CREATE_EPT_FD_IOCTL to <linux/rpmsg.h>, as in the fifth version
+ * of "rpmsg: Introduce RPMSG_CREATE_EPT_FD_IOCTL uAPI" (October 2025).
+ */
+#ifndef _UAPI_LINUX_RPMSG_EPTFD_H
+#define _UAPI_LINUX_RPMSG_EPTFD_H
+
+#include <linux/ioctl.h>
+#include <linux/rpmsg.h>
+#include <linux/types.h>
+
+#ifndef RPMSG_CREATE_EPT_FD_IOCTL
+/**
+ * struct rpmsg_endpoint_fd_info - endpoint and the file that it shall be
+ * @name: name of the service, ended by a NUL byte
+ * @src: local address, or RPMSG_ADDR_ANY for one of the bus's choice
+ * @dst: destination address of what is written
+ * @flags: file flags, a subset of O_ACCMODE | O_NONBLOCK | O_CLOEXEC
+ * @fd: returned: the descriptor that is the endpoint
+ */
+struct rpmsg_endpoint_fd_info {
+	char name[32];
+	__u32 src;
+	__u32 dst;
+	__u32 flags;
+	__s32 fd;
+};
+
+/*
+ * Instantiates an endpoint that is a file descriptor. The descriptor takes
+ * RPMSG_DESTROY_EPT_IOCTL and the flow-control calls like an endpoint device.
+ */
+#define RPMSG_CREATE_EPT_FD_IOCTL _IOWR(0xb5, 0x7, struct rpmsg_endpoint_fd_info)
+#endif
+
+/* Calls that the headers of an older distribution lack */
+#ifndef RPMSG_CREATE_DEV_IOCTL
+#define RPMSG_CREATE_DEV_IOCTL	_IOW(0xb5, 0x3, struct rpmsg_endpoint_info)
+#define RPMSG_RELEASE_DEV_IOCTL	_IOW(0xb5, 0x4, struct rpmsg_endpoint_info)
+#endif
+#ifndef RPMSG_GET_OUTGOING_FLOWCONTROL
+#define RPMSG_GET_OUTGOING_FLOWCONTROL _IOR(0xb5, 0x5, int)
+#define RPMSG_SET_INCOMING_FLOWCONTROL _IOR(0xb5, 0x6, int)
+#endif
+
+#endif /* _UAPI_LINUX_RPMSG_EPTFD_H */
