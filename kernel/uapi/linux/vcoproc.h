@@ -14,9 +14,9 @@
 #include <linux/types.h>
 
 /* Bits of vcoproc_event.events */
-#define VCOPROC_EVENT_START	(1U << 0)	/* Linux has started the core */
-#define VCOPROC_EVENT_STOP	(1U << 1)	/* Linux stops the core: acknowledge */
-#define VCOPROC_EVENT_KICK	(1U << 2)	/* Linux has kicked vrings */
+#define VCOPROC_EVENT_START	0x1	/* Linux has started the core */
+#define VCOPROC_EVENT_STOP	0x2	/* Linux stops the core: acknowledge */
+#define VCOPROC_EVENT_KICK	0x4	/* Linux has kicked vrings */
 
 /**
  * struct vcoproc_event - what read() returns, one whole structure per call

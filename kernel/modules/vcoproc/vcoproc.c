@@ -1,0 +1,1057 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * vcoproc: a virtual coprocessor whose core is a user process
+ *
+ * Each coprocessor is a platform device with a remoteproc on top and a
+ * character device /dev/vcoprocN beside it. The process that opens the
+ * character device is the core: it maps the memory that rings and buffers
+ * live in, reads start, stop and kick events, and kicks back.
+ *
+ * All memory that the process can write comes from one physically contiguous
+ * block, so that device address, DMA address and physical address are one,
+ * as on most SoCs. The DMA operations of the device hand out parts of this
+ * block; remoteproc passes them on to the virtio device. The resource table
+ * has a page of its own, which the process can only read: the remoteproc
+ * core trusts what it finds there.
+ */
+
+#include <linux/bitmap.h>
+#include <linux/bits.h>
+#include <linux/cdev.h>
+#include <linux/device.h>
+#include <linux/dma-map-ops.h>
+#include <linux/firmware.h>
+#include <linux/fs.h>
+#include <linux/irqreturn.h>
+#include <linux/log2.h>
+#include <linux/mm.h>
+#include <linux/module.h>
+#include <linux/platform_device.h>
+#include <linux/poll.h>
+#include <linux/remoteproc.h>
+#include <linux/rwsem.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+#include <linux/spinlock.h>
+#include <linux/uaccess.h>
+#include <linux/virtio_ids.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+
+#include <linux/vcoproc.h>
+
+#ifndef CONFIG_ARCH_HAS_DMA_OPS
+#error "vcoproc needs CONFIG_ARCH_HAS_DMA_OPS (on x86: CONFIG_XEN or CONFIG_GART_IOMMU)"
+#endif
+
+/* Exported to drivers, but declared in drivers/remoteproc/remoteproc_internal.h only. */
+irqreturn_t rproc_vq_interrupt(struct rproc *rproc, int vq_id);
+
+#define VCOPROC_MAX		16
+#define VCOPROC_VRINGS		2
+#define VCOPROC_MAX_RING	256
+
+/*
+ * The rpmsg bus believes the 16-bit length of a message whose ring entry is
+ * shorter than a header, and reads up to 64 KiB from where the message
+ * starts. The last 64 KiB of the block are never handed out, so that such a
+ * read ends in memory that the process owns anyway.
+ */
+#define VCOPROC_GUARD		SZ_64K
+
+#define VCOPROC_MIN_KIB		1024
+#define VCOPROC_MAX_KIB		4096
+#define VCOPROC_MAX_PAGES	(VCOPROC_MAX_KIB * SZ_1K / PAGE_SIZE)
+
+static unsigned int count = 2;
+module_param(count, uint, 0444);
+MODULE_PARM_DESC(count, "Number of coprocessors, 1 to 16 (default 2)");
+
+static unsigned int memory_kib = VCOPROC_MIN_KIB;
+module_param(memory_kib, uint, 0444);
+MODULE_PARM_DESC(memory_kib, "Shared memory of each coprocessor in KiB, a power of two from 1024 to 4096 (default 1024)");
+
+static unsigned int stop_timeout_ms = 1000;
+module_param(stop_timeout_ms, uint, 0644);
+MODULE_PARM_DESC(stop_timeout_ms, "How long a stop waits for the process before it is cut off (default 1000)");
+
+/**
+ * enum vcoproc_state - what the process knows of its core
+ * @VCOPROC_IDLE: not started, it does not touch the memory
+ * @VCOPROC_UP: has read START
+ * @VCOPROC_STOPPING: has read, or is about to read, STOP and has not answered
+ */
+enum vcoproc_state {
+	VCOPROC_IDLE,
+	VCOPROC_UP,
+	VCOPROC_STOPPING,
+};
+
+/**
+ * struct vcoproc_vring - interrupts of one vring
+ * @work: runs the vring's callback, which sleeps
+ * @vc: the coprocessor
+ * @id: the notify id
+ *
+ * One work for each vring: a callback of the receiving one may wait for the
+ * transmitting one to progress.
+ */
+struct vcoproc_vring {
+	struct work_struct work;
+	struct vcoproc *vc;
+	int id;
+};
+
+/**
+ * struct vcoproc - a virtual coprocessor
+ * @dev: the character device, whose reference count is that of this structure
+ * @cdev: its operations
+ * @rproc: the remoteproc, a reference
+ * @interrupts: subdevice that lets interrupts through between the start and
+ *	the stop of the virtio device
+ * @interrupts_added: @interrupts is on the list of @rproc
+ * @wq: where the vrings' works run
+ * @vring: the vrings, by notify id
+ * @mem: shared memory
+ * @mem_size: its size in bytes, the guard included
+ * @used: pages of @mem that are handed out
+ * @used_lock: protects @used
+ * @table: page of the resource table
+ * @map_lock: held for reading while a page is mapped, for writing to cut off
+ * @lock: protects everything below
+ * @events: where the process waits for events
+ * @answer: where ->stop() waits for the process
+ * @owner: the file of the process, NULL without one
+ * @mapping: the address space of @owner
+ * @state: what @owner knows
+ * @gone: the device is being removed
+ * @running: Linux has started the core and nothing has stopped it
+ * @interruptible: interrupts may be delivered
+ * @start: START waits to be read
+ * @stop: STOP waits to be read
+ * @kicks: kicked vrings that wait to be read
+ * @irqs: vrings that the process has kicked
+ * @boot: number of starts
+ */
+struct vcoproc {
+	struct device dev;
+	struct cdev cdev;
+	struct rproc *rproc;
+	struct rproc_subdev interrupts;
+	bool interrupts_added;
+	struct workqueue_struct *wq;
+	struct vcoproc_vring vring[VCOPROC_VRINGS];
+
+	void *mem;
+	size_t mem_size;
+	DECLARE_BITMAP(used, VCOPROC_MAX_PAGES);
+	spinlock_t used_lock; /* see above */
+	void *table;
+	struct rw_semaphore map_lock;
+
+	spinlock_t lock; /* see above */
+	wait_queue_head_t events;
+	wait_queue_head_t answer;
+	struct file *owner;
+	struct address_space *mapping;
+	enum vcoproc_state state;
+	bool gone;
+	bool running;
+	bool interruptible;
+	bool start;
+	bool stop;
+	u32 kicks;
+	unsigned long irqs;
+	u64 boot;
+};
+
+static dev_t vcoproc_devt;
+static struct platform_device *vcoproc_pdev[VCOPROC_MAX];
+static struct platform_driver vcoproc_driver;
+
+static struct vcoproc *dev_to_vcoproc(struct device *dev)
+{
+	return container_of(dev, struct vcoproc, dev);
+}
+
+/* -- Interrupts: the process kicks Linux -- */
+
+static void vcoproc_vring_work(struct work_struct *work)
+{
+	struct vcoproc_vring *vring = container_of(work, struct vcoproc_vring, work);
+
+	rproc_vq_interrupt(vring->vc->rproc, vring->id);
+}
+
+/* Takes vc->lock. What comes too early is delivered by the subdevice's start. */
+static void vcoproc_deliver(struct vcoproc *vc)
+{
+	unsigned int id;
+
+	spin_lock_irq(&vc->lock);
+	if (vc->interruptible) {
+		for_each_set_bit(id, &vc->irqs, VCOPROC_VRINGS)
+			queue_work(vc->wq, &vc->vring[id].work);
+		vc->irqs = 0;
+	}
+	spin_unlock_irq(&vc->lock);
+}
+
+static int vcoproc_interrupts_start(struct rproc_subdev *subdev)
+{
+	struct vcoproc *vc = container_of(subdev, struct vcoproc, interrupts);
+
+	spin_lock_irq(&vc->lock);
+	vc->interruptible = true;
+	spin_unlock_irq(&vc->lock);
+	vcoproc_deliver(vc);
+
+	return 0;
+}
+
+/* The vrings go next: no callback may run from here on. */
+static void vcoproc_interrupts_stop(struct rproc_subdev *subdev, bool crashed)
+{
+	struct vcoproc *vc = container_of(subdev, struct vcoproc, interrupts);
+	int i;
+
+	spin_lock_irq(&vc->lock);
+	vc->interruptible = false;
+	vc->irqs = 0;
+	spin_unlock_irq(&vc->lock);
+
+	for (i = 0; i < VCOPROC_VRINGS; i++)
+		cancel_work_sync(&vc->vring[i].work);
+}
+
+/* -- DMA operations: parts of the shared memory -- */
+
+static struct vcoproc *vcoproc_of_dma(struct device *dev)
+{
+	while (dev && dev->driver != &vcoproc_driver.driver)
+		dev = dev->parent;
+
+	return dev ? dev_get_drvdata(dev) : NULL;
+}
+
+/* Aligned to the power of two above the size, as dma_alloc_coherent() promises */
+static void *vcoproc_dma_alloc(struct device *dev, size_t size, dma_addr_t *handle,
+			       gfp_t gfp, unsigned long attrs)
+{
+	struct vcoproc *vc = vcoproc_of_dma(dev);
+	unsigned long pages = PAGE_ALIGN(size) >> PAGE_SHIFT;
+	unsigned long page, limit;
+	void *va;
+
+	if (!vc || !pages || size > vc->mem_size)
+		return NULL;
+
+	limit = (vc->mem_size - VCOPROC_GUARD) >> PAGE_SHIFT;
+	spin_lock(&vc->used_lock);
+	page = bitmap_find_next_zero_area(vc->used, limit, 0, pages,
+					  roundup_pow_of_two(pages) - 1);
+	if (page < limit)
+		bitmap_set(vc->used, page, pages);
+	spin_unlock(&vc->used_lock);
+	if (page >= limit)
+		return NULL;
+
+	va = vc->mem + (page << PAGE_SHIFT);
+	memset(va, 0, pages << PAGE_SHIFT);
+	*handle = virt_to_phys(va);
+
+	return va;
+}
+
+static void vcoproc_dma_free(struct device *dev, size_t size, void *va,
+			     dma_addr_t handle, unsigned long attrs)
+{
+	struct vcoproc *vc = vcoproc_of_dma(dev);
+
+	if (!vc)
+		return;
+
+	spin_lock(&vc->used_lock);
+	bitmap_clear(vc->used, (va - vc->mem) >> PAGE_SHIFT, PAGE_ALIGN(size) >> PAGE_SHIFT);
+	spin_unlock(&vc->used_lock);
+}
+
+static const struct dma_map_ops vcoproc_dma_ops = {
+	.alloc = vcoproc_dma_alloc,
+	.free = vcoproc_dma_free,
+};
+
+/* -- remoteproc operations: Linux drives the core -- */
+
+/* The remoteproc core multiplies what it finds here without a check. */
+static bool vcoproc_vdev_valid(const struct fw_rsc_vdev *vdev)
+{
+	const struct fw_rsc_vdev_vring *vring = vdev->vring;
+	int i;
+
+	if (vdev->id != VIRTIO_ID_RPMSG || vdev->num_of_vrings != VCOPROC_VRINGS ||
+	    vdev->config_len || vring[0].num != vring[1].num)
+		return false;
+
+	for (i = 0; i < VCOPROC_VRINGS; i++)
+		if (vring[i].align != PAGE_SIZE || !is_power_of_2(vring[i].num) ||
+		    vring[i].num > VCOPROC_MAX_RING)
+			return false;
+
+	return true;
+}
+
+static bool vcoproc_table_valid(const struct resource_table *table, size_t size)
+{
+	const struct fw_rsc_vdev *vdev;
+	const struct fw_rsc_hdr *hdr;
+	size_t end;
+
+	if (size < struct_size(table, offset, 1) || size > PAGE_SIZE)
+		return false;
+	if (table->ver != 1 || table->num != 1 || table->reserved[0] || table->reserved[1])
+		return false;
+
+	end = size_add(table->offset[0], struct_size(hdr, data, struct_size(vdev, vring, 2)));
+	if (end > size || !IS_ALIGNED(table->offset[0], sizeof(u32)))
+		return false;
+
+	hdr = (const void *)table + table->offset[0];
+	return hdr->type == RSC_VDEV && vcoproc_vdev_valid((const void *)hdr->data);
+}
+
+/* The firmware is its resource table, the code is the process. */
+static int vcoproc_parse_fw(struct rproc *rproc, const struct firmware *fw)
+{
+	const struct resource_table *table = (const void *)fw->data;
+
+	if (!vcoproc_table_valid(table, fw->size)) {
+		dev_err(&rproc->dev,
+			"firmware is not a resource table with one rpmsg device of two equal vrings, at most %u buffers each, aligned to %lu\n",
+			VCOPROC_MAX_RING, PAGE_SIZE);
+		return -EINVAL;
+	}
+
+	rproc->cached_table = kmemdup(table, fw->size, GFP_KERNEL);
+	if (!rproc->cached_table)
+		return -ENOMEM;
+	rproc->table_ptr = rproc->cached_table;
+	rproc->table_sz = fw->size;
+
+	return 0;
+}
+
+/*
+ * Subdevices stop in the reverse order of their addition, and interrupts have
+ * to stop before the virtio device: by now it is on the list.
+ */
+static int vcoproc_load(struct rproc *rproc, const struct firmware *fw)
+{
+	struct vcoproc *vc = rproc->priv;
+
+	if (!vc->interrupts_added) {
+		rproc_add_subdev(rproc, &vc->interrupts);
+		vc->interrupts_added = true;
+	}
+
+	return 0;
+}
+
+static int vcoproc_unprepare(struct rproc *rproc)
+{
+	struct vcoproc *vc = rproc->priv;
+
+	if (vc->interrupts_added) {
+		rproc_remove_subdev(rproc, &vc->interrupts);
+		vc->interrupts_added = false;
+	}
+
+	return 0;
+}
+
+static struct resource_table *
+vcoproc_find_loaded_rsc_table(struct rproc *rproc, const struct firmware *fw)
+{
+	struct vcoproc *vc = rproc->priv;
+
+	return vc->table;
+}
+
+/*
+ * Succeeds without a process, like a core that is let out of reset and has
+ * nothing to run: the process that comes finds START and what was sent.
+ */
+static int vcoproc_start(struct rproc *rproc)
+{
+	struct vcoproc *vc = rproc->priv;
+
+	spin_lock_irq(&vc->lock);
+	vc->running = true;
+	vc->start = true;
+	vc->stop = false;
+	vc->kicks = 0;
+	vc->boot++;
+	spin_unlock_irq(&vc->lock);
+	wake_up_all(&vc->events);
+
+	return 0;
+}
+
+/* Returns whether the process has to answer before its memory is reused. */
+static bool vcoproc_ask_to_stop(struct vcoproc *vc)
+{
+	bool ask;
+
+	spin_lock_irq(&vc->lock);
+	ask = vc->owner && vc->state == VCOPROC_UP;
+	if (ask) {
+		vc->state = VCOPROC_STOPPING;
+		vc->stop = true;
+	}
+	vc->running = false;
+	vc->start = false;
+	vc->kicks = 0;
+	spin_unlock_irq(&vc->lock);
+
+	return ask;
+}
+
+/* Takes descriptor and memory away from a process that does not answer. */
+static void vcoproc_cut_off(struct vcoproc *vc)
+{
+	struct address_space *mapping = NULL;
+
+	down_write(&vc->map_lock);
+	spin_lock_irq(&vc->lock);
+	if (vc->state == VCOPROC_STOPPING && vc->owner) {
+		mapping = vc->mapping;
+		vc->owner = NULL;
+		vc->state = VCOPROC_IDLE;
+		vc->stop = false;
+	}
+	spin_unlock_irq(&vc->lock);
+	if (mapping)
+		unmap_mapping_range(mapping, 0, 0, 1);
+	up_write(&vc->map_lock);
+
+	if (mapping) {
+		dev_warn(&vc->dev, "process did not stop within %u ms, cut off\n",
+			 stop_timeout_ms);
+		wake_up_all(&vc->events);
+	}
+}
+
+static int vcoproc_stop(struct rproc *rproc)
+{
+	struct vcoproc *vc = rproc->priv;
+
+	if (!vcoproc_ask_to_stop(vc))
+		return 0;
+
+	wake_up_all(&vc->events);
+	if (!wait_event_timeout(vc->answer, READ_ONCE(vc->state) != VCOPROC_STOPPING,
+				msecs_to_jiffies(stop_timeout_ms)))
+		vcoproc_cut_off(vc);
+
+	return 0;
+}
+
+static void vcoproc_kick(struct rproc *rproc, int vqid)
+{
+	struct vcoproc *vc = rproc->priv;
+	unsigned long flags;
+
+	spin_lock_irqsave(&vc->lock, flags);
+	if (vc->running)
+		vc->kicks |= BIT(vqid);
+	spin_unlock_irqrestore(&vc->lock, flags);
+	wake_up(&vc->events);
+}
+
+static const struct rproc_ops vcoproc_rproc_ops = {
+	.unprepare = vcoproc_unprepare,
+	.start = vcoproc_start,
+	.stop = vcoproc_stop,
+	.kick = vcoproc_kick,
+	.load = vcoproc_load,
+	.parse_fw = vcoproc_parse_fw,
+	.find_loaded_rsc_table = vcoproc_find_loaded_rsc_table,
+};
+
+/* -- Character device: the process is the core -- */
+
+static int vcoproc_open(struct inode *inode, struct file *filp)
+{
+	struct vcoproc *vc = container_of(inode->i_cdev, struct vcoproc, cdev);
+	int ret = 0;
+
+	spin_lock_irq(&vc->lock);
+	if (vc->gone) {
+		ret = -ENODEV;
+	} else if (vc->owner) {
+		ret = -EBUSY;
+	} else {
+		get_device(&vc->dev);
+		filp->private_data = vc;
+		vc->owner = filp;
+		vc->mapping = filp->f_mapping;
+		vc->state = VCOPROC_IDLE;
+	}
+	spin_unlock_irq(&vc->lock);
+
+	return ret ?: nonseekable_open(inode, filp);
+}
+
+/* Call with vc->lock held. Returns 0 or why @filp is not the core (any more). */
+static int vcoproc_check(struct vcoproc *vc, struct file *filp)
+{
+	if (vc->gone)
+		return -ENODEV;
+
+	return vc->owner == filp ? 0 : -ESHUTDOWN;
+}
+
+/* A process that goes while its core runs is a crash, however it goes. */
+static int vcoproc_release(struct inode *inode, struct file *filp)
+{
+	struct vcoproc *vc = filp->private_data;
+	bool crashed = false;
+
+	spin_lock_irq(&vc->lock);
+	if (vc->owner == filp) {
+		crashed = vc->running;
+		vc->owner = NULL;
+		vc->state = VCOPROC_IDLE;
+		vc->running = false;
+		vc->start = false;
+		vc->stop = false;
+	}
+	spin_unlock_irq(&vc->lock);
+	wake_up_all(&vc->answer);
+
+	if (crashed)
+		rproc_report_crash(vc->rproc, RPROC_FATAL_ERROR);
+	put_device(&vc->dev);
+
+	return 0;
+}
+
+/* Call with vc->lock held. */
+static bool vcoproc_has_event(struct vcoproc *vc)
+{
+	return vc->stop || vc->start || (vc->state == VCOPROC_UP && vc->kicks);
+}
+
+/* Returns what waits to be read, 0 in .events if nothing does. */
+static int vcoproc_peek(struct vcoproc *vc, struct file *filp, struct vcoproc_event *event)
+{
+	int ret;
+
+	spin_lock_irq(&vc->lock);
+	ret = vcoproc_check(vc, filp);
+	*event = (struct vcoproc_event){ .boot = vc->boot };
+	if (!ret && vc->stop) {
+		event->events = VCOPROC_EVENT_STOP;
+	} else if (!ret && vcoproc_has_event(vc)) {
+		event->events = (vc->start ? VCOPROC_EVENT_START : 0) |
+				(vc->kicks ? VCOPROC_EVENT_KICK : 0);
+		event->vrings = vc->kicks;
+	}
+	spin_unlock_irq(&vc->lock);
+
+	return ret;
+}
+
+/*
+ * Marks @event as read. A kick that came since the peek is covered by it: the
+ * process looks at its rings only after read() has returned.
+ */
+static void vcoproc_commit(struct vcoproc *vc, struct file *filp,
+			   const struct vcoproc_event *event)
+{
+	spin_lock_irq(&vc->lock);
+	if (!vcoproc_check(vc, filp) && vc->boot == event->boot) {
+		if (event->events & VCOPROC_EVENT_STOP) {
+			vc->stop = false;
+		} else if (vc->running) {
+			if (event->events & VCOPROC_EVENT_START) {
+				vc->start = false;
+				vc->state = VCOPROC_UP;
+			}
+			vc->kicks &= ~event->vrings;
+		}
+	}
+	spin_unlock_irq(&vc->lock);
+}
+
+static bool vcoproc_readable(struct vcoproc *vc, struct file *filp)
+{
+	bool readable;
+
+	spin_lock_irq(&vc->lock);
+	readable = vcoproc_check(vc, filp) || vcoproc_has_event(vc);
+	spin_unlock_irq(&vc->lock);
+
+	return readable;
+}
+
+static ssize_t vcoproc_read(struct file *filp, char __user *buf, size_t len, loff_t *pos)
+{
+	struct vcoproc *vc = filp->private_data;
+	struct vcoproc_event event;
+	int ret;
+
+	if (len < sizeof(event))
+		return -EINVAL;
+
+	for (;;) {
+		ret = vcoproc_peek(vc, filp, &event);
+		if (ret)
+			return ret;
+		if (event.events)
+			break;
+		if (filp->f_flags & O_NONBLOCK)
+			return -EAGAIN;
+		if (wait_event_interruptible(vc->events, vcoproc_readable(vc, filp)))
+			return -ERESTARTSYS;
+	}
+
+	if (copy_to_user(buf, &event, sizeof(event)))
+		return -EFAULT;
+	vcoproc_commit(vc, filp, &event);
+
+	return sizeof(event);
+}
+
+static __poll_t vcoproc_poll(struct file *filp, poll_table *wait)
+{
+	struct vcoproc *vc = filp->private_data;
+	__poll_t mask = 0;
+
+	poll_wait(filp, &vc->events, wait);
+
+	spin_lock_irq(&vc->lock);
+	if (vcoproc_check(vc, filp))
+		mask = EPOLLIN | EPOLLERR | EPOLLHUP;
+	else if (vcoproc_has_event(vc))
+		mask = EPOLLIN | EPOLLRDNORM;
+	spin_unlock_irq(&vc->lock);
+
+	return mask;
+}
+
+static long vcoproc_ioctl_info(struct vcoproc *vc, void __user *argp)
+{
+	struct vcoproc_info info = {
+		.device_address = virt_to_phys(vc->mem),
+		.memory_size = vc->mem_size,
+		.table_offset = vc->mem_size,
+		.table_size = PAGE_SIZE,
+	};
+
+	return copy_to_user(argp, &info, sizeof(info)) ? -EFAULT : 0;
+}
+
+static long vcoproc_ioctl_kick(struct vcoproc *vc, struct file *filp, u32 __user *argp)
+{
+	u32 mask;
+	int ret;
+
+	if (get_user(mask, argp))
+		return -EFAULT;
+	if (!mask || mask & ~GENMASK(VCOPROC_VRINGS - 1, 0))
+		return -EINVAL;
+
+	spin_lock_irq(&vc->lock);
+	ret = vcoproc_check(vc, filp);
+	if (!ret && (!vc->running || vc->state != VCOPROC_UP))
+		ret = -ENOTCONN;
+	if (!ret)
+		vc->irqs |= mask;
+	spin_unlock_irq(&vc->lock);
+
+	if (!ret)
+		vcoproc_deliver(vc);
+
+	return ret;
+}
+
+static long vcoproc_ioctl_stopped(struct vcoproc *vc, struct file *filp)
+{
+	int ret;
+
+	spin_lock_irq(&vc->lock);
+	ret = vcoproc_check(vc, filp);
+	if (!ret && (vc->state != VCOPROC_STOPPING || vc->stop))
+		ret = -EINVAL;
+	if (!ret)
+		vc->state = VCOPROC_IDLE;
+	spin_unlock_irq(&vc->lock);
+
+	if (!ret)
+		wake_up_all(&vc->answer);
+
+	return ret;
+}
+
+static long vcoproc_ioctl_crash(struct vcoproc *vc, struct file *filp)
+{
+	int ret;
+
+	spin_lock_irq(&vc->lock);
+	ret = vcoproc_check(vc, filp);
+	if (!ret && (!vc->running || vc->state != VCOPROC_UP))
+		ret = -ENOTCONN;
+	if (!ret) {
+		vc->running = false;
+		vc->state = VCOPROC_IDLE;
+		vc->kicks = 0;
+	}
+	spin_unlock_irq(&vc->lock);
+
+	if (!ret)
+		rproc_report_crash(vc->rproc, RPROC_FATAL_ERROR);
+
+	return ret;
+}
+
+static int vcoproc_alive(struct vcoproc *vc, struct file *filp)
+{
+	int ret;
+
+	spin_lock_irq(&vc->lock);
+	ret = vcoproc_check(vc, filp);
+	spin_unlock_irq(&vc->lock);
+
+	return ret;
+}
+
+static long vcoproc_ioctl(struct file *filp, unsigned int cmd, unsigned long arg)
+{
+	struct vcoproc *vc = filp->private_data;
+	void __user *argp = (void __user *)arg;
+	int ret;
+
+	ret = vcoproc_alive(vc, filp);
+	if (ret)
+		return ret;
+
+	switch (cmd) {
+	case VCOPROC_GET_INFO:
+		return vcoproc_ioctl_info(vc, argp);
+	case VCOPROC_KICK:
+		return vcoproc_ioctl_kick(vc, filp, argp);
+	case VCOPROC_STOPPED:
+		return vcoproc_ioctl_stopped(vc, filp);
+	case VCOPROC_CRASH:
+		return vcoproc_ioctl_crash(vc, filp);
+	default:
+		return -ENOTTY;
+	}
+}
+
+static vm_fault_t vcoproc_fault(struct vm_fault *vmf)
+{
+	struct vcoproc *vc = vmf->vma->vm_private_data;
+	size_t offset = vmf->pgoff << PAGE_SHIFT;
+	vm_fault_t ret = VM_FAULT_SIGBUS;
+	void *va;
+
+	va = offset < vc->mem_size ? vc->mem + offset : vc->table;
+
+	down_read(&vc->map_lock);
+	if (!vcoproc_alive(vc, vmf->vma->vm_file))
+		ret = vmf_insert_page(vmf->vma, vmf->address, virt_to_page(va));
+	up_read(&vc->map_lock);
+
+	return ret;
+}
+
+static const struct vm_operations_struct vcoproc_vm_ops = {
+	.fault = vcoproc_fault,
+};
+
+/* Either a part of the shared memory or the page of the resource table. */
+static int vcoproc_mmap(struct file *filp, struct vm_area_struct *vma)
+{
+	struct vcoproc *vc = filp->private_data;
+	unsigned long pages = vc->mem_size >> PAGE_SHIFT;
+	bool table = vma->vm_pgoff == pages;
+
+	if (!(vma->vm_flags & VM_SHARED))
+		return -EINVAL;
+	if (vma->vm_pgoff > pages || vma_pages(vma) > (table ? 1 : pages - vma->vm_pgoff))
+		return -EINVAL;
+	if (table) {
+		if (vma->vm_flags & VM_WRITE)
+			return -EACCES;
+		vm_flags_clear(vma, VM_MAYWRITE);
+	}
+
+	vm_flags_set(vma, VM_MIXEDMAP | VM_DONTEXPAND | VM_DONTCOPY);
+	vma->vm_private_data = vc;
+	vma->vm_ops = &vcoproc_vm_ops;
+
+	return 0;
+}
+
+static const struct file_operations vcoproc_fops = {
+	.owner = THIS_MODULE,
+	.open = vcoproc_open,
+	.release = vcoproc_release,
+	.read = vcoproc_read,
+	.poll = vcoproc_poll,
+	.unlocked_ioctl = vcoproc_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
+	.mmap = vcoproc_mmap,
+};
+
+static ssize_t attached_show(struct device *dev, struct device_attribute *attr, char *buf)
+{
+	return sysfs_emit(buf, "%d\n", !!READ_ONCE(dev_to_vcoproc(dev)->owner));
+}
+static DEVICE_ATTR_RO(attached);
+
+static struct attribute *vcoproc_attrs[] = {
+	&dev_attr_attached.attr,
+	NULL
+};
+ATTRIBUTE_GROUPS(vcoproc);
+
+static const struct class vcoproc_class = {
+	.name = "vcoproc",
+	.dev_groups = vcoproc_groups,
+};
+
+/* -- Life of a coprocessor -- */
+
+static void vcoproc_free_memory(struct vcoproc *vc)
+{
+	if (vc->mem)
+		free_pages_exact(vc->mem, vc->mem_size);
+	free_page((unsigned long)vc->table);
+}
+
+static int vcoproc_alloc_memory(struct vcoproc *vc)
+{
+	/* The resource table has room for 32-bit addresses. */
+	vc->mem_size = memory_kib * SZ_1K;
+	vc->mem = alloc_pages_exact(vc->mem_size, GFP_KERNEL | GFP_DMA32 | __GFP_ZERO);
+	vc->table = (void *)get_zeroed_page(GFP_KERNEL);
+	if (vc->mem && vc->table)
+		return 0;
+
+	vcoproc_free_memory(vc);
+	return -ENOMEM;
+}
+
+static void vcoproc_release_device(struct device *dev)
+{
+	struct vcoproc *vc = dev_to_vcoproc(dev);
+
+	put_device(&vc->rproc->dev);
+	vcoproc_free_memory(vc);
+	kfree(vc);
+}
+
+static void vcoproc_init(struct vcoproc *vc, struct platform_device *pdev)
+{
+	int i;
+
+	init_rwsem(&vc->map_lock);
+	spin_lock_init(&vc->used_lock);
+	spin_lock_init(&vc->lock);
+	init_waitqueue_head(&vc->events);
+	init_waitqueue_head(&vc->answer);
+	vc->interrupts.start = vcoproc_interrupts_start;
+	vc->interrupts.stop = vcoproc_interrupts_stop;
+	for (i = 0; i < VCOPROC_VRINGS; i++) {
+		vc->vring[i].vc = vc;
+		vc->vring[i].id = i;
+		INIT_WORK(&vc->vring[i].work, vcoproc_vring_work);
+	}
+
+	device_initialize(&vc->dev);
+	vc->dev.class = &vcoproc_class;
+	vc->dev.parent = &pdev->dev;
+	vc->dev.devt = MKDEV(MAJOR(vcoproc_devt), pdev->id);
+	vc->dev.release = vcoproc_release_device;
+	cdev_init(&vc->cdev, &vcoproc_fops);
+	vc->cdev.owner = THIS_MODULE;
+}
+
+static int vcoproc_probe(struct platform_device *pdev)
+{
+	struct device *dev = &pdev->dev;
+	struct vcoproc *vc;
+	int ret;
+
+	vc = kzalloc(sizeof(*vc), GFP_KERNEL);
+	if (!vc)
+		return -ENOMEM;
+
+	ret = vcoproc_alloc_memory(vc);
+	if (ret)
+		goto free_vc;
+
+	vc->rproc = rproc_alloc(dev, dev_name(dev), &vcoproc_rproc_ops, "vcoproc.fw", 0);
+	if (!vc->rproc) {
+		ret = -ENOMEM;
+		goto free_memory;
+	}
+	vc->rproc->priv = vc;
+	vc->rproc->auto_boot = false;
+	get_device(&vc->rproc->dev);
+
+	vcoproc_init(vc, pdev);
+	platform_set_drvdata(pdev, vc);
+	set_dma_ops(dev, &vcoproc_dma_ops);
+
+	ret = dev_set_name(&vc->dev, "vcoproc%d", pdev->id);
+	if (ret)
+		goto free_rproc;
+
+	vc->wq = alloc_workqueue("%s", WQ_UNBOUND | WQ_HIGHPRI, 0, dev_name(dev));
+	if (!vc->wq) {
+		ret = -ENOMEM;
+		goto free_rproc;
+	}
+
+	ret = rproc_add(vc->rproc);
+	if (ret)
+		goto destroy_wq;
+
+	ret = cdev_device_add(&vc->cdev, &vc->dev);
+	if (ret)
+		goto del_rproc;
+
+	return 0;
+
+del_rproc:
+	rproc_del(vc->rproc);
+destroy_wq:
+	destroy_workqueue(vc->wq);
+free_rproc:
+	rproc_free(vc->rproc);
+	put_device(&vc->dev);
+	return ret;
+
+free_memory:
+	vcoproc_free_memory(vc);
+free_vc:
+	kfree(vc);
+	return ret;
+}
+
+static void vcoproc_remove(struct platform_device *pdev)
+{
+	struct vcoproc *vc = platform_get_drvdata(pdev);
+
+	rproc_del(vc->rproc);
+
+	spin_lock_irq(&vc->lock);
+	vc->gone = true;
+	spin_unlock_irq(&vc->lock);
+	wake_up_all(&vc->events);
+
+	cdev_device_del(&vc->cdev, &vc->dev);
+	destroy_workqueue(vc->wq);
+	rproc_free(vc->rproc);
+	put_device(&vc->dev);
+}
+
+static struct platform_driver vcoproc_driver = {
+	.probe = vcoproc_probe,
+	.remove = vcoproc_remove,
+	.driver = {
+		.name = "vcoproc",
+	},
+};
+
+/* -- Module -- */
+
+static void vcoproc_unregister_devices(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < count; i++)
+		platform_device_unregister(vcoproc_pdev[i]);
+}
+
+static int vcoproc_register_devices(void)
+{
+	struct platform_device_info info = {
+		.name = "vcoproc",
+		.dma_mask = DMA_BIT_MASK(32),
+	};
+	struct platform_device *pdev;
+
+	for (info.id = 0; info.id < count; info.id++) {
+		pdev = platform_device_register_full(&info);
+		if (IS_ERR(pdev)) {
+			while (info.id--)
+				platform_device_unregister(vcoproc_pdev[info.id]);
+			return PTR_ERR(pdev);
+		}
+		vcoproc_pdev[info.id] = pdev;
+	}
+
+	return 0;
+}
+
+static int __init vcoproc_module_init(void)
+{
+	int ret;
+
+	if (!count || count > VCOPROC_MAX) {
+		pr_err("vcoproc: count=%u, allowed: 1 to %u\n", count, VCOPROC_MAX);
+		return -EINVAL;
+	}
+	if (!is_power_of_2(memory_kib) || memory_kib < VCOPROC_MIN_KIB ||
+	    memory_kib > VCOPROC_MAX_KIB) {
+		pr_err("vcoproc: memory_kib=%u, allowed: a power of two from %u to %u\n",
+		       memory_kib, VCOPROC_MIN_KIB, VCOPROC_MAX_KIB);
+		return -EINVAL;
+	}
+
+	ret = alloc_chrdev_region(&vcoproc_devt, 0, VCOPROC_MAX, "vcoproc");
+	if (ret)
+		return ret;
+
+	ret = class_register(&vcoproc_class);
+	if (ret)
+		goto unregister_chrdev;
+
+	ret = platform_driver_register(&vcoproc_driver);
+	if (ret)
+		goto unregister_class;
+
+	ret = vcoproc_register_devices();
+	if (ret)
+		goto unregister_driver;
+
+	return 0;
+
+unregister_driver:
+	platform_driver_unregister(&vcoproc_driver);
+unregister_class:
+	class_unregister(&vcoproc_class);
+unregister_chrdev:
+	unregister_chrdev_region(vcoproc_devt, VCOPROC_MAX);
+	return ret;
+}
+module_init(vcoproc_module_init);
+
+static void __exit vcoproc_module_exit(void)
+{
+	vcoproc_unregister_devices();
+	platform_driver_unregister(&vcoproc_driver);
+	class_unregister(&vcoproc_class);
+	unregister_chrdev_region(vcoproc_devt, VCOPROC_MAX);
+}
+module_exit(vcoproc_module_exit);
+
+MODULE_DESCRIPTION("Virtual coprocessor whose core is a user process");
+MODULE_AUTHOR("The Busbar authors");
+MODULE_LICENSE("GPL");
+MODULE_FIRMWARE("vcoproc.fw");
