@@ -1,1 +1,20 @@
-//! Busbar benchmarks: baseline and Busbar in turn.
+//! Busbar's benchmarks: one file for each path, one report.
+//!
+//! Each takes the usual way and Busbar's in turn (A B A B …), both doing the same work to the end,
+//! and checks the data on both sides.
+
+pub mod endpoint;
+mod report;
+
+pub use report::{Case, Report, Spread};
+
+/// How much of a benchmark to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Under a minute: shows that the benchmark works.
+    Quick,
+    /// What the documentation quotes.
+    Normal,
+    /// Everything that the seed has.
+    Full,
+}

@@ -1,12 +1,94 @@
 //! `busbar bench`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use busbar::Result;
+use busbar::{Error, Result};
+use busbar_bench::{Extent, Report, endpoint};
+use busbar_lab::stage::Stage;
+use indicatif::ProgressBar;
 
 #[derive(clap::Args)]
-pub struct Args {}
+#[command(after_help = "Example: busbar lab run -- busbar bench endpoint --quick")]
+pub struct Args {
+    #[command(subcommand)]
+    path: Path,
+}
 
-pub fn run(_args: &Args) -> Result<ExitCode> {
+#[derive(clap::Subcommand)]
+enum Path {
+    /// What it costs to make an endpoint, and to use one
+    Endpoint(EndpointArgs),
+}
+
+#[derive(clap::Args)]
+struct EndpointArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Control device with the in-tree driver; by default, virtual coprocessors are set up
+    #[arg(long, value_name = "PATH", requires = "busbar")]
+    baseline: Option<PathBuf>,
+    /// Control device with `rpmsg_eptfd`; on both, services `echo` and `sink` are needed
+    #[arg(long, value_name = "PATH", requires = "baseline")]
+    busbar: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct Common {
+    /// A run under a minute: shows that the benchmark works
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// Everything that the seed has: takes half an hour under emulation
+    #[arg(long)]
+    full: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Common {
+    fn extent(&self) -> Extent {
+        match (self.quick, self.full) {
+            (true, _) => Extent::Quick,
+            (_, true) => Extent::Full,
+            _ => Extent::Normal,
+        }
+    }
+
+    fn print(&self, report: &Report) {
+        if self.json {
+            println!("{}", serde_json::to_string(report).expect("a report is plain data"));
+        } else {
+            print!("{report}");
+        }
+    }
+}
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    match &args.path {
+        Path::Endpoint(args) => run_endpoint(args)?,
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn run_endpoint(args: &EndpointArgs) -> Result<()> {
+    let bar = ProgressBar::new_spinner();
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let measure = |in_tree: &std::path::Path, eptfd: &std::path::Path| {
+        let controllers = endpoint::Controllers { in_tree, eptfd };
+        endpoint::run(controllers, args.common.extent(), |what| bar.set_message(what.to_string()))
+    };
+    let report = match (&args.baseline, &args.busbar) {
+        (Some(in_tree), Some(eptfd)) => measure(in_tree, eptfd)?,
+        _ => {
+            let program = std::env::current_exe()
+                .map_err(|why| Error::new("find", "the busbar command", why))?;
+            let stage = Stage::up(&program, &endpoint::SERVICES)?;
+            measure(stage.in_tree.controller(), stage.eptfd.controller())?
+        }
+    };
+    bar.finish_and_clear();
+    args.common.print(&report);
+    Ok(())
 }

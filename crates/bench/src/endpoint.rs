@@ -1,0 +1,332 @@
+//! `endpoint`: what it costs to make an endpoint, and to use one.
+//!
+//! The baseline is the unmodified in-tree pair, `rpmsg_ctrl` and `rpmsg_char`: an endpoint is a
+//! device node. Busbar's side is `rpmsg_eptfd`: an endpoint is a descriptor. Each has a virtual
+//! coprocessor of its own in the same kernel, with the same process behind it.
+//!
+//! | case | usual | Busbar |
+//! |---|---|---|
+//! | `create` | create ioctl, open the node, destroy, close | create-fd ioctl, destroy, close |
+//! | `create-floor` | `eventfd`, close | create-fd ioctl, destroy, close |
+//! | `round-trip` | write and read on the node, answered by `echo` | the same on the descriptor |
+//! | `send` | as many messages as `sink` takes, counted and checked there | the same |
+//!
+//! `create` is the seed's program (`seeds/1`, "Performance demo") and its ten rows for each count.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use busbar::endpoint::{ADDR_ANY, Controller};
+use busbar::{Error, Result};
+use busbar_coprocessor::service::data;
+use busbar_coprocessor::service::sink::{Answer, Query};
+use busbar_uapi::rpmsg::{self, EndpointFdInfo, EndpointInfo, NAME_SIZE};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::{Case, Extent, Report};
+
+/// The services that both coprocessors have to offer.
+pub const SERVICES: [&str; 2] = ["echo", "sink"];
+
+/// Payloads, in bytes, up to the largest that one message carries.
+const SIZES: [u64; 4] = [16, 64, 256, 496];
+
+/// The control devices that are compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Controllers<'a> {
+    /// One with the in-tree driver.
+    pub in_tree: &'a Path,
+    /// One with `rpmsg_eptfd`.
+    pub eptfd: &'a Path,
+}
+
+/// How often each thing is done.
+struct Plan {
+    rows: usize,
+    create: &'static [u64],
+    round_trips: u64,
+    messages: u64,
+}
+
+impl Plan {
+    fn of(extent: Extent) -> Self {
+        match extent {
+            Extent::Quick => Self { rows: 3, create: &[100], round_trips: 50, messages: 500 },
+            Extent::Normal => {
+                Self { rows: 10, create: &[1_000], round_trips: 500, messages: 5_000 }
+            }
+            Extent::Full => Self {
+                rows: 10,
+                create: &[1_000, 10_000, 100_000],
+                round_trips: 2_000,
+                messages: 20_000,
+            },
+        }
+    }
+}
+
+/// Runs the benchmark. `progress` is told what comes next.
+pub fn run(
+    controllers: Controllers<'_>,
+    extent: Extent,
+    mut progress: impl FnMut(&str),
+) -> Result<Report> {
+    let plan = Plan::of(extent);
+    let usual = Side::open(controllers.in_tree, Means::Node)?;
+    let busbar = Side::open(controllers.eptfd, Means::Descriptor)?;
+    let mut cases = Vec::new();
+
+    for &loops in plan.create {
+        progress(&format!("create, {loops} loops"));
+        let runs = in_turn(plan.rows, || usual.create(loops), || busbar.create(loops))?;
+        let against = "device node";
+        cases.push(Case::new("create", &[("loops", loops)], "us", against, &runs));
+    }
+    let loops = plan.create[0];
+    progress("create, against eventfd");
+    let runs = in_turn(plan.rows, || floor(loops), || busbar.create(loops))?;
+    cases.push(Case::new("create-floor", &[("loops", loops)], "us", "eventfd", &runs));
+
+    for size in SIZES {
+        progress(&format!("round trip, {size} bytes"));
+        let (mut a, mut b) = (usual.endpoint("echo")?, busbar.endpoint("echo")?);
+        let count = plan.round_trips;
+        let runs =
+            in_turn(plan.rows, || a.round_trips(count, size), || b.round_trips(count, size))?;
+        let params = [("bytes", size), ("messages", count)];
+        cases.push(Case::new("round-trip", &params, "us", "device node", &runs));
+    }
+    for size in SIZES {
+        progress(&format!("send, {size} bytes"));
+        let (mut a, mut b) = (usual.endpoint("sink")?, busbar.endpoint("sink")?);
+        let count = plan.messages;
+        let runs = in_turn(plan.rows, || a.send(count, size), || b.send(count, size))?;
+        let params = [("bytes", size), ("messages", count)];
+        cases.push(Case::new("send", &params, "us", "device node", &runs));
+    }
+    Ok(Report::new("endpoint", plan.rows, cases))
+}
+
+/// A B A B …, after one round that is not counted.
+fn in_turn(
+    rows: usize,
+    mut a: impl FnMut() -> Result<f64>,
+    mut b: impl FnMut() -> Result<f64>,
+) -> Result<Vec<(f64, f64)>> {
+    a()?;
+    b()?;
+    (0..rows).map(|_| Ok((a()?, b()?))).collect()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Means {
+    Node,
+    Descriptor,
+}
+
+/// A control device, and how endpoints are made with it.
+struct Side {
+    path: PathBuf,
+    controller: Controller,
+    means: Means,
+}
+
+impl Side {
+    fn open(path: &Path, means: Means) -> Result<Self> {
+        Ok(Self { path: path.into(), controller: Controller::open(path)?, means })
+    }
+
+    /// Makes, destroys and closes `loops` endpoints that nobody uses; microseconds for each.
+    fn create(&self, loops: u64) -> Result<f64> {
+        let node = match self.means {
+            Means::Node => Some(self.node_name()?),
+            Means::Descriptor => None,
+        };
+        let start = Instant::now();
+        for _ in 0..loops {
+            let endpoint = match &node {
+                Some(node) => self.make_node(ADDR_ANY, node),
+                None => self.make_descriptor(ADDR_ANY),
+            };
+            endpoint
+                .and_then(|endpoint| Ok(rpmsg::destroy_ept(endpoint)?))
+                .map_err(|why| Error::new("make an endpoint on", self.on(), why))?;
+        }
+        Ok(micros(start) / count_f64(loops))
+    }
+
+    fn make_node(&self, dst: u32, node: &Path) -> io::Result<File> {
+        rpmsg::create_ept(&self.controller, EndpointInfo { name: name(), src: ADDR_ANY, dst })?;
+        loop {
+            match rustix::fs::open(node, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+                Ok(file) => return Ok(file.into()),
+                // The node is not there yet.
+                Err(Errno::NOENT | Errno::NXIO | Errno::ACCESS) => {}
+                Err(why) => return Err(why.into()),
+            }
+        }
+    }
+
+    fn make_descriptor(&self, dst: u32) -> io::Result<File> {
+        let flags = (OFlags::RDWR | OFlags::CLOEXEC).bits();
+        let info = EndpointFdInfo { name: name(), src: ADDR_ANY, dst, flags, fd: -1 };
+        Ok(rpmsg::create_ept_fd(&self.controller, info)?.into())
+    }
+
+    /// The name that the next device node will have: the lowest free number, as long as nobody
+    /// else makes endpoints.
+    fn node_name(&self) -> Result<PathBuf> {
+        let failed = |why| Error::new("find the device node of an endpoint on", self.on(), why);
+        let control = self.path.file_name().unwrap_or_default();
+        let children = Path::new("/sys/class/rpmsg").join(control);
+        let info = EndpointInfo { name: name(), src: ADDR_ANY, dst: ADDR_ANY };
+        rpmsg::create_ept(&self.controller, info).map_err(|why| failed(why.into()))?;
+        let node = std::fs::read_dir(&children)
+            .map_err(failed)?
+            .flatten()
+            .find(|entry| entry.path().join("dst").exists())
+            .map(|entry| Path::new("/dev").join(entry.file_name()))
+            .ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            match File::options().read(true).write(true).open(&node) {
+                Ok(file) => {
+                    rpmsg::destroy_ept(&file).map_err(|why| failed(why.into()))?;
+                    return Ok(node);
+                }
+                Err(why) if Instant::now() > until => return Err(failed(why)),
+                Err(_) => sleep(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    /// A blocking endpoint that talks to `service`.
+    fn endpoint(&self, service: &str) -> Result<Endpoint> {
+        let dst = self.controller.find(service)?.destination;
+        let file = match self.means {
+            Means::Node => self.make_node(dst, &self.node_name()?),
+            Means::Descriptor => self.make_descriptor(dst),
+        };
+        let file = file.map_err(|why| Error::new("make an endpoint on", self.on(), why))?;
+        Ok(Endpoint { file, on: format!("{service} through {}", self.on()) })
+    }
+
+    fn on(&self) -> String {
+        self.path.display().to_string()
+    }
+}
+
+/// Read and written like any file, on both sides.
+struct Endpoint {
+    file: File,
+    on: String,
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        let _ = rpmsg::destroy_ept(&self.file);
+    }
+}
+
+impl Endpoint {
+    /// Sends and waits for the answer, `count` times; microseconds for each.
+    fn round_trips(&mut self, count: u64, size: u64) -> Result<f64> {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let mut message = vec![0; size];
+        let mut answer = vec![0; size + 1];
+        let start = Instant::now();
+        for sequence in 0..count {
+            data::fill(u32::try_from(sequence).unwrap_or(u32::MAX), &mut message)?;
+            self.write(&message)?;
+            let len = self.read(&mut answer)?;
+            if answer[..len] != message {
+                return Err(self.wrong(format!("round trip {sequence} came back changed")));
+            }
+        }
+        Ok(micros(start) / count_f64(count))
+    }
+
+    /// Sends `count` messages as fast as they go, until `sink` has counted all; microseconds for
+    /// each. They are made beforehand.
+    fn send(&mut self, count: u64, size: u64) -> Result<f64> {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let messages = (0..count)
+            .map(|sequence| {
+                let mut message = vec![0; size];
+                data::fill(u32::try_from(sequence).unwrap_or(u32::MAX), &mut message)?;
+                Ok(message)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        self.ask(0)?;
+
+        let start = Instant::now();
+        for message in &messages {
+            self.write(message)?;
+        }
+        let counts = self.ask(1)?.counts;
+        let elapsed = micros(start);
+        if counts.is_complete(count) {
+            Ok(elapsed / count_f64(count))
+        } else {
+            Err(self.wrong(format!("of {count} messages, the sink has {counts:?}")))
+        }
+    }
+
+    /// What the sink has counted; it then begins anew.
+    fn ask(&mut self, token: u32) -> Result<Answer> {
+        self.write(&Query { token, reset: true }.encode())?;
+        let mut answer = [0; 496];
+        let len = self.read(&mut answer)?;
+        let answer = Answer::decode(&answer[..len])?;
+        if answer.token == token {
+            Ok(answer)
+        } else {
+            Err(self.wrong(format!("the sink answered question {}", answer.token)))
+        }
+    }
+
+    fn write(&mut self, message: &[u8]) -> Result<()> {
+        let sent = self.file.write(message);
+        sent.map(drop).map_err(|why| Error::new("send to", &*self.on, why))
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        self.file.read(buffer).map_err(|why| Error::new("receive from", &*self.on, why))
+    }
+
+    fn wrong(&self, what: String) -> Error {
+        Error::new("trust", &*self.on, io::Error::new(io::ErrorKind::InvalidData, what))
+    }
+}
+
+/// The least that a new descriptor costs: `eventfd` and close; microseconds for each.
+fn floor(loops: u64) -> Result<f64> {
+    let start = Instant::now();
+    for _ in 0..loops {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        drop(fd.map_err(|why| Error::new("make", "an eventfd", why))?);
+    }
+    Ok(micros(start) / count_f64(loops))
+}
+
+fn name() -> [u8; NAME_SIZE] {
+    let mut name = [0; NAME_SIZE];
+    name[..3].copy_from_slice(b"epx");
+    name
+}
+
+fn micros(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e6
+}
+
+fn count_f64(count: u64) -> f64 {
+    // Counts are far below 2^52.
+    #[allow(clippy::cast_precision_loss)]
+    let count = count as f64;
+    count
+}
