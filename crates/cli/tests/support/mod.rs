@@ -1,0 +1,117 @@
+//! What the tests of the kernel modules share. They run as root in the lab, one after another.
+
+#![allow(dead_code)]
+
+use std::ffi::c_void;
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use busbar_lab::stage::{Driver, Side};
+use rustix::io;
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
+
+/// The command under test.
+pub const BUSBAR: &str = env!("CARGO_BIN_EXE_busbar");
+
+/// The first coprocessor, its control device with `rpmsg_eptfd`.
+pub fn eptfd(services: &[&str]) -> Side {
+    Side::up(0, Driver::Eptfd, Path::new(BUSBAR), services).expect("a coprocessor")
+}
+
+/// The second coprocessor, its control device with the in-tree driver.
+pub fn in_tree(services: &[&str]) -> Side {
+    Side::up(1, Driver::InTree, Path::new(BUSBAR), services).expect("a coprocessor")
+}
+
+/// An address that no process can read or write.
+pub const BAD_POINTER: usize = 8;
+
+struct Raw {
+    opcode: Opcode,
+    argument: usize,
+}
+
+// SAFETY: whatever the call does with its argument, tests pass an address that cannot be accessed,
+// or one of memory that is theirs.
+#[allow(unsafe_code)]
+unsafe impl Ioctl for Raw {
+    type Output = ();
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> Opcode {
+        self.opcode
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        std::ptr::with_exposed_provenance_mut(self.argument)
+    }
+
+    unsafe fn output_from_ptr(_: IoctlOutput, _: *mut c_void) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Any call with any argument.
+pub fn raw_ioctl(fd: impl AsFd, opcode: Opcode, argument: usize) -> io::Result<()> {
+    // SAFETY: see `Raw`.
+    #[allow(unsafe_code)]
+    unsafe {
+        ioctl(fd, Raw { opcode, argument })
+    }
+}
+
+/// Descriptors that this process has open.
+pub fn open_descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").expect("/proc").count()
+}
+
+/// Waits until `done`, and fails after a minute.
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        assert!(Instant::now() < until, "{what}: not within a minute");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+/// A part of a file, mapped shared or not, that goes with this.
+pub struct Mapping {
+    /// The first byte.
+    pub base: *mut u8,
+    len: usize,
+}
+
+#[allow(unsafe_code)]
+impl Mapping {
+    /// Maps `len` bytes at offset `at`.
+    pub fn new(
+        file: impl AsFd,
+        len: u64,
+        access: ProtFlags,
+        flags: MapFlags,
+        at: u64,
+    ) -> io::Result<Self> {
+        let len = usize::try_from(len).expect("a length");
+        // SAFETY: a new mapping, of which only its own bytes are accessed.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, access, flags, file, at) }?;
+        Ok(Self { base: base.cast(), len })
+    }
+
+    /// What `mprotect` says to writing.
+    pub fn make_writable(&self) -> io::Result<()> {
+        // SAFETY: our own mapping.
+        unsafe { mprotect(self.base.cast(), self.len, MprotectFlags::WRITE) }
+    }
+}
+
+#[allow(unsafe_code)]
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: nothing refers to the mapping any more.
+        unsafe { munmap(self.base.cast(), self.len) }.expect("unmap what was mapped");
+    }
+}

@@ -1,0 +1,363 @@
+//! Every ioctl and every call of `rpmsg_eptfd`, and each errno that it can return.
+//!
+//! `ENOMEM`, and every other failed allocation and copy, is in `fault.rs`.
+
+#[path = "../../../../crates/cli/tests/support/mod.rs"]
+mod support;
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+use busbar_lab::stage::Side;
+use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, EndpointInfo, NAME_SIZE};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::{Errno, read, write};
+use rustix::ioctl::{Opcode, opcode};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use support::{BAD_POINTER, eptfd, open_descriptors, raw_ioctl, wait_until};
+
+const CREATE_EPT: Opcode = opcode::write::<EndpointInfo>(0xb5, 0x1);
+const CREATE_DEV: Opcode = opcode::write::<EndpointInfo>(0xb5, 0x3);
+const RELEASE_DEV: Opcode = opcode::write::<EndpointInfo>(0xb5, 0x4);
+const GET_OUTGOING: Opcode = opcode::read::<i32>(0xb5, 0x5);
+const SET_INCOMING: Opcode = opcode::read::<i32>(0xb5, 0x6);
+const CREATE_EPT_FD: Opcode = opcode::read_write::<EndpointFdInfo>(0xb5, 0x7);
+const UNKNOWN: Opcode = opcode::none(0xb5, 0x42);
+
+fn name(text: &str) -> [u8; NAME_SIZE] {
+    let mut name = [0; NAME_SIZE];
+    name[..text.len()].copy_from_slice(text.as_bytes());
+    name
+}
+
+fn info(text: &str, src: u32, dst: u32) -> EndpointInfo {
+    EndpointInfo { name: name(text), src, dst }
+}
+
+fn fd_info(src: u32, dst: u32, flags: OFlags) -> EndpointFdInfo {
+    EndpointFdInfo { name: name("test"), src, dst, flags: flags.bits(), fd: -1 }
+}
+
+fn control(side: &Side) -> File {
+    File::options().read(true).write(true).open(side.controller()).expect("the control device")
+}
+
+fn endpoint(control: &File, dst: u32, flags: OFlags) -> OwnedFd {
+    rpmsg::create_ept_fd(control, fd_info(ADDR_ANY, dst, flags)).expect("an endpoint")
+}
+
+/// The first service of a coprocessor.
+const FIRST: u32 = 0x400;
+/// What a free local address is.
+const FREE: u32 = 0x321;
+
+fn nonblocking() -> OFlags {
+    OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK
+}
+
+fn blocking() -> OFlags {
+    OFlags::RDWR | OFlags::CLOEXEC
+}
+
+fn poll_now(fd: impl AsFd, interest: PollFlags) -> PollFlags {
+    let mut fds = [PollFd::new(&fd, interest)];
+    poll(&mut fds, Some(&Timespec::default())).expect("poll");
+    fds[0].revents()
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn control_calls() {
+    let mut side = eptfd(&["echo"]);
+    let control = control(&side);
+    let before = open_descriptors();
+
+    for call in [CREATE_EPT, CREATE_DEV, RELEASE_DEV, CREATE_EPT_FD] {
+        assert_eq!(raw_ioctl(&control, call, BAD_POINTER), Err(Errno::FAULT), "{call:#x}");
+    }
+    for call in [UNKNOWN, GET_OUTGOING, SET_INCOMING] {
+        assert_eq!(raw_ioctl(&control, call, BAD_POINTER), Err(Errno::NOTTY), "{call:#x}");
+    }
+
+    let allowed = OFlags::ACCMODE | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    for bit in 0..32 {
+        let flags = OFlags::from_bits_retain(1 << bit);
+        let result = rpmsg::create_ept_fd(&control, fd_info(ADDR_ANY, FIRST, flags));
+        if allowed.contains(flags) {
+            assert!(result.is_ok(), "{flags:?}: {result:?}");
+        } else {
+            assert_eq!(result.unwrap_err(), Errno::INVAL, "{flags:?}");
+        }
+    }
+
+    let taken = rpmsg::create_ept_fd(&control, fd_info(FREE, FIRST, blocking())).unwrap();
+    for src in [FREE, 0x8000_0000, 0xffff_fffe] {
+        let result = rpmsg::create_ept_fd(&control, fd_info(src, FIRST, blocking()));
+        assert_eq!(result.unwrap_err(), Errno::INVAL, "source {src:#x}");
+    }
+    drop(taken);
+    drop(rpmsg::create_ept_fd(&control, fd_info(FREE, FIRST, blocking())).expect("free again"));
+    assert_eq!(rpmsg::create_ept(&control, info("x", 0x8000_0000, 1)), Err(Errno::INVAL));
+
+    let local = info("local", 0x500, 0x501);
+    rpmsg::create_dev(&control, local).expect("a channel");
+    assert_eq!(rpmsg::create_dev(&control, local), Err(Errno::NXIO));
+    rpmsg::release_dev(&control, local).expect("release it");
+    assert_eq!(rpmsg::release_dev(&control, local), Err(Errno::INVAL));
+    for reserved in ["rpmsg_ctrl", "rpmsg_ns"] {
+        let own = info(reserved, ADDR_ANY, ADDR_ANY);
+        assert_eq!(rpmsg::create_dev(&control, own), Err(Errno::INVAL), "{reserved}");
+        assert_eq!(rpmsg::release_dev(&control, own), Err(Errno::INVAL), "{reserved}");
+    }
+    assert_eq!(open_descriptors(), before);
+
+    side.kill().unwrap();
+    for call in [rpmsg::create_ept, rpmsg::create_dev, rpmsg::release_dev] {
+        assert_eq!(call(&control, local), Err(Errno::NODEV));
+    }
+    let result = rpmsg::create_ept_fd(&control, fd_info(ADDR_ANY, FIRST, blocking()));
+    assert_eq!(result.unwrap_err(), Errno::NODEV);
+    assert_eq!(open_descriptors(), before);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn create_fd_leaves_nothing_behind_when_it_fails_late() {
+    let side = eptfd(&["echo"]);
+    let control = control(&side);
+    let before = open_descriptors();
+
+    // The descriptor cannot be told: the structure is in memory that is only readable.
+    #[allow(unsafe_code)]
+    // SAFETY: a new mapping, never unmapped, made read-only after it was written.
+    let page = unsafe {
+        let flags = ProtFlags::READ | ProtFlags::WRITE;
+        let page = mmap_anonymous(std::ptr::null_mut(), 4096, flags, MapFlags::PRIVATE).unwrap();
+        page.cast::<EndpointFdInfo>().write(fd_info(FREE, FIRST, blocking()));
+        rustix::mm::mprotect(page, 4096, rustix::mm::MprotectFlags::READ).unwrap();
+        page
+    };
+    for _ in 0..100 {
+        let result = raw_ioctl(&control, CREATE_EPT_FD, page.expose_provenance());
+        assert_eq!(result, Err(Errno::FAULT));
+    }
+    assert_eq!(open_descriptors(), before);
+
+    let limit = getrlimit(Resource::Nofile);
+    let full = Rlimit { current: Some(before as u64 - 1), ..limit };
+    setrlimit(Resource::Nofile, full).unwrap();
+    let result = rpmsg::create_ept_fd(&control, fd_info(FREE, FIRST, blocking()));
+    setrlimit(Resource::Nofile, limit).unwrap();
+    assert_eq!(result.unwrap_err(), Errno::MFILE);
+
+    drop(rpmsg::create_ept_fd(&control, fd_info(FREE, FIRST, blocking())).expect("address free"));
+    assert_eq!(open_descriptors(), before);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn endpoint_calls() {
+    let mut side = eptfd(&["echo"]);
+    let control = control(&side);
+    let ept = endpoint(&control, FIRST, nonblocking());
+
+    assert_eq!(raw_ioctl(&ept, UNKNOWN, 0), Err(Errno::NOTTY));
+    assert_eq!(raw_ioctl(&ept, GET_OUTGOING, BAD_POINTER), Err(Errno::FAULT));
+    assert_eq!(rpmsg::outgoing_flow_control(&ept), Ok(false));
+    assert_eq!(raw_ioctl(&ept, SET_INCOMING, 2), Err(Errno::INVAL));
+    // The virtio bus has no flow control.
+    assert_eq!(rpmsg::set_incoming_flow_control(&ept, true), Err(Errno::OPNOTSUPP));
+
+    assert_eq!(write(&ept, &[0; 497]), Err(Errno::MSGSIZE));
+    assert_eq!(write(&endpoint(&control, ADDR_ANY, blocking()), b"x"), Err(Errno::INVAL));
+    assert_eq!(read(&ept, &mut [0; 8]), Err(Errno::AGAIN));
+    let write_only = endpoint(&control, FIRST, OFlags::WRONLY);
+    assert_eq!(read(&write_only, &mut [0; 8]), Err(Errno::BADF));
+    let read_only = endpoint(&control, FIRST, OFlags::RDONLY);
+    assert_eq!(write(&read_only, b"x"), Err(Errno::BADF));
+
+    // A message that could not be copied out is still there.
+    write(&ept, b"stays").unwrap();
+    wait_until("an answer", || poll_now(&ept, PollFlags::IN).contains(PollFlags::IN));
+    assert_eq!(read_to_nowhere(&ept), Err(Errno::FAULT));
+    let mut buffer = [0; 8];
+    assert_eq!(read(&ept, &mut buffer), Ok(5));
+    assert_eq!(&buffer[..5], b"stays");
+    assert_eq!(write_from_nowhere(&ept), Err(Errno::FAULT));
+
+    rpmsg::destroy_ept(&ept).expect("destroy");
+    rpmsg::destroy_ept(&ept).expect("a second time changes nothing");
+    assert_ended(&ept);
+
+    let survivor = endpoint(&control, FIRST, nonblocking());
+    side.kill().unwrap();
+    assert_ended(&survivor);
+    rpmsg::destroy_ept(&survivor).expect("destroy after the end");
+}
+
+fn assert_ended(ept: &OwnedFd) {
+    assert_eq!(write(ept, b"x"), Err(Errno::PIPE));
+    assert_eq!(read(ept, &mut [0; 8]), Err(Errno::PIPE));
+    assert_eq!(rpmsg::set_incoming_flow_control(ept, true), Err(Errno::PIPE));
+    let ended = PollFlags::ERR | PollFlags::HUP;
+    assert_eq!(poll_now(ept, PollFlags::IN | PollFlags::OUT) & ended, ended);
+}
+
+/// A system call with a bad address, which no safe wrapper makes.
+fn read_to_nowhere(fd: &OwnedFd) -> Result<usize, Errno> {
+    let mut page = Inaccessible::new();
+    read(fd, page.bytes())
+}
+
+fn write_from_nowhere(fd: &OwnedFd) -> Result<usize, Errno> {
+    let mut page = Inaccessible::new();
+    write(fd, page.bytes())
+}
+
+/// Eight bytes that this process owns and can neither read nor write.
+struct Inaccessible(*mut u8);
+
+#[allow(unsafe_code)]
+impl Inaccessible {
+    fn new() -> Self {
+        let flags = MapFlags::PRIVATE;
+        // SAFETY: a new mapping that is never unmapped.
+        let page = unsafe { mmap_anonymous(std::ptr::null_mut(), 4096, ProtFlags::empty(), flags) };
+        Self(page.expect("a page").cast())
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: only the kernel is given this, and it checks.
+        unsafe { std::slice::from_raw_parts_mut(self.0, 8) }
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn full_ring_pushes_back() {
+    let side = eptfd(&["echo"]);
+    let control = control(&side);
+    let ept = endpoint(&control, FIRST, nonblocking());
+    let process = side.process().unwrap();
+
+    kill_process(process, Signal::STOP).unwrap();
+    let mut sent = 0;
+    let refused = loop {
+        match write(&ept, b"fill") {
+            Ok(_) => sent += 1,
+            Err(why) => break why,
+        }
+        assert!(sent <= 256, "the ring has 256 buffers");
+    };
+    assert_eq!(refused, Errno::AGAIN);
+    assert!(!poll_now(&ept, PollFlags::OUT).contains(PollFlags::OUT));
+
+    // A blocked writer is interrupted by a signal, and wakes when there is room.
+    let blocked = endpoint(&control, FIRST, blocking());
+    let writer = std::thread::spawn(move || write(&blocked, b"wait"));
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!writer.is_finished());
+    kill_process(process, Signal::CONT).unwrap();
+    assert_eq!(writer.join().unwrap(), Ok(4));
+
+    let mut buffer = [0; 8];
+    for _ in 0..sent {
+        wait_until("an answer", || poll_now(&ept, PollFlags::IN).contains(PollFlags::IN));
+        assert_eq!(read(&ept, &mut buffer), Ok(4));
+    }
+    wait_until("room", || poll_now(&ept, PollFlags::OUT).contains(PollFlags::OUT));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn blocked_calls_end_with_the_remote() {
+    let mut side = eptfd(&["echo"]);
+    let control = control(&side);
+
+    let silent = endpoint(&control, FIRST, blocking());
+    let reader = std::thread::spawn(move || read(&silent, &mut [0; 8]));
+    let polled = endpoint(&control, FIRST, blocking());
+    let poller = std::thread::spawn(move || {
+        let mut fds = [PollFd::new(&polled, PollFlags::IN)];
+        poll(&mut fds, None).map(|_| fds[0].revents())
+    });
+
+    kill_process(side.process().unwrap(), Signal::STOP).unwrap();
+    let full = endpoint(&control, FIRST, nonblocking());
+    while write(&full, b"fill").is_ok() {}
+    let blocked = endpoint(&control, FIRST, blocking());
+    let writer = std::thread::spawn(move || write(&blocked, b"wait"));
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!reader.is_finished() && !writer.is_finished() && !poller.is_finished());
+
+    side.kill().unwrap();
+    assert_eq!(reader.join().unwrap(), Err(Errno::PIPE));
+    assert_eq!(writer.join().unwrap(), Err(Errno::PIPE));
+    assert!(poller.join().unwrap().unwrap().contains(PollFlags::HUP));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn slow_reader_is_told_of_the_loss() {
+    let limit = Path::new("/sys/module/rpmsg_eptfd/parameters/rx_limit");
+    let side = eptfd(&["echo"]);
+    let control = control(&side);
+    let default = std::fs::read_to_string(limit).unwrap();
+    std::fs::write(limit, "2048").unwrap();
+    let ept = endpoint(&control, FIRST, nonblocking());
+    for _ in 0..50 {
+        wait_until("room", || write(&ept, &[7; 400]).is_ok());
+    }
+    let witness = endpoint(&control, FIRST, blocking());
+    write(&witness, b"after").unwrap();
+    read(&witness, &mut [0; 8]).expect("all answers have come");
+    std::fs::write(limit, default.trim()).unwrap();
+
+    let mut buffer = [0; 496];
+    assert_eq!(read(&ept, &mut buffer), Err(Errno::NOBUFS));
+    let mut kept = 0;
+    while let Ok(len) = read(&ept, &mut buffer) {
+        assert_eq!(len, 400);
+        kept += 1;
+    }
+    assert!((1..50).contains(&kept), "{kept} of 50 kept");
+    write(&ept, b"on").unwrap();
+    wait_until("an answer", || read(&ept, &mut buffer) == Ok(2));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn node_calls() {
+    let mut side = eptfd(&["echo", "raw"]);
+    let control = control(&side);
+    rpmsg::create_ept(&control, info("node", ADDR_ANY, FIRST)).unwrap();
+    let name = side.controller().file_name().unwrap();
+    let class = Path::new("/sys/class/rpmsg").join(name);
+    let node = std::fs::read_dir(class)
+        .unwrap()
+        .flatten()
+        .find(|entry| entry.path().join("dst").exists())
+        .map(|entry| Path::new("/dev").join(entry.file_name()))
+        .expect("a node");
+    let open = || File::options().read(true).write(true).open(&node);
+    wait_until("the device node", || node.exists());
+
+    let file = open().expect("the first open");
+    assert_eq!(open().unwrap_err().raw_os_error(), Some(Errno::BUSY.raw_os_error()));
+    write(&file, b"hello").unwrap();
+    let mut buffer = [0; 8];
+    assert_eq!(read(&file, &mut buffer), Ok(5));
+    assert_eq!(raw_ioctl(&file, UNKNOWN, 0), Err(Errno::NOTTY));
+    drop(file);
+    let file = open().expect("a node can be opened again");
+    rpmsg::destroy_ept(&file).unwrap();
+    wait_until("the node to go", || !node.exists());
+    assert_eq!(write(&file, b"x"), Err(Errno::PIPE));
+
+    side.kill().unwrap();
+    assert_eq!(rpmsg::create_ept(&control, info("node", ADDR_ANY, FIRST)), Err(Errno::NODEV));
+}

@@ -1,0 +1,140 @@
+//! Rings and messages with hostile content, from the process's side, against the in-tree bus.
+//!
+//! What the kernel does with them is its own affair (docs/endpoint.md), as long as it reports
+//! nothing, does not hang, and works again after the recovery.
+
+#[path = "../../../../crates/cli/tests/support/mod.rs"]
+mod support;
+
+use std::fs::{self, File};
+use std::time::Duration;
+
+use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, NAME_SIZE};
+use busbar_uapi::vcoproc::{self, EVENT_KICK};
+use fastrand::Rng;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::mm::{MapFlags, ProtFlags};
+use support::{Mapping, eptfd, wait_until};
+
+const RING: usize = 256;
+const BUFFER: usize = 512;
+
+/// The shared memory of a core, and where the receiving ring's parts are in it.
+struct Memory {
+    mapping: Mapping,
+    size: usize,
+    device_address: u64,
+    used: usize,
+}
+
+#[allow(unsafe_code)]
+impl Memory {
+    fn map(core: &File) -> Self {
+        let info = vcoproc::info(core).unwrap();
+        let size = usize::try_from(info.memory_size).unwrap();
+        let (read, write) = (ProtFlags::READ, ProtFlags::WRITE);
+        let shared = MapFlags::SHARED;
+        let mapping = Mapping::new(core, info.memory_size, read | write, shared, 0).unwrap();
+        let table = Mapping::new(core, info.table_size, read, shared, info.table_offset).unwrap();
+        // `da` of the first vring: after the header, the offset, the type and the device.
+        // SAFETY: within the mapping, aligned.
+        let da = unsafe { table.base.cast::<u32>().add((20 + 4 + 24) / 4).read_volatile() };
+        let ring = usize::try_from(u64::from(da) - info.device_address).unwrap();
+        let used = (ring + 16 * RING + 6 + 2 * RING).next_multiple_of(4096);
+        Self { mapping, size, device_address: info.device_address, used }
+    }
+
+    fn put(&self, at: usize, bytes: &[u8]) {
+        for (index, byte) in bytes.iter().enumerate() {
+            let at = (at + index) % self.size;
+            // SAFETY: within the mapping.
+            unsafe { self.mapping.base.add(at).write_volatile(*byte) }
+        }
+    }
+
+    fn get<const N: usize>(&self, at: usize) -> [u8; N] {
+        // SAFETY: within the mapping.
+        std::array::from_fn(|i| unsafe {
+            self.mapping.base.add((at + i) % self.size).read_volatile()
+        })
+    }
+}
+
+/// One round of lies about the ring in which Linux receives.
+fn lie(memory: &Memory, rng: &mut Rng, index: &mut u16) {
+    let mut draw = |limit: u32| rng.u32(..limit);
+    let descriptor = draw(RING as u32 + 8);
+    let ring = memory.used - (16 * RING + 6 + 2 * RING).next_multiple_of(4096);
+    let address = u64::from_ne_bytes(memory.get(ring + 16 * (descriptor as usize % RING)));
+    let buffer = usize::try_from(address.wrapping_sub(memory.device_address)).unwrap_or(0);
+
+    let lengths = [0, 1, 15, 16, 17, 511, 512, 513, 0xffff, u32::MAX];
+    let length = lengths[draw(10) as usize];
+    let addresses = [0, 53, 1024, 1025, draw(u32::MAX), u32::MAX];
+    let mut message = [0; BUFFER];
+    message[..4].copy_from_slice(&addresses[draw(6) as usize].to_le_bytes());
+    message[4..8].copy_from_slice(&addresses[draw(6) as usize].to_le_bytes());
+    let payload = [0, 1, 40, 39, 41, 496, 497, 0xffff][draw(8) as usize];
+    message[12..14].copy_from_slice(&(payload as u16).to_le_bytes());
+    message[16..48].fill(b'a' + (draw(4) as u8));
+    message[48..52].copy_from_slice(&draw(2000).to_le_bytes());
+    message[52..56].copy_from_slice(&draw(3).to_le_bytes());
+    memory.put(buffer, &message);
+
+    let slot = memory.used + 4 + 8 * (usize::from(*index) % RING);
+    memory.put(slot, &descriptor.to_le_bytes());
+    memory.put(slot + 4, &length.to_le_bytes());
+    *index = index.wrapping_add(if draw(50) == 0 { draw(0x1_0000) as u16 } else { 1 });
+    memory.put(memory.used + 2, &index.to_le_bytes());
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn kernel_survives_a_hostile_process() {
+    let rounds = std::env::var("BUSBAR_HOSTILE_ROUNDS").map_or(60, |n| n.parse::<u64>().unwrap());
+    let mut side = eptfd(&["echo"]);
+    for round in 0..rounds {
+        side.kill().unwrap();
+        let core = File::options().read(true).write(true).open(side.core()).unwrap();
+        while vcoproc::read_event(&core).unwrap().events & EVENT_KICK == 0 {}
+        side.bind().unwrap();
+        let victim = victim(&side);
+        let memory = Memory::map(&core);
+        let mut rng = Rng::with_seed(round);
+        let mut index = 0;
+        for _ in 0..200 {
+            lie(&memory, &mut rng, &mut index);
+            vcoproc::kick(&core, rng.u32(1..4)).unwrap();
+        }
+        drain(&victim);
+        drop(core);
+    }
+    fs::write(side.remoteproc().join("recovery"), "enabled").unwrap();
+    side.start().expect("an honest process is served again");
+    let victim = victim(&side);
+    rustix::io::write(&victim, b"sane").unwrap();
+    let mut answer = [0; 8];
+    wait_until("an answer", || rustix::io::read(&victim, &mut answer).is_ok_and(|len| len == 4));
+}
+
+/// An endpoint at the address that most lies are sent to.
+fn victim(side: &busbar_lab::stage::Side) -> std::os::fd::OwnedFd {
+    let control = File::options().read(true).write(true).open(side.controller()).unwrap();
+    let flags = (OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK).bits();
+    let name = [b'v'; NAME_SIZE];
+    let info = EndpointFdInfo { name, src: ADDR_ANY, dst: 0x400, flags, fd: -1 };
+    rpmsg::create_ept_fd(&control, info).expect("an endpoint")
+}
+
+/// Takes whatever came: never more than a message, whatever the ring says.
+fn drain(victim: &std::os::fd::OwnedFd) {
+    let mut fds = [PollFd::new(victim, PollFlags::IN)];
+    let patience = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    poll(&mut fds, Some(&patience)).unwrap();
+    let mut buffer = vec![0; 1 << 17];
+    while let Ok(len) = rustix::io::read(victim, &mut buffer) {
+        assert!(len <= 0xffff);
+    }
+    std::thread::sleep(Duration::from_millis(5));
+}
