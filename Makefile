@@ -1,0 +1,51 @@
+# Two commands do everything on a fresh Debian 12, as root: make demo, make test.
+
+BUSBAR := target/release/busbar
+# Where modules come from and go to: an installed kernel's build directory.
+KDIR ?= /lib/modules/$(shell uname -r)/build
+
+.PHONY: demo test test-host test-kernel-style test-lab test-dkms bench deps build fuzz clean
+
+demo: build
+	$(BUSBAR) lab run -- demo/endpoint.sh
+
+test: test-host test-kernel-style test-lab test-dkms
+
+# What needs no kernel of our own.
+test-host: deps
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
+	cargo test --workspace --all-features --locked
+
+# checkpatch, as a maintainer would run it, with the lab kernel's sources.
+test-kernel-style: build
+	$(BUSBAR) lab build --debug
+	tools/checkpatch
+
+# Everything that needs the kernel, in one boot of the debug kernel.
+test-lab: build
+	tests/lab.sh
+
+# The modules as a board builds them.
+test-dkms: build
+	tests/dkms.sh
+
+bench: build
+	$(BUSBAR) lab run -- $(BUSBAR) bench endpoint
+
+build: deps
+	cargo build --release --locked
+
+deps:
+	@tools/deps
+
+# Needs a nightly toolchain and cargo-fuzz. Seconds for each target:
+FUZZ_SECONDS ?= 60
+fuzz:
+	for target in $$(cargo +nightly fuzz list); do \
+		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done
+
+clean:
+	cargo clean

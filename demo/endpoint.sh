@@ -1,0 +1,39 @@
+#!/bin/sh
+# What an endpoint that is a descriptor saves, on a coprocessor that is a process.
+# Runs in the lab, as root: make demo.
+set -eu
+busbar=$PWD/target/release/busbar
+coprocessor=/sys/class/vcoproc/vcoproc0/device/remoteproc
+
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+run() { printf '\033[2m$ %s\033[0m\n' "$*"; "$@"; }
+until_ready() { until "$busbar" endpoint list | grep -q "$1"; do sleep 0.1; done; }
+
+say "A real kernel: Linux $(uname -r), and a coprocessor whose core is a process."
+modprobe virtio_rpmsg_bus
+modprobe rpmsg_ns
+run modprobe rpmsg_eptfd replace=1
+run modprobe vcoproc
+run "$busbar" coprocessor run --device /dev/vcoproc0 --service echo,sink >/dev/null &
+until_ready sink
+run "$busbar" endpoint list
+
+say "Messages to it, through an endpoint that is nothing but a file descriptor:"
+run "$busbar" endpoint ping echo -c 5 -i 0.2 --implementation fd
+
+say "The coprocessor's process is killed; the kernel takes its channels away."
+run pkill -KILL -f 'coprocessor run'
+until ! "$busbar" endpoint list | grep -q sink; do sleep 0.1; done
+run cat $coprocessor/remoteproc0/state
+run dmesg --color=never | grep -E 'remoteproc0: (crash|handling|recover|stopped|remote)' | tail -n 5
+
+say "Another process takes its place, and everything is announced again:"
+run "$busbar" coprocessor run --device /dev/vcoproc0 --service echo,sink >/dev/null &
+until_ready sink
+run "$busbar" endpoint ping echo -c 3 -i 0.2 --implementation fd
+pkill -TERM -f 'coprocessor run'
+wait
+modprobe -r rpmsg_eptfd
+
+say "The usual way, a device node for each endpoint, and Busbar's, in turn:"
+run "$busbar" bench endpoint --quick

@@ -1,0 +1,21 @@
+#!/bin/sh
+# Runs every test that is marked "needs the lab" in one boot of the debug kernel.
+#
+# Usage: tests/lab.sh [TEST-PROGRAM…]    names as cargo prints them, default all
+set -eu
+cd "$(dirname "$0")/.."
+busbar=target/release/busbar
+
+programs=$(cargo test --workspace --all-features --no-run --locked --message-format=json |
+    jq -r 'select(.reason == "compiler-artifact" and .profile.test and .executable != null)
+           | "\(.target.name) \(.executable)"')
+plan=$(mktemp target/lab-tests.XXXXXX)
+trap 'rm -f "$plan"' EXIT
+echo "$programs" | while read -r name program; do
+    # The lab's own tests boot kernels and run on the host.
+    [ "$name" = lab ] && continue
+    [ $# = 0 ] || case " $* " in *" $name "*) ;; *) continue ;; esac
+    "$program" --ignored --list 2>/dev/null | grep -q ': test$' && echo "$name $program"
+done >"$plan"
+
+"$busbar" lab run --debug --timeout 2400 -- tests/guest.sh "$plan"
