@@ -1,9 +1,10 @@
 //! What the kernel and user space share: structures, numbers and thin calls, nothing else.
 //!
-//! Each module mirrors one header of `kernel/uapi/linux`.
+//! Each module mirrors one header of `kernel/uapi/linux`; [`probe`] asks what the kernel offers.
 
 // The calls are what this crate is for; each block says why it is sound.
 #![allow(unsafe_code)]
 
+pub mod probe;
 pub mod rpmsg;
 pub mod vcoproc;

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
-use rustix::io;
+use rustix::io::{self, Errno};
 use rustix::ioctl::{Getter, IntegerSetter, NoArg, Setter, Updater, ioctl, opcode};
 
 /// No particular address (`RPMSG_ADDR_ANY`).
@@ -84,15 +84,60 @@ pub fn set_incoming_flow_control(ept: impl AsFd, pause: bool) -> io::Result<()> 
 
 /// `RPMSG_CREATE_EPT_FD_IOCTL`: makes an endpoint that is a descriptor.
 ///
-/// `info.fd` is ignored.
+/// `info.fd` is ignored. Fails with `BADF` if the call succeeds without returning a descriptor.
 pub fn create_ept_fd(ctrl: impl AsFd, mut info: EndpointFdInfo) -> io::Result<OwnedFd> {
-    // SAFETY: the opcode is that of a call that reads and fills a `struct rpmsg_endpoint_fd_info`;
-    // after success `fd` is a new descriptor that nobody else owns.
+    info.fd = -1;
+    // SAFETY: the opcode is that of a call that reads and fills a `struct rpmsg_endpoint_fd_info`.
     unsafe {
         ioctl(
             ctrl,
             Updater::<{ opcode::read_write::<EndpointFdInfo>(MAGIC, 0x7) }, _>::new(&mut info),
         )?;
-        Ok(OwnedFd::from_raw_fd(info.fd))
+    }
+    if info.fd < 0 {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: after success `fd` is a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(info.fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn layout_is_that_of_the_headers() {
+        assert_eq!(size_of::<EndpointInfo>(), 40);
+        assert_eq!(size_of::<EndpointFdInfo>(), 48);
+        assert_eq!(std::mem::offset_of!(EndpointFdInfo, src), 32);
+        assert_eq!(std::mem::offset_of!(EndpointFdInfo, fd), 44);
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_headers() {
+        // As printed by a C program that includes <linux/rpmsg.h> and rpmsg_eptfd.h.
+        assert_eq!(opcode::write::<EndpointInfo>(MAGIC, 0x1), 0x4028_b501);
+        assert_eq!(opcode::none(MAGIC, 0x2), 0x0000_b502);
+        assert_eq!(opcode::write::<EndpointInfo>(MAGIC, 0x3), 0x4028_b503);
+        assert_eq!(opcode::write::<EndpointInfo>(MAGIC, 0x4), 0x4028_b504);
+        assert_eq!(opcode::read::<i32>(MAGIC, 0x5), 0x8004_b505);
+        assert_eq!(opcode::read::<i32>(MAGIC, 0x6), 0x8004_b506);
+        assert_eq!(opcode::read_write::<EndpointFdInfo>(MAGIC, 0x7), 0xc030_b507);
+    }
+
+    #[test]
+    fn every_call_fails_on_a_file_that_is_no_endpoint() {
+        let null = File::open("/dev/null").unwrap();
+        let info = EndpointInfo::default();
+        assert_eq!(create_ept(&null, info), Err(Errno::NOTTY));
+        assert_eq!(create_dev(&null, info), Err(Errno::NOTTY));
+        assert_eq!(release_dev(&null, info), Err(Errno::NOTTY));
+        assert_eq!(destroy_ept(&null), Err(Errno::NOTTY));
+        assert_eq!(outgoing_flow_control(&null), Err(Errno::NOTTY));
+        assert_eq!(set_incoming_flow_control(&null, true), Err(Errno::NOTTY));
+        let made = create_ept_fd(&null, EndpointFdInfo::default());
+        assert_eq!(made.map(drop), Err(Errno::NOTTY));
     }
 }

@@ -46,12 +46,8 @@ pub fn read_event(core: impl AsFd) -> io::Result<Event> {
     if rustix::io::read(core, &mut bytes)? != bytes.len() {
         return Err(Errno::IO);
     }
-    let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
-    Ok(Event {
-        events: word(0),
-        vrings: word(4),
-        boot: u64::from_ne_bytes(bytes[8..].try_into().expect("eight bytes")),
-    })
+    // SAFETY: `Event` is made of integers without padding: any bytes of its size are one.
+    Ok(unsafe { std::mem::transmute::<[u8; size_of::<Event>()], Event>(bytes) })
 }
 
 /// `VCOPROC_GET_INFO`.

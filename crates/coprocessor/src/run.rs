@@ -1,0 +1,575 @@
+//! Runs a machine on a device: one thread, one `poll`.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use busbar::{Error, Result};
+use busbar_uapi::vcoproc::{EVENT_START, EVENT_STOP, Event};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::machine::{Machine, Notice, Notify};
+use crate::remoteproc::{Remoteproc, State};
+use crate::stop::Stop;
+
+/// What a machine runs on.
+pub(crate) trait Device: AsFd {
+    /// What has happened, if anything has. Readable when something has.
+    fn event(&self) -> Result<Option<Event>>;
+    /// Kicks Linux.
+    fn kick(&self, mask: u32) -> Result<()>;
+    /// Acknowledges a stop.
+    fn stopped(&self) -> Result<()>;
+    /// Reports a crash.
+    fn crash(&self) -> Result<()>;
+}
+
+/// How a run begins and ends.
+#[derive(Debug)]
+pub struct Options<'a> {
+    /// What asks for the end. Without one the run goes on until it fails.
+    pub stop: Option<&'a Stop>,
+    /// Linux's side, to be started if it is offline, and stopped at the end if the run has
+    /// started it. Without one, and if somebody else has started it, the end of the process is a
+    /// crash to Linux, which then waits for the next process.
+    pub remoteproc: Option<&'a Remoteproc>,
+    /// How long the end may take: each of withdrawing the names and stopping the remoteproc.
+    pub grace: Duration,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self { stop: None, remoteproc: None, grace: Duration::from_secs(2) }
+    }
+}
+
+/// How far the end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Serving,
+    /// Names are being withdrawn, until then at the latest.
+    Withdrawing(Instant),
+    /// The remoteproc is being stopped, until then at the latest.
+    Stopping(Instant),
+    Ended,
+}
+
+/// Work on Linux's side: it may wait for the process, which therefore cannot do it itself.
+struct Work {
+    done: UnixStream,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Work {
+    fn new(work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<Self> {
+        let spawn = || {
+            let (done, writer) = UnixStream::pair()?;
+            let body = move || {
+                let _hang_up_at_the_end = writer;
+                work()
+            };
+            let thread = std::thread::Builder::new().spawn(body)?;
+            Ok(Self { done, thread })
+        };
+        spawn().map_err(|error: std::io::Error| Error::new("start", "a thread", error))
+    }
+
+    fn join(self) -> Result<()> {
+        self.thread.join().unwrap_or_else(|_| Err(Error::new("finish", "a thread", Errno::IO)))
+    }
+}
+
+/// Runs `machine` on `device` until an end is asked for.
+pub(crate) fn run(
+    device: &impl Device,
+    machine: &mut Machine<'_>,
+    options: &Options<'_>,
+    notify: Notify<'_>,
+) -> Result<()> {
+    let mut run =
+        Run { device, machine, options, work: None, started: false, phase: Phase::Serving };
+    run.begin()?;
+    while run.phase != Phase::Ended {
+        run.turn(notify)?;
+    }
+    Ok(())
+}
+
+struct Run<'a, 'm, D> {
+    device: &'a D,
+    machine: &'a mut Machine<'m>,
+    options: &'a Options<'a>,
+    work: Option<Work>,
+    /// This run has started the remoteproc.
+    started: bool,
+    phase: Phase,
+}
+
+impl<D: Device> Run<'_, '_, D> {
+    fn begin(&mut self) -> Result<()> {
+        let Some(remoteproc) = self.options.remoteproc else { return Ok(()) };
+        match remoteproc.state()? {
+            State::Offline => {
+                let remoteproc = remoteproc.clone();
+                self.started = true;
+                self.work = Some(Work::new(move || remoteproc.start())?);
+            }
+            State::Crashed if !remoteproc.recovers()? => {
+                let crashed = std::io::Error::other("it has crashed and recovery is disabled");
+                let recovery = remoteproc.path().join("recovery");
+                return Err(Error::new("use", remoteproc.path().display().to_string(), crashed)
+                    .help(format!("echo recover > {}", recovery.display())));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, notify: Notify<'_>) -> Result<()> {
+        let now = Instant::now();
+        let turn = self.machine.turn(now, notify);
+        if turn.kick != 0 {
+            self.device.kick(turn.kick)?;
+        }
+        if let Some(reason) = turn.crash {
+            self.machine.halt();
+            self.device.crash()?;
+            notify(Notice::Crashed { reason: &reason });
+        }
+        self.advance(now)?;
+        if self.phase == Phase::Ended {
+            return Ok(());
+        }
+        let deadline = if turn.busy { Some(now) } else { earlier(turn.deadline, self.limit()) };
+        self.wait(deadline, notify)
+    }
+
+    /// Goes on with the end where nothing holds it up any more.
+    fn advance(&mut self, now: Instant) -> Result<()> {
+        match self.phase {
+            Phase::Withdrawing(limit) if self.machine.is_flushed() || now >= limit => {
+                self.phase = match self.options.remoteproc.filter(|_| self.started) {
+                    // A start is still under way.
+                    Some(_) if self.work.is_some() && now < limit => return Ok(()),
+                    Some(remoteproc) if self.work.is_none() => {
+                        let remoteproc = remoteproc.clone();
+                        self.work = Some(Work::new(move || stop(&remoteproc))?);
+                        Phase::Stopping(now + self.options.grace)
+                    }
+                    _ => Phase::Ended,
+                };
+            }
+            Phase::Stopping(limit) if now >= limit => {
+                return Err(Error::new("stop", "the remoteproc", Errno::TIMEDOUT)
+                    .help("leaving it, which Linux takes for a crash"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn limit(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Withdrawing(limit) | Phase::Stopping(limit) => Some(limit),
+            Phase::Serving | Phase::Ended => None,
+        }
+    }
+
+    /// Waits until something happens or the deadline has passed, and takes note of it.
+    fn wait(&mut self, deadline: Option<Instant>, notify: Notify<'_>) -> Result<()> {
+        let sources = [
+            Some(self.device.as_fd()),
+            self.options.stop.map(AsFd::as_fd),
+            self.work.as_ref().map(|work| work.done.as_fd()),
+        ];
+        let [device, stop, work] = wait_for(sources, deadline)?;
+        // Before anything else: after a cut-off the memory is not to be touched.
+        if device && let Some(event) = self.device.event()? {
+            self.take_event(event, notify)?;
+        }
+        if work && let Some(work) = self.work.take() {
+            work.join()?;
+            if matches!(self.phase, Phase::Stopping(_)) {
+                self.phase = Phase::Ended;
+            }
+        }
+        if stop && self.options.stop.is_some_and(Stop::take) {
+            self.ask_to_end()?;
+        }
+        Ok(())
+    }
+
+    fn take_event(&mut self, event: Event, notify: Notify<'_>) -> Result<()> {
+        if event.events & EVENT_STOP != 0 {
+            self.machine.halt();
+            self.device.stopped()?;
+            notify(Notice::Stopped);
+        }
+        if event.events & EVENT_START != 0 {
+            self.machine.start();
+            notify(Notice::Started { boot: event.boot });
+        }
+        Ok(())
+    }
+
+    fn ask_to_end(&mut self) -> Result<()> {
+        if self.phase != Phase::Serving {
+            self.phase = Phase::Ended;
+            return Ok(());
+        }
+        self.phase = Phase::Withdrawing(Instant::now() + self.options.grace);
+        self.machine.close()
+    }
+}
+
+/// Somebody else may have stopped it already.
+fn stop(remoteproc: &Remoteproc) -> Result<()> {
+    if remoteproc.state()? == State::Offline { Ok(()) } else { remoteproc.stop() }
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    [one, other].into_iter().flatten().min()
+}
+
+/// Says which of `sources` are ready, or that none is once the deadline has passed.
+fn wait_for<const N: usize>(
+    sources: [Option<BorrowedFd<'_>>; N],
+    deadline: Option<Instant>,
+) -> Result<[bool; N]> {
+    let mut polled: Vec<_> =
+        sources.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match poll(&mut polled, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(errno) => return Err(Error::new("wait for", "the coprocessor", errno)),
+    }
+    let mut ready = polled.iter().map(|fd| !fd.revents().is_empty());
+    Ok(sources.map(|source| source.is_some() && ready.next().unwrap_or(false)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::fd::OwnedFd;
+    use std::sync::Mutex;
+    use std::thread;
+
+    use busbar_uapi::vcoproc::EVENT_KICK;
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::State as RemoteprocState;
+    use super::*;
+    use crate::machine::Statistics;
+    use crate::mock::Linux;
+    use crate::service::{Crash, Echo, Services};
+    use crate::table::Image;
+
+    const US: u32 = 0x400;
+    const LINUX: u32 = 0x777;
+
+    /// `/dev/vcoprocN` without the kernel.
+    struct Fake {
+        state: Mutex<State>,
+        /// Readable while there are events.
+        to_core: OwnedFd,
+        /// Readable once the core has kicked, acknowledged a stop or crashed.
+        to_linux: OwnedFd,
+    }
+
+    #[derive(Default)]
+    struct State {
+        event: Event,
+        gone: bool,
+        stopped: u32,
+        crashed: u32,
+        kicks: u32,
+    }
+
+    impl Fake {
+        fn new() -> Self {
+            let fd = || eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+            Self { state: Mutex::default(), to_core: fd(), to_linux: fd() }
+        }
+
+        fn signal(fd: &OwnedFd) {
+            rustix::io::write(fd, &1u64.to_ne_bytes()).unwrap();
+        }
+
+        fn post(&self, events: u32) {
+            let mut state = self.state.lock().unwrap();
+            state.event.events |= events;
+            state.event.boot += u64::from(events & EVENT_START != 0);
+            drop(state);
+            Self::signal(&self.to_core);
+        }
+
+        fn kick_core(&self, vrings: u32) {
+            if vrings != 0 {
+                self.post(EVENT_KICK);
+            }
+        }
+
+        fn hang_up(&self) {
+            self.state.lock().unwrap().gone = true;
+            Self::signal(&self.to_core);
+        }
+
+        /// Linux sleeps until the core has done something; true if it did in time.
+        fn linux_waits(&self) -> bool {
+            let until = Instant::now() + Duration::from_secs(10);
+            let [woken] = wait_for([Some(self.to_linux.as_fd())], Some(until)).unwrap();
+            let _ = rustix::io::read(&self.to_linux, &mut [0; 8]);
+            woken
+        }
+
+        fn tell(&self, change: impl FnOnce(&mut State)) {
+            change(&mut self.state.lock().unwrap());
+            Self::signal(&self.to_linux);
+        }
+
+        /// Waits until `seen` holds; Linux is woken by whatever the core does.
+        fn wait_until(&self, seen: impl Fn(&State) -> bool) {
+            while !seen(&self.state.lock().unwrap()) {
+                assert!(self.linux_waits(), "the core does nothing");
+            }
+        }
+    }
+
+    impl AsFd for Fake {
+        fn as_fd(&self) -> BorrowedFd<'_> {
+            self.to_core.as_fd()
+        }
+    }
+
+    impl Device for Fake {
+        fn event(&self) -> Result<Option<Event>> {
+            let mut state = self.state.lock().unwrap();
+            if state.gone {
+                return Err(Error::new("read from", "the fake", Errno::NODEV));
+            }
+            let _ = rustix::io::read(&self.to_core, &mut [0; 8]);
+            let events = std::mem::take(&mut state.event.events);
+            Ok((events != 0).then_some(Event { events, ..state.event }))
+        }
+
+        fn kick(&self, mask: u32) -> Result<()> {
+            assert_ne!(mask, 0);
+            self.tell(|state| state.kicks += 1);
+            Ok(())
+        }
+
+        fn stopped(&self) -> Result<()> {
+            self.tell(|state| state.stopped += 1);
+            Ok(())
+        }
+
+        fn crash(&self) -> Result<()> {
+            self.tell(|state| state.crashed += 1);
+            Ok(())
+        }
+    }
+
+    /// Runs a core in a thread and `test` as Linux, then ends the run unless it has ended.
+    fn with_core(
+        image: Image,
+        remoteproc: Option<&Remoteproc>,
+        test: impl FnOnce(&mut Linux, &Fake, &Stop),
+    ) -> (Statistics, Result<()>) {
+        let mut linux = Linux::new(image);
+        let shared = linux.shared();
+        let fake = Fake::new();
+        let stop = Stop::new().unwrap();
+        let grace = Duration::from_secs(5);
+        let options = Options { stop: Some(&stop), remoteproc, grace };
+        thread::scope(|scope| {
+            let core = scope.spawn(|| {
+                let mut services = Services::default();
+                services.add(Echo::new("echo")).unwrap();
+                services.add(Crash::new("crash")).unwrap();
+                let mut machine = Machine::new(&shared, &mut services);
+                let result = run(&fake, &mut machine, &options, &mut |_| {});
+                (machine.statistics(), result)
+            });
+            test(&mut linux, &fake, &stop);
+            stop.handle().stop();
+            core.join().unwrap()
+        })
+    }
+
+    fn boot(linux: &mut Linux, fake: &Fake) {
+        fake.post(EVENT_START);
+        linux.probe();
+        fake.kick_core(linux.kicks());
+        assert_eq!(receive(linux, fake), *b"echo");
+        assert_eq!(receive(linux, fake), *b"cras");
+    }
+
+    /// The first four bytes of the next message.
+    fn receive(linux: &mut Linux, fake: &Fake) -> [u8; 4] {
+        loop {
+            if let Some((_, data)) = linux.receive() {
+                fake.kick_core(linux.kicks());
+                return data[..4].try_into().unwrap();
+            }
+            assert!(fake.linux_waits(), "a kick is missing");
+        }
+    }
+
+    fn ping(linux: &mut Linux, fake: &Fake) {
+        assert!(linux.send(LINUX, US, b"ping"));
+        fake.kick_core(linux.kicks());
+        assert_eq!(receive(linux, fake), *b"ping");
+    }
+
+    #[test]
+    fn a_core_lives_through_start_stop_crash_and_end() {
+        let (statistics, result) = with_core(Image::default(), None, |linux, fake, stop| {
+            boot(linux, fake);
+            ping(linux, fake);
+            linux.remove();
+            fake.post(EVENT_STOP);
+            fake.wait_until(|state| state.stopped == 1);
+            boot(linux, fake);
+            ping(linux, fake);
+            assert!(linux.send(LINUX, US + 1, b"crash"));
+            fake.kick_core(linux.kicks());
+            fake.wait_until(|state| state.crashed == 1);
+            linux.remove();
+            boot(linux, fake);
+            ping(linux, fake);
+            stop.handle().stop();
+            assert_eq!(receive(linux, fake), *b"echo");
+            assert_eq!(receive(linux, fake), *b"cras");
+        });
+        result.unwrap();
+        assert_eq!((statistics.boots, statistics.crashes), (3, 1));
+        assert_eq!(statistics.services[0].received.messages, 3);
+    }
+
+    #[test]
+    fn a_device_that_goes_ends_the_run_with_an_error() {
+        let (_, result) = with_core(Image::default(), None, |linux, fake, _| {
+            boot(linux, fake);
+            fake.hang_up();
+        });
+        assert_eq!(result.unwrap_err().errno(), Some(Errno::NODEV));
+    }
+
+    #[test]
+    fn a_second_request_ends_the_run_at_once() {
+        let image = Image::default().entries(2).unwrap();
+        let begun = Instant::now();
+        let (_, result) = with_core(image, None, |linux, fake, stop| {
+            boot(linux, fake);
+            // Nobody frees the buffers that the withdrawals need.
+            assert!(linux.send(LINUX, US, b"1") && linux.send(LINUX, US, b"2"));
+            fake.kick_core(linux.kicks());
+            fake.wait_until(|state| state.kicks >= 2);
+            stop.handle().stop();
+        });
+        result.unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(4));
+    }
+
+    fn remoteproc(state: &str, recovery: &str) -> (tempfile::TempDir, Remoteproc) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("state"), state).unwrap();
+        fs::write(folder.path().join("recovery"), recovery).unwrap();
+        let remoteproc = Remoteproc::at(folder.path());
+        (folder, remoteproc)
+    }
+
+    #[test]
+    fn an_offline_remoteproc_is_started_and_stopped() {
+        let (_folder, remoteproc) = remoteproc("offline\n", "enabled\n");
+        let is = |word: &str| remoteproc.state().unwrap().to_string() == word;
+        let (_, result) = with_core(Image::default(), Some(&remoteproc), |linux, fake, _| {
+            while !is("start") {
+                thread::sleep(Duration::from_millis(1));
+            }
+            boot(linux, fake);
+        });
+        result.unwrap();
+        assert!(is("stop"));
+    }
+
+    #[test]
+    fn a_remoteproc_that_somebody_else_has_stopped_is_not_stopped_again() {
+        let (folder, remoteproc) = remoteproc("offline\n", "enabled\n");
+        let state = folder.path().join("state");
+        let (_, result) = with_core(Image::default(), Some(&remoteproc), |linux, fake, _| {
+            while remoteproc.state().unwrap() == RemoteprocState::Offline {
+                thread::sleep(Duration::from_millis(1));
+            }
+            boot(linux, fake);
+            linux.remove();
+            fake.post(EVENT_STOP);
+            fake.wait_until(|state| state.stopped == 1);
+            fs::write(&state, "offline\n").unwrap();
+        });
+        result.unwrap();
+        assert_eq!(remoteproc.state().unwrap(), RemoteprocState::Offline);
+    }
+
+    #[test]
+    fn a_running_remoteproc_is_left_running() {
+        let (_folder, remoteproc) = remoteproc("running\n", "enabled\n");
+        with_core(Image::default(), Some(&remoteproc), boot_only).1.unwrap();
+        assert_eq!(remoteproc.state().unwrap().to_string(), "running");
+    }
+
+    fn boot_only(linux: &mut Linux, fake: &Fake, _: &Stop) {
+        boot(linux, fake);
+    }
+
+    #[test]
+    fn a_remoteproc_that_nobody_will_recover_is_an_error() {
+        let (_folder, remoteproc) = remoteproc("crashed\n", "disabled\n");
+        let (_, result) = with_core(Image::default(), Some(&remoteproc), |_, _, _| {});
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains("echo recover"), "{error}");
+    }
+
+    /// Each side sleeps whenever it has nothing to do: a kick too few would hang this.
+    fn no_kick_is_lost(image: Image, messages: u32) -> Statistics {
+        let (statistics, result) = with_core(image, None, |linux, fake, _| {
+            boot(linux, fake);
+            let (mut sent, mut received) = (0, 0);
+            while received < messages {
+                let mut idle = true;
+                while sent < messages && linux.send(LINUX, US, &sent.to_le_bytes()) {
+                    sent += 1;
+                    idle = false;
+                    fake.kick_core(linux.kicks());
+                }
+                while let Some((_, data)) = linux.receive() {
+                    assert_eq!(data, received.to_le_bytes());
+                    received += 1;
+                    idle = false;
+                    fake.kick_core(linux.kicks());
+                }
+                assert!(!idle || fake.linux_waits(), "{sent} sent, {received} received");
+            }
+        });
+        result.unwrap();
+        assert_eq!(statistics.services[0].sent.messages, u64::from(messages));
+        statistics
+    }
+
+    #[test]
+    fn no_kick_is_lost_with_flags() {
+        for entries in [2, 16, 256] {
+            no_kick_is_lost(Image::default().entries(entries).unwrap().event_index(false), 20_000);
+        }
+    }
+
+    #[test]
+    fn no_kick_is_lost_with_event_indices() {
+        for entries in [2, 16, 256] {
+            no_kick_is_lost(Image::default().entries(entries).unwrap(), 20_000);
+        }
+    }
+}

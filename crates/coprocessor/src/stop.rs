@@ -1,0 +1,116 @@
+//! Ending a run from outside: another thread, or a signal.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use busbar::{Error, Result};
+use signal_hook::SigId;
+
+/// What a run watches for its end.
+///
+/// The first request has the run withdraw its names and end in order, the second one has it end
+/// at once.
+pub struct Stop {
+    requests: UnixStream,
+    handle: StopHandle,
+    signals: Vec<SigId>,
+}
+
+/// Asks for the end of a run, from any thread.
+#[derive(Clone, Debug)]
+pub struct StopHandle(Arc<UnixStream>);
+
+impl Stop {
+    /// Nobody has asked for an end yet.
+    pub fn new() -> Result<Self> {
+        let (requests, writer) = pair().map_err(|error| Error::new("make", "a stop", error))?;
+        Ok(Self { requests, handle: StopHandle(Arc::new(writer)), signals: Vec::new() })
+    }
+
+    /// Takes a signal, such as `SIGINT` and `SIGTERM`, as a request until this is dropped.
+    pub fn on_signal(mut self, signal: i32) -> Result<Self> {
+        let register = || {
+            let writer = OwnedFd::from(self.handle.0.try_clone()?);
+            signal_hook::low_level::pipe::register(signal, writer)
+        };
+        let id = register().map_err(|error| Error::new("catch", format!("signal {signal}"), error));
+        self.signals.push(id?);
+        Ok(self)
+    }
+
+    /// Another way to ask for the end.
+    #[must_use]
+    pub fn handle(&self) -> StopHandle {
+        self.handle.clone()
+    }
+
+    /// Whether an end was asked for since the last call.
+    pub(crate) fn take(&self) -> bool {
+        let mut requests = &self.requests;
+        // One at a time: two requests at once still are two.
+        matches!(requests.read(&mut [0]), Ok(1))
+    }
+}
+
+impl StopHandle {
+    /// Asks for the end. Never waits.
+    pub fn stop(&self) {
+        // A full pipe holds requests enough.
+        let _ = (&*self.0).write(&[0]);
+    }
+}
+
+impl AsFd for Stop {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.requests.as_fd()
+    }
+}
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stop").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        for id in self.signals.drain(..) {
+            signal_hook::low_level::unregister(id);
+        }
+    }
+}
+
+fn pair() -> io::Result<(UnixStream, UnixStream)> {
+    let (reader, writer) = UnixStream::pair()?;
+    reader.set_nonblocking(true)?;
+    writer.set_nonblocking(true)?;
+    Ok((reader, writer))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::process::{Signal, getpid, kill_process};
+
+    use super::*;
+
+    #[test]
+    fn requests_come_from_handles_and_signals_one_by_one() {
+        let stop = Stop::new().unwrap().on_signal(Signal::USR1.as_raw()).unwrap();
+        assert!(!stop.take());
+        stop.handle().stop();
+        stop.handle().stop();
+        assert!(stop.take());
+        assert!(stop.take());
+        assert!(!stop.take());
+        kill_process(getpid(), Signal::USR1).unwrap();
+        // Another thread may be the one that the signal interrupts.
+        let mut polled = [PollFd::new(&stop, PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec { tv_sec: 10, tv_nsec: 0 })).unwrap();
+        assert!(stop.take());
+        assert!(!stop.take());
+    }
+}
