@@ -43,7 +43,7 @@ deps:
 # Needs a nightly toolchain and cargo-fuzz. Seconds for each target:
 FUZZ_SECONDS ?= 60
 fuzz:
-	for target in $$(cargo +nightly fuzz list); do \
+	cd fuzz && for target in $$(cargo +nightly fuzz list); do \
 		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
