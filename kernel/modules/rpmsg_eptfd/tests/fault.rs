@@ -10,9 +10,9 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, EndpointInfo, NAME_SIZE};
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat};
 use rustix::io::{Errno, pread, pwrite};
-use support::{eptfd, open_descriptors, wait_until};
+use support::{eptfd, open_descriptors};
 
 const DEBUGFS: &str = "/sys/kernel/debug";
 const FREE: u32 = 0x321;
@@ -29,30 +29,47 @@ fn arm() {
     }
 }
 
-/// Makes one call after another with the first, the second … fault; returns how many there were.
-///
-/// Between arming and the call there is nothing but the call, so that no other allocation of this
-/// task is hit.
-fn each_fault<T>(mut call: impl FnMut() -> Result<T, Errno>, mut check: impl FnMut(u32)) -> u32 {
-    let nth = File::options().read(true).write(true).open("/proc/thread-self/fail-nth").unwrap();
-    let mut texts: Vec<String> = (1..1000).map(|n| n.to_string()).collect();
-    texts.insert(0, "0".into());
-    for faults in 1..1000_u32 {
+/// The Nth fault of this thread.
+struct FailNth(File);
+
+impl FailNth {
+    fn open() -> Self {
+        let path = "/proc/thread-self/fail-nth";
+        Self(File::options().read(true).write(true).open(path).expect("a debug kernel"))
+    }
+
+    /// Runs `call` with the `n`th allocation or copy failing; also whether one did.
+    ///
+    /// There is nothing but the call between arming and looking, and looking is a copy itself: if
+    /// that is what fails, the call was unharmed.
+    fn run<T>(&self, n: &str, call: impl FnOnce() -> T) -> (T, bool) {
         let mut left = [0; 16];
-        pwrite(&nth, texts[faults as usize].as_bytes(), 0).unwrap();
+        pwrite(&self.0, n.as_bytes(), 0).expect("arm");
         let result = call();
-        let len = pread(&nth, &mut left, 0).unwrap();
-        pwrite(&nth, b"0", 0).unwrap();
-        let unused = left[..len].trim_ascii() != b"0";
+        let looked = pread(&self.0, &mut left, 0);
+        while pwrite(&self.0, b"0", 0).is_err() {}
+        let hit = looked.is_ok_and(|len| left[..len].trim_ascii() == b"0");
+        (result, hit)
+    }
+}
+
+/// Makes one call after another with the first, the second … fault; returns how many there were.
+fn each_fault<T>(
+    nth: &FailNth,
+    mut call: impl FnMut() -> Result<T, Errno>,
+    mut check: impl FnMut(u32),
+) -> u32 {
+    for fault in 1..1000 {
+        let (result, hit) = nth.run(&fault.to_string(), &mut call);
         if let Err(why) = &result {
             let expected = [Errno::NOMEM, Errno::FAULT, Errno::INVAL, Errno::NXIO, Errno::NFILE];
-            assert!(!unused, "{why} without a fault");
-            assert!(expected.contains(why), "fault {faults}: {why}");
+            assert!(hit, "{why} without a fault");
+            assert!(expected.contains(why), "fault {fault}: {why}");
         }
         drop(result);
-        check(faults);
-        if unused {
-            return faults - 1;
+        check(fault);
+        if !hit {
+            return fault - 1;
         }
     }
     panic!("the call never got through");
@@ -72,9 +89,10 @@ fn create_fd_undoes_everything() {
     let info = EndpointFdInfo { name: [b'x'; NAME_SIZE], src: FREE, dst: FIRST, flags, fd: -1 };
     let call = || rpmsg::create_ept_fd(&control, info);
     drop(call().expect("works without a fault"));
+    let nth = FailNth::open();
     let (descriptors, references_before) = (open_descriptors(), references());
 
-    let faults = each_fault(call, |fault| {
+    let faults = each_fault(&nth, call, |fault| {
         assert_eq!(open_descriptors(), descriptors, "fault {fault}");
         assert_eq!(references(), references_before, "fault {fault}");
         drop(call().unwrap_or_else(|why| panic!("fault {fault} kept the address: {why}")));
@@ -97,20 +115,30 @@ fn create_node_undoes_everything() {
     let info = EndpointInfo { name: [b'x'; NAME_SIZE], src: ADDR_ANY, dst: FIRST };
     let references_before = references();
 
+    let nth = FailNth::open();
     let faults = each_fault(
+        &nth,
         || rpmsg::create_ept(&control, info),
         |fault| {
             for entry in nodes() {
-                let node = Path::new("/dev").join(entry.file_name());
-                wait_until("the device node", || node.exists());
-                let file = File::options().read(true).write(true).open(&node).unwrap();
-                rpmsg::destroy_ept(&file).unwrap();
+                rpmsg::destroy_ept(open_by_number(&entry.path())).unwrap();
             }
             assert!(nodes().is_empty(), "fault {fault} left a node");
             assert_eq!(references(), references_before, "fault {fault}");
         },
     );
     assert!(faults >= 5, "only {faults} faults were possible");
+}
+
+/// The driver core makes the device even where devtmpfs had no memory for its node.
+fn open_by_number(device: &Path) -> File {
+    let number = fs::read_to_string(device.join("dev")).unwrap();
+    let (major, minor) = number.trim().split_once(':').unwrap();
+    let number = makedev(major.parse().unwrap(), minor.parse().unwrap());
+    let folder = tempfile::tempdir_in("/dev").unwrap();
+    let node = folder.path().join("node");
+    mknodat(CWD, &node, FileType::CharacterDevice, Mode::RUSR | Mode::WUSR, number).unwrap();
+    File::options().read(true).write(true).open(&node).unwrap()
 }
 
 #[test]
@@ -122,6 +150,7 @@ fn write_loses_no_memory() {
     let flags = (OFlags::RDWR | OFlags::CLOEXEC).bits();
     let info = EndpointFdInfo { name: [b'x'; NAME_SIZE], src: ADDR_ANY, dst: FIRST, flags, fd: -1 };
     let endpoint = rpmsg::create_ept_fd(&control, info).unwrap();
-    let faults = each_fault(|| rustix::io::write(&endpoint, b"message"), |_| {});
+    let nth = FailNth::open();
+    let faults = each_fault(&nth, || rustix::io::write(&endpoint, b"message"), |_| {});
     assert!(faults >= 2, "the buffer and the copy, not {faults}");
 }

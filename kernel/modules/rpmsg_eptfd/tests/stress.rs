@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, NAME_SIZE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -59,6 +60,8 @@ fn endpoints_come_and_go_while_the_coprocessor_crashes() {
                     let number = tried.fetch_add(1, Ordering::Relaxed);
                     if use_one(&path, number).is_some() {
                         answered.fetch_add(1, Ordering::Relaxed);
+                    } else {
+                        thread::sleep(Duration::from_millis(5));
                     }
                 }
             });

@@ -1,0 +1,571 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * An endpoint for user space: read, write, poll and flow control, the same for
+ * a device node and for a bare file descriptor.
+ *
+ * Offers the uAPI of drivers/rpmsg/rpmsg_char.c:
+ * Copyright (C) 2022, STMicroelectronics
+ * Copyright (c) 2016, Linaro Ltd.
+ * Copyright (c) 2012, Michal Simek <monstr@monstr.eu>
+ * Copyright (c) 2012, PetaLogix
+ * Copyright (c) 2011, Texas Instruments, Inc.
+ * Copyright (c) 2011, Google, Inc.
+ */
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/ktime.h>
+#include <linux/minmax.h>
+#include <linux/sched/signal.h>
+#include <linux/seq_file.h>
+#include <linux/sizes.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include <linux/uio.h>
+
+#include "eptfd.h"
+
+/* Longest message where the bus does not tell its own limit */
+#define EPTFD_MTU_UNKNOWN	SZ_1M
+
+/* A blocked write asks for room again after the first, then twice as long ... */
+#define EPTFD_TX_WAIT_MIN	(50 * NSEC_PER_USEC)
+/* ... up to this, which is also when a full endpoint is reported writable */
+#define EPTFD_TX_WAIT_MAX	NSEC_PER_MSEC
+
+static enum hrtimer_restart ep_tx_timer(struct hrtimer *timer)
+{
+	struct eptfd_ep *ep = container_of(timer, struct eptfd_ep, tx_timer);
+
+	clear_bit(EPTFD_TX_FULL, &ep->flags);
+	wake_up_interruptible_poll(&ep->wait, EPOLLOUT | EPOLLWRNORM);
+
+	return HRTIMER_NORESTART;
+}
+
+static void ep_init(struct eptfd_ep *ep)
+{
+	mutex_init(&ep->lock);
+	eptfd_queue_init(&ep->queue);
+	init_waitqueue_head(&ep->wait);
+	hrtimer_init(&ep->tx_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
+	ep->tx_timer.function = ep_tx_timer;
+	INIT_LIST_HEAD(&ep->link);
+}
+
+/**
+ * eptfd_ep_init() - prepare an endpoint that a control device makes
+ * @ep: zeroed endpoint
+ * @ctrl: the control device, of which a reference is taken
+ * @chinfo: name and addresses
+ *
+ * The endpoint can be opened once it is attached to the control device.
+ */
+void eptfd_ep_init(struct eptfd_ep *ep, struct eptfd_ctrl *ctrl,
+		   const struct rpmsg_channel_info *chinfo)
+{
+	ep_init(ep);
+	ep->chinfo = *chinfo;
+	ep->ctrl = ctrl;
+	get_device(&ctrl->cdev.dev);
+}
+
+/**
+ * eptfd_ep_init_default() - prepare the default endpoint of a channel
+ * @ep: zeroed endpoint
+ * @rpdev: the channel
+ */
+void eptfd_ep_init_default(struct eptfd_ep *ep, struct rpmsg_device *rpdev)
+{
+	static struct lock_class_key default_lock;
+
+	ep_init(ep);
+	/*
+	 * Channels are removed from within the callback of the name service,
+	 * under the lock that rpmsg_destroy_ept() takes of other endpoints.
+	 * The lock of a default endpoint is not held over that call, so it
+	 * must not be taken for one that is.
+	 */
+	lockdep_set_class(&ep->lock, &default_lock);
+	strscpy_pad(ep->chinfo.name, rpdev->id.name);
+	ep->chinfo.src = rpdev->src;
+	ep->chinfo.dst = rpdev->dst;
+	ep->rpdev = rpdev;
+	ep->default_ept = rpdev->ept;
+}
+
+/**
+ * eptfd_ep_fini() - free what an endpoint holds
+ * @ep: closed endpoint that is not attached
+ */
+void eptfd_ep_fini(struct eptfd_ep *ep)
+{
+	eptfd_queue_purge(&ep->queue);
+	if (ep->ctrl)
+		put_device(&ep->ctrl->cdev.dev);
+}
+
+/**
+ * eptfd_ep_rx() - receive a message, called by the bus
+ * @rpdev: unused
+ * @data: the message
+ * @len: its length
+ * @priv: the endpoint, NULL before a channel's driver has been probed
+ * @addr: unused
+ *
+ * Context: any.
+ * Return: 0. Buses do not agree on what an error would mean, and a message
+ * that is lost is reported to the reader.
+ */
+int eptfd_ep_rx(struct rpmsg_device *rpdev, void *data, int len, void *priv,
+		u32 addr)
+{
+	struct eptfd_ep *ep = priv;
+
+	if (!ep)
+		return 0;
+
+	eptfd_queue_push(&ep->queue, data, len);
+	wake_up_interruptible_poll(&ep->wait, EPOLLIN | EPOLLRDNORM);
+
+	return 0;
+}
+
+/**
+ * eptfd_ep_flow() - the remote asks to pause or go on, called by the bus
+ * @rpdev: unused
+ * @priv: the endpoint, NULL before a channel's driver has been probed
+ * @stop: to pause
+ *
+ * Context: any.
+ * Return: 0.
+ */
+int eptfd_ep_flow(struct rpmsg_device *rpdev, void *priv, bool stop)
+{
+	struct eptfd_ep *ep = priv;
+
+	if (!ep)
+		return 0;
+
+	assign_bit(EPTFD_FLOW_STOPPED, &ep->flags, stop);
+	set_bit(EPTFD_FLOW_NEWS, &ep->flags);
+	wake_up_interruptible_poll(&ep->wait, EPOLLPRI);
+
+	return 0;
+}
+
+static struct rpmsg_endpoint *ep_create(struct eptfd_ep *ep)
+{
+	struct rpmsg_endpoint *ept;
+
+	if (ep->default_ept)
+		return ep->default_ept;
+
+	clear_bit(EPTFD_FLOW_STOPPED, &ep->flags);
+	ept = rpmsg_create_ept(ep->rpdev, eptfd_ep_rx, ep, ep->chinfo);
+	if (ept)
+		ept->flow_cb = eptfd_ep_flow;
+
+	return ept;
+}
+
+static int ep_open(struct eptfd_ep *ep)
+{
+	struct rpmsg_endpoint *ept;
+	ssize_t mtu;
+
+	if (ep->ept)
+		return -EBUSY;
+	if (!ep->rpdev)
+		return -ENODEV;
+
+	/* The bus does not tell an address in use from a want of memory */
+	ept = ep_create(ep);
+	if (!ept)
+		return -EINVAL;
+
+	mtu = rpmsg_get_mtu(ept);
+	ep->mtu = mtu > 0 ? mtu : EPTFD_MTU_UNKNOWN;
+	ep->addr = ept->addr;
+	ep->ept = ept;
+
+	return 0;
+}
+
+/**
+ * eptfd_ep_open() - make the endpoint of the bus
+ * @ep: endpoint
+ *
+ * Return: 0, -EBUSY if it is open, -ENODEV if the rpmsg device has gone,
+ * -EINVAL if the bus refuses.
+ */
+int eptfd_ep_open(struct eptfd_ep *ep)
+{
+	int ret;
+
+	mutex_lock(&ep->lock);
+	ret = ep_open(ep);
+	mutex_unlock(&ep->lock);
+
+	return ret;
+}
+
+/* No message comes after this, except for a default endpoint */
+static void ep_destroy(struct eptfd_ep *ep)
+{
+	struct rpmsg_endpoint *ept = ep->ept;
+
+	ep->ept = NULL;
+	if (ept && !ep->default_ept)
+		rpmsg_destroy_ept(ept);
+}
+
+/**
+ * eptfd_ep_close() - destroy the endpoint of the bus, forget all messages
+ * @ep: endpoint that no file uses any longer
+ */
+void eptfd_ep_close(struct eptfd_ep *ep)
+{
+	mutex_lock(&ep->lock);
+	ep_destroy(ep);
+	hrtimer_cancel(&ep->tx_timer);
+	clear_bit(EPTFD_TX_FULL, &ep->flags);
+	clear_bit(EPTFD_FLOW_NEWS, &ep->flags);
+	eptfd_queue_purge(&ep->queue);
+	mutex_unlock(&ep->lock);
+}
+
+/**
+ * eptfd_ep_end() - end the endpoint for good, its files notwithstanding
+ * @ep: endpoint
+ *
+ * Neither the bus's endpoint nor its device is used after this returns.
+ */
+void eptfd_ep_end(struct eptfd_ep *ep)
+{
+	mutex_lock(&ep->lock);
+	ep_destroy(ep);
+	ep->rpdev = NULL;
+	mutex_unlock(&ep->lock);
+
+	eptfd_queue_end(&ep->queue);
+	wake_up_interruptible_all(&ep->wait);
+}
+
+/**
+ * eptfd_ep_setup_file() - make a file one of an endpoint
+ * @ep: endpoint
+ * @file: new file
+ */
+void eptfd_ep_setup_file(struct eptfd_ep *ep, struct file *file)
+{
+	file->private_data = ep;
+	file->f_mode |= FMODE_NOWAIT;
+	stream_open(file_inode(file), file);
+}
+
+static bool iocb_blocks(const struct kiocb *iocb)
+{
+	return !(iocb->ki_flags & IOCB_NOWAIT) &&
+	       !(iocb->ki_filp->f_flags & O_NONBLOCK);
+}
+
+static struct eptfd_msg *ep_next_msg(struct eptfd_ep *ep, bool block)
+{
+	struct eptfd_queue *q = &ep->queue;
+	struct eptfd_msg *msg;
+	int ret;
+
+	for (;;) {
+		msg = eptfd_queue_pop(q);
+		if (msg != ERR_PTR(-EAGAIN) || !block)
+			return msg;
+
+		ret = wait_event_interruptible(ep->wait, eptfd_queue_ready(q) ||
+					       eptfd_queue_ended(q));
+		if (ret)
+			return ERR_PTR(ret);
+	}
+}
+
+/**
+ * eptfd_ep_read_iter() - read one message
+ * @iocb: file and flags
+ * @to: where to; what does not fit of the message is lost
+ *
+ * Return: bytes read, 0 for an empty message or no room at all, -EAGAIN,
+ * -EFAULT with the message left in the queue, -ENOBUFS once after messages were
+ * lost, -EPIPE after the end, -ERESTARTSYS.
+ */
+ssize_t eptfd_ep_read_iter(struct kiocb *iocb, struct iov_iter *to)
+{
+	struct eptfd_ep *ep = iocb->ki_filp->private_data;
+	struct eptfd_msg *msg;
+	size_t len;
+
+	if (!iov_iter_count(to))
+		return 0;
+
+	msg = ep_next_msg(ep, iocb_blocks(iocb));
+	if (IS_ERR(msg))
+		return PTR_ERR(msg);
+
+	len = min_t(size_t, iov_iter_count(to), msg->len);
+	if (copy_to_iter(msg->data, len, to) != len) {
+		eptfd_queue_unpop(&ep->queue, msg);
+		wake_up_interruptible_poll(&ep->wait, EPOLLIN | EPOLLRDNORM);
+		return -EFAULT;
+	}
+	kfree(msg);
+
+	return len;
+}
+
+/* Retries come from the timer, as buses do not tell when there is room again */
+static void ep_mark_full(struct eptfd_ep *ep)
+{
+	if (!test_and_set_bit(EPTFD_TX_FULL, &ep->flags))
+		hrtimer_start(&ep->tx_timer, ns_to_ktime(EPTFD_TX_WAIT_MAX),
+			      HRTIMER_MODE_REL_SOFT);
+}
+
+/*
+ * A bus with addresses complains in the log about a missing one, for each
+ * message. Ask it once.
+ */
+static int ep_trysend_nowhere(struct eptfd_ep *ep, void *data, size_t len)
+{
+	int ret;
+
+	if (test_bit(EPTFD_NO_DST, &ep->flags))
+		return -EINVAL;
+
+	ret = rpmsg_trysendto(ep->ept, data, len, RPMSG_ADDR_ANY);
+	if (ret == -EINVAL)
+		set_bit(EPTFD_NO_DST, &ep->flags);
+
+	return ret;
+}
+
+static int ep_trysend(struct eptfd_ep *ep, void *data, size_t len)
+{
+	if (ep->chinfo.dst == RPMSG_ADDR_ANY)
+		return ep_trysend_nowhere(ep, data, len);
+
+	return rpmsg_trysendto(ep->ept, data, len, ep->chinfo.dst);
+}
+
+/* Called with ep->lock held. Return: -EAGAIN if there is no room now */
+static int ep_send_locked(struct eptfd_ep *ep, void *data, size_t len,
+			  bool block)
+{
+	int ret;
+
+	if (!ep->ept)
+		return -EPIPE;
+
+	ret = ep_trysend(ep, data, len);
+	if (ret == -ENOMEM || ret == -EAGAIN) {
+		if (!block)
+			ep_mark_full(ep);
+		return -EAGAIN;
+	}
+
+	/* glink: only the waiting call asks the remote to provide a buffer */
+	if (ret == -EBUSY && block)
+		return rpmsg_sendto(ep->ept, data, len, ep->chinfo.dst);
+
+	return ret;
+}
+
+static int ep_send(struct eptfd_ep *ep, void *data, size_t len,
+		   const struct kiocb *iocb)
+{
+	int ret;
+
+	if (!(iocb->ki_flags & IOCB_NOWAIT))
+		ret = mutex_lock_interruptible(&ep->lock);
+	else
+		ret = mutex_trylock(&ep->lock) ? 0 : -EAGAIN;
+	if (ret)
+		return ret == -EINTR ? -ERESTARTSYS : ret;
+
+	ret = ep_send_locked(ep, data, len, iocb_blocks(iocb));
+	mutex_unlock(&ep->lock);
+
+	return ret;
+}
+
+/*
+ * The waiting calls of the buses are of no use here: that of virtio sleeps on
+ * a queue of the bus that neither the end of the endpoint nor a signal ends,
+ * and the lock would have to be held meanwhile.
+ */
+static int ep_send_wait(struct eptfd_ep *ep, void *data, size_t len,
+			const struct kiocb *iocb)
+{
+	u64 pause = EPTFD_TX_WAIT_MIN;
+	int ret;
+
+	for (;;) {
+		ret = ep_send(ep, data, len, iocb);
+		if (ret != -EAGAIN || !iocb_blocks(iocb))
+			return ret;
+
+		ret = wait_event_interruptible_hrtimeout(ep->wait,
+							 eptfd_queue_ended(&ep->queue),
+							 ns_to_ktime(pause));
+		if (ret == -ERESTARTSYS)
+			return ret;
+		pause = min_t(u64, 2 * pause, EPTFD_TX_WAIT_MAX);
+	}
+}
+
+/**
+ * eptfd_ep_write_iter() - send one message
+ * @iocb: file and flags
+ * @from: the message
+ *
+ * Return: its length, -EAGAIN, -EFAULT, -EINVAL without a destination,
+ * -EMSGSIZE, -ENOMEM, -EPIPE after the end, -ERESTARTSYS, what the bus returns.
+ */
+ssize_t eptfd_ep_write_iter(struct kiocb *iocb, struct iov_iter *from)
+{
+	struct eptfd_ep *ep = iocb->ki_filp->private_data;
+	size_t len = iov_iter_count(from);
+	void *data;
+	int ret;
+
+	if (len > ep->mtu)
+		return -EMSGSIZE;
+
+	data = kmalloc(len, GFP_KERNEL);
+	if (!data)
+		return -ENOMEM;
+
+	if (copy_from_iter_full(data, len, from))
+		ret = ep_send_wait(ep, data, len, iocb);
+	else
+		ret = -EFAULT;
+	kfree(data);
+
+	return ret ?: len;
+}
+
+/*
+ * Not given the poll table: a queue of the bus can be freed while a file that
+ * waits on it stays. The timer wakes instead.
+ */
+static __poll_t ep_poll_tx(struct eptfd_ep *ep, struct file *file)
+{
+	__poll_t mask = 0;
+
+	if (!test_bit(EPTFD_TX_FULL, &ep->flags))
+		return EPOLLOUT | EPOLLWRNORM;
+
+	mutex_lock(&ep->lock);
+	if (ep->ept)
+		mask = rpmsg_poll(ep->ept, file, NULL);
+	mutex_unlock(&ep->lock);
+
+	return mask;
+}
+
+/**
+ * eptfd_ep_poll() - what can be done without waiting
+ * @file: file
+ * @wait: poll table
+ *
+ * Return: EPOLLIN if there is something to read or a loss to be told, EPOLLOUT
+ * unless there was no room a moment ago, EPOLLPRI if there is news on flow
+ * control, EPOLLERR and EPOLLHUP after the end.
+ */
+__poll_t eptfd_ep_poll(struct file *file, poll_table *wait)
+{
+	struct eptfd_ep *ep = file->private_data;
+	__poll_t mask;
+
+	poll_wait(file, &ep->wait, wait);
+
+	if (eptfd_queue_ended(&ep->queue))
+		mask = EPOLLERR | EPOLLHUP;
+	else
+		mask = ep_poll_tx(ep, file);
+
+	if (eptfd_queue_ready(&ep->queue))
+		mask |= EPOLLIN | EPOLLRDNORM;
+	if (test_bit(EPTFD_FLOW_NEWS, &ep->flags))
+		mask |= EPOLLPRI;
+
+	return mask;
+}
+
+static int ep_get_flow(struct eptfd_ep *ep, int __user *arg)
+{
+	bool news = test_and_clear_bit(EPTFD_FLOW_NEWS, &ep->flags);
+
+	if (!put_user(test_bit(EPTFD_FLOW_STOPPED, &ep->flags), arg))
+		return 0;
+
+	if (news)
+		set_bit(EPTFD_FLOW_NEWS, &ep->flags);
+
+	return -EFAULT;
+}
+
+static int ep_set_flow(struct eptfd_ep *ep, unsigned long arg)
+{
+	int ret = -EPIPE;
+
+	if (arg > 1)
+		return -EINVAL;
+
+	mutex_lock(&ep->lock);
+	if (ep->ept)
+		ret = rpmsg_set_flow_control(ep->ept, arg, ep->chinfo.dst);
+	mutex_unlock(&ep->lock);
+
+	return ret;
+}
+
+/**
+ * eptfd_ep_ioctl() - the calls that nodes and descriptors have in common
+ * @ep: endpoint
+ * @cmd: call
+ * @arg: its argument
+ *
+ * Return: 0, -ENOTTY for any other call, or the call's own error.
+ */
+long eptfd_ep_ioctl(struct eptfd_ep *ep, unsigned int cmd, unsigned long arg)
+{
+	switch (cmd) {
+	case RPMSG_GET_OUTGOING_FLOWCONTROL:
+		return ep_get_flow(ep, (int __user *)arg);
+	case RPMSG_SET_INCOMING_FLOWCONTROL:
+		return ep_set_flow(ep, arg);
+	default:
+		return -ENOTTY;
+	}
+}
+
+/**
+ * eptfd_ep_show_fdinfo() - what /proc/PID/fdinfo says
+ * @m: output
+ * @file: file
+ */
+void eptfd_ep_show_fdinfo(struct seq_file *m, struct file *file)
+{
+	struct eptfd_ep *ep = file->private_data;
+	unsigned int count;
+	u64 dropped;
+
+	spin_lock_irq(&ep->queue.lock);
+	count = ep->queue.count;
+	dropped = ep->queue.dropped;
+	spin_unlock_irq(&ep->queue.lock);
+
+	seq_puts(m, "rpmsg-name:\t");
+	seq_escape(m, ep->chinfo.name, "\n\\");
+	seq_printf(m, "\nrpmsg-src:\t0x%x\nrpmsg-dst:\t0x%x\n"
+		   "rpmsg-queued:\t%u\nrpmsg-dropped:\t%llu\n",
+		   ep->addr, ep->chinfo.dst, count, dropped);
+}

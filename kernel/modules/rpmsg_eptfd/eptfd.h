@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * rpmsg endpoints for user space: what the parts of the module share.
+ *
+ * Parts
+ *	queue.c		received messages, bounded
+ *	endpoint.c	an endpoint: read, write, poll, flow control
+ *	anon.c		an endpoint that is nothing but a file descriptor
+ *	node.c		an endpoint that is a device node, /dev/rpmsgN
+ *	cdev.c		numbers and names of device nodes
+ *	ctrl.c		the control device, /dev/rpmsg_ctrlN, and its driver
+ *	chrdev.c	the driver of channels: a node for a default endpoint
+ *	main.c		parameters, registration
+ *
+ * Locks, outermost first
+ *	eptfd_ctrl.setup	nodes, calls that make or release channels, and
+ *				removal. Held while devices are registered.
+ *	eptfd_ctrl.lock		the list of endpoints, the rpmsg device
+ *	eptfd_ep.lock		the endpoint of the bus. Never held while waiting
+ *				for room to send. Held while the bus makes or
+ *				destroys the endpoint, so it is outside of the
+ *				bus's rpmsg_endpoint.cb_lock, under which
+ *				callbacks run: callbacks must not take it.
+ *	eptfd_queue.lock	the messages; taken in callbacks
+ *
+ * Ends
+ *	The rpmsg device, and with it all of the bus, may be freed as soon as a
+ *	driver's remove() returns. remove() therefore ends every endpoint under
+ *	the locks above. Files stay valid after that and find the end marked.
+ */
+#ifndef RPMSG_EPTFD_H
+#define RPMSG_EPTFD_H
+
+#include <linux/cdev.h>
+#include <linux/device.h>
+#include <linux/hrtimer.h>
+#include <linux/idr.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/poll.h>
+#include <linux/rpmsg.h>
+#include <linux/spinlock.h>
+#include <linux/types.h>
+#include <linux/wait.h>
+
+struct file;
+struct iov_iter;
+struct kiocb;
+struct seq_file;
+
+/**
+ * struct eptfd_msg - a received message
+ * @next: the message received after this one
+ * @len: bytes of @data
+ * @data: the payload
+ *
+ * Singly linked, so that a message of the 496 bytes that virtio carries still
+ * fits an allocation of 512.
+ */
+struct eptfd_msg {
+	struct eptfd_msg *next;
+	u32 len;
+	u8 data[] __counted_by(len);
+};
+
+/**
+ * struct eptfd_queue - received messages that nobody has read yet
+ * @lock: protects all other members; @head, @lossy and @ended may also be
+ *	looked at without it
+ * @head: oldest message
+ * @tail: where to link the next message
+ * @bytes: memory of the messages
+ * @count: number of messages
+ * @dropped: number of messages lost so far
+ * @lossy: messages were lost and the reader has not been told yet
+ * @ended: no message will follow
+ */
+struct eptfd_queue {
+	spinlock_t lock;	/* all other members */
+	struct eptfd_msg *head;
+	struct eptfd_msg **tail;
+	size_t bytes;
+	unsigned int count;
+	u64 dropped;
+	bool lossy;
+	bool ended;
+};
+
+void eptfd_queue_init(struct eptfd_queue *q);
+void eptfd_queue_push(struct eptfd_queue *q, const void *data, size_t len);
+struct eptfd_msg *eptfd_queue_pop(struct eptfd_queue *q);
+void eptfd_queue_unpop(struct eptfd_queue *q, struct eptfd_msg *msg);
+void eptfd_queue_purge(struct eptfd_queue *q);
+void eptfd_queue_end(struct eptfd_queue *q);
+
+/**
+ * eptfd_queue_ended() - has the endpoint come to its end?
+ * @q: the queue
+ *
+ * Return: whether it has.
+ */
+static inline bool eptfd_queue_ended(const struct eptfd_queue *q)
+{
+	return READ_ONCE(q->ended);
+}
+
+/**
+ * eptfd_queue_ready() - is there a message or a loss to be told?
+ * @q: the queue
+ *
+ * Return: whether there is.
+ */
+static inline bool eptfd_queue_ready(const struct eptfd_queue *q)
+{
+	return READ_ONCE(q->head) || READ_ONCE(q->lossy);
+}
+
+/**
+ * enum eptfd_ep_flag - bits of eptfd_ep.flags
+ * @EPTFD_TX_FULL: there was no room to send; the timer will clear it
+ * @EPTFD_NO_DST: the bus wants a destination and the endpoint has none
+ * @EPTFD_FLOW_STOPPED: the remote has asked to pause
+ * @EPTFD_FLOW_NEWS: the remote has changed its mind since it was last asked
+ */
+enum eptfd_ep_flag {
+	EPTFD_TX_FULL,
+	EPTFD_NO_DST,
+	EPTFD_FLOW_STOPPED,
+	EPTFD_FLOW_NEWS,
+};
+
+struct eptfd_ctrl;
+
+/**
+ * struct eptfd_ep - an endpoint for user space
+ * @lock: protects @rpdev and @ept
+ * @rpdev: the device that the endpoint belongs to, NULL at its end
+ * @ept: the endpoint of the bus, NULL while closed and at its end
+ * @default_ept: the endpoint that the core made for a channel and will destroy,
+ *	used instead of making one; NULL for all other endpoints
+ * @chinfo: name and addresses as they were asked for
+ * @addr: local address while @ept is set
+ * @mtu: longest message that can be sent
+ * @flags: see &enum eptfd_ep_flag
+ * @queue: received messages
+ * @wait: readers, writers and pollers
+ * @tx_timer: clears %EPTFD_TX_FULL
+ * @ctrl: the control device that made the endpoint; holds a reference.
+ *	NULL for a default endpoint
+ * @link: in eptfd_ctrl.eps
+ */
+struct eptfd_ep {
+	struct mutex lock;	/* rpdev, ept */
+	struct rpmsg_device *rpdev;
+	struct rpmsg_endpoint *ept;
+	struct rpmsg_endpoint *default_ept;
+	struct rpmsg_channel_info chinfo;
+	u32 addr;
+	size_t mtu;
+	unsigned long flags;
+	struct eptfd_queue queue;
+	wait_queue_head_t wait;
+	struct hrtimer tx_timer;
+	struct eptfd_ctrl *ctrl;
+	struct list_head link;
+};
+
+void eptfd_ep_init(struct eptfd_ep *ep, struct eptfd_ctrl *ctrl,
+		   const struct rpmsg_channel_info *chinfo);
+void eptfd_ep_init_default(struct eptfd_ep *ep, struct rpmsg_device *rpdev);
+void eptfd_ep_fini(struct eptfd_ep *ep);
+int eptfd_ep_open(struct eptfd_ep *ep);
+void eptfd_ep_close(struct eptfd_ep *ep);
+void eptfd_ep_end(struct eptfd_ep *ep);
+
+int eptfd_ep_rx(struct rpmsg_device *rpdev, void *data, int len, void *priv,
+		u32 addr);
+int eptfd_ep_flow(struct rpmsg_device *rpdev, void *priv, bool stop);
+
+void eptfd_ep_setup_file(struct eptfd_ep *ep, struct file *file);
+ssize_t eptfd_ep_read_iter(struct kiocb *iocb, struct iov_iter *to);
+ssize_t eptfd_ep_write_iter(struct kiocb *iocb, struct iov_iter *from);
+__poll_t eptfd_ep_poll(struct file *file, poll_table *wait);
+long eptfd_ep_ioctl(struct eptfd_ep *ep, unsigned int cmd, unsigned long arg);
+void eptfd_ep_show_fdinfo(struct seq_file *m, struct file *file);
+
+/**
+ * struct eptfd_space - the numbers and names of one kind of device node
+ * @prefix: what precedes the number in the name
+ * @region: device numbers
+ * @ida: numbers in use
+ */
+struct eptfd_space {
+	const char *prefix;
+	dev_t region;
+	struct ida ida;
+};
+
+extern struct eptfd_space eptfd_ctrl_space;
+extern struct eptfd_space eptfd_node_space;
+
+int eptfd_space_register(struct eptfd_space *space, const char *name);
+void eptfd_space_unregister(struct eptfd_space *space);
+
+/**
+ * struct eptfd_cdev - a device node
+ * @dev: device; its last reference frees the whole object
+ * @cdev: character device
+ * @space: where its number is from
+ */
+struct eptfd_cdev {
+	struct device dev;
+	struct cdev cdev;
+	struct eptfd_space *space;
+};
+
+int eptfd_cdev_init(struct eptfd_cdev *c, struct eptfd_space *space,
+		    const struct file_operations *fops);
+int eptfd_cdev_add(struct eptfd_cdev *c, struct device *parent);
+void eptfd_cdev_fini(struct eptfd_cdev *c);
+
+/**
+ * struct eptfd_node - an endpoint that is a device node
+ * @cdev: the node
+ * @ep: the endpoint
+ * @link: in eptfd_ctrl.nodes; empty once the node has been removed
+ */
+struct eptfd_node {
+	struct eptfd_cdev cdev;
+	struct eptfd_ep ep;
+	struct list_head link;
+};
+
+struct eptfd_node *eptfd_node_alloc(void);
+int eptfd_node_create(struct eptfd_ctrl *ctrl,
+		      const struct rpmsg_channel_info *chinfo);
+void eptfd_node_remove(struct eptfd_node *node);
+
+int eptfd_anon_create(struct eptfd_ctrl *ctrl,
+		      const struct rpmsg_channel_info *chinfo,
+		      unsigned int flags, s32 __user *ufd);
+
+/**
+ * struct eptfd_ctrl - a control device
+ * @cdev: its node
+ * @setup: serializes nodes, channels and removal
+ * @nodes: endpoints that are device nodes, under @setup
+ * @lock: protects @eps
+ * @rpdev: the rpmsg device, NULL once it has gone. Written under both @setup
+ *	and @lock, so that either makes it stay.
+ * @eps: all endpoints
+ */
+struct eptfd_ctrl {
+	struct eptfd_cdev cdev;
+	struct mutex setup;	/* nodes, channels, removal; rpdev */
+	struct list_head nodes;
+	struct mutex lock;	/* eps, rpdev */
+	struct rpmsg_device *rpdev;
+	struct list_head eps;
+};
+
+int eptfd_ctrl_attach(struct eptfd_ctrl *ctrl, struct eptfd_ep *ep);
+void eptfd_ctrl_detach(struct eptfd_ctrl *ctrl, struct eptfd_ep *ep);
+
+int eptfd_ctrl_register(bool replace);
+void eptfd_ctrl_unregister(void);
+int eptfd_chrdev_register(bool replace);
+void eptfd_chrdev_unregister(void);
+
+extern unsigned int eptfd_rx_limit;
+extern unsigned int eptfd_first_number;
+
+#endif

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * rpmsg endpoints for user space, as device nodes and as file descriptors.
+ */
+#define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
+
+#include <linux/module.h>
+#include <linux/sizes.h>
+
+#include "eptfd.h"
+
+/* Beside the in-tree pair, which counts from 0 in the same class and /dev */
+#define EPTFD_FIRST_BESIDE	512
+
+static bool replace;
+module_param(replace, bool, 0444);
+MODULE_PARM_DESC(replace,
+		 "take the place of rpmsg_ctrl and rpmsg_char, which must not be loaded (default: N, work beside them)");
+
+unsigned int eptfd_rx_limit = SZ_8M;
+module_param_named(rx_limit, eptfd_rx_limit, uint, 0644);
+MODULE_PARM_DESC(rx_limit,
+		 "bytes of memory that unread messages of one endpoint may take (default: 8388608)");
+
+unsigned int eptfd_first_number;
+
+static int __init eptfd_register_spaces(void)
+{
+	int ret;
+
+	ret = eptfd_space_register(&eptfd_ctrl_space, "rpmsg_eptfd_ctrl");
+	if (ret)
+		return ret;
+
+	ret = eptfd_space_register(&eptfd_node_space, "rpmsg_eptfd");
+	if (ret)
+		eptfd_space_unregister(&eptfd_ctrl_space);
+
+	return ret;
+}
+
+static void eptfd_unregister_spaces(void)
+{
+	eptfd_space_unregister(&eptfd_node_space);
+	eptfd_space_unregister(&eptfd_ctrl_space);
+}
+
+static int __init eptfd_register_drivers(void)
+{
+	int ret;
+
+	ret = eptfd_ctrl_register(replace);
+	if (ret)
+		return ret;
+
+	ret = eptfd_chrdev_register(replace);
+	if (ret)
+		eptfd_ctrl_unregister();
+
+	return ret;
+}
+
+static int __init eptfd_init(void)
+{
+	int ret;
+
+	eptfd_first_number = replace ? 0 : EPTFD_FIRST_BESIDE;
+
+	ret = eptfd_register_spaces();
+	if (ret)
+		return ret;
+
+	ret = eptfd_register_drivers();
+	if (ret == -EBUSY && replace)
+		pr_err("replace=1 needs rpmsg_ctrl and rpmsg_char unloaded\n");
+	if (ret)
+		eptfd_unregister_spaces();
+
+	return ret;
+}
+module_init(eptfd_init);
+
+static void __exit eptfd_exit(void)
+{
+	eptfd_chrdev_unregister();
+	eptfd_ctrl_unregister();
+	eptfd_unregister_spaces();
+}
+module_exit(eptfd_exit);
+
+MODULE_ALIAS("rpmsg:rpmsg_ctrl");
+MODULE_DESCRIPTION("rpmsg endpoints as device nodes and as file descriptors");
+MODULE_LICENSE("GPL");

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Received messages that nobody has read yet.
+ *
+ * The remote decides how many messages come. What goes beyond the limit is
+ * lost, and the reader is told: once per loss, ahead of the messages that were
+ * kept, as netlink does.
+ */
+#include <linux/err.h>
+#include <linux/overflow.h>
+#include <linux/slab.h>
+
+#include "eptfd.h"
+
+static size_t msg_bytes(const struct eptfd_msg *msg)
+{
+	return kmalloc_size_roundup(struct_size(msg, data, msg->len));
+}
+
+/* Buses may call from atomic context */
+static struct eptfd_msg *msg_alloc(const void *data, size_t len)
+{
+	struct eptfd_msg *msg;
+
+	msg = kmalloc(struct_size(msg, data, len), GFP_ATOMIC | __GFP_NOWARN);
+	if (!msg)
+		return NULL;
+
+	msg->next = NULL;
+	msg->len = len;
+	memcpy(msg->data, data, len);
+
+	return msg;
+}
+
+/* A queue takes one message whatever the limit, or it would never work */
+static bool queue_has_room(const struct eptfd_queue *q, size_t bytes)
+{
+	return !q->bytes || q->bytes + bytes <= READ_ONCE(eptfd_rx_limit);
+}
+
+static void queue_append(struct eptfd_queue *q, struct eptfd_msg *msg)
+{
+	WRITE_ONCE(*q->tail, msg);
+	q->tail = &msg->next;
+	q->bytes += msg_bytes(msg);
+	q->count++;
+}
+
+static void queue_lose(struct eptfd_queue *q)
+{
+	q->dropped++;
+	WRITE_ONCE(q->lossy, true);
+}
+
+/* Whether the queue now owns the message; with the queue's lock held */
+static bool queue_accept(struct eptfd_queue *q, struct eptfd_msg *msg)
+{
+	if (q->ended)
+		return false;
+	if (!msg || !queue_has_room(q, msg_bytes(msg))) {
+		queue_lose(q);
+		return false;
+	}
+	queue_append(q, msg);
+
+	return true;
+}
+
+/**
+ * eptfd_queue_init() - make a queue ready for use
+ * @q: the queue
+ */
+void eptfd_queue_init(struct eptfd_queue *q)
+{
+	spin_lock_init(&q->lock);
+	q->tail = &q->head;
+}
+
+/**
+ * eptfd_queue_push() - append a message, or note that it is lost
+ * @q: the queue
+ * @data: the message, copied
+ * @len: its length
+ *
+ * Context: any.
+ */
+void eptfd_queue_push(struct eptfd_queue *q, const void *data, size_t len)
+{
+	struct eptfd_msg *msg = msg_alloc(data, len);
+	unsigned long irq;
+	bool accepted;
+
+	spin_lock_irqsave(&q->lock, irq);
+	accepted = queue_accept(q, msg);
+	spin_unlock_irqrestore(&q->lock, irq);
+
+	if (!accepted)
+		kfree(msg);
+}
+
+/* Called with the queue's lock held */
+static struct eptfd_msg *queue_take(struct eptfd_queue *q)
+{
+	struct eptfd_msg *msg = q->head;
+
+	if (q->lossy) {
+		WRITE_ONCE(q->lossy, false);
+		return ERR_PTR(-ENOBUFS);
+	}
+	if (!msg)
+		return ERR_PTR(q->ended ? -EPIPE : -EAGAIN);
+
+	WRITE_ONCE(q->head, msg->next);
+	if (!q->head)
+		q->tail = &q->head;
+	q->bytes -= msg_bytes(msg);
+	q->count--;
+
+	return msg;
+}
+
+/**
+ * eptfd_queue_pop() - take the oldest message
+ * @q: the queue
+ *
+ * Return: a message that the caller gives to kfree() or eptfd_queue_unpop(),
+ * -ENOBUFS once after a loss, -EPIPE if the queue is empty and has ended,
+ * -EAGAIN if it is just empty.
+ */
+struct eptfd_msg *eptfd_queue_pop(struct eptfd_queue *q)
+{
+	struct eptfd_msg *msg;
+
+	spin_lock_irq(&q->lock);
+	msg = queue_take(q);
+	spin_unlock_irq(&q->lock);
+
+	return msg;
+}
+
+/**
+ * eptfd_queue_unpop() - put a message back in front
+ * @q: the queue
+ * @msg: message from eptfd_queue_pop()
+ */
+void eptfd_queue_unpop(struct eptfd_queue *q, struct eptfd_msg *msg)
+{
+	spin_lock_irq(&q->lock);
+	msg->next = q->head;
+	if (!q->head)
+		q->tail = &msg->next;
+	WRITE_ONCE(q->head, msg);
+	q->bytes += msg_bytes(msg);
+	q->count++;
+	spin_unlock_irq(&q->lock);
+}
+
+/**
+ * eptfd_queue_purge() - free all messages, forget losses
+ * @q: the queue; nobody reads from it
+ */
+void eptfd_queue_purge(struct eptfd_queue *q)
+{
+	struct eptfd_msg *msg, *next;
+
+	spin_lock_irq(&q->lock);
+	msg = q->head;
+	WRITE_ONCE(q->head, NULL);
+	q->tail = &q->head;
+	q->bytes = 0;
+	q->count = 0;
+	q->dropped = 0;
+	WRITE_ONCE(q->lossy, false);
+	spin_unlock_irq(&q->lock);
+
+	for (; msg; msg = next) {
+		next = msg->next;
+		kfree(msg);
+	}
+}
+
+/**
+ * eptfd_queue_end() - mark that no message will follow
+ * @q: the queue
+ */
+void eptfd_queue_end(struct eptfd_queue *q)
+{
+	spin_lock_irq(&q->lock);
+	WRITE_ONCE(q->ended, true);
+	spin_unlock_irq(&q->lock);
+}
