@@ -1,1 +1,412 @@
 //! Endpoints: messages to and from a coprocessor.
+//!
+//! A [`Controller`] is the control device of one coprocessor, `/dev/rpmsg_ctrlN`. It makes
+//! [`Endpoint`]s, each with an address of its own, that exchange messages with one address of the
+//! coprocessor. A message is 0 to [`MAX_MESSAGE`] bytes, it arrives whole and in order.
+//!
+//! ```no_run
+//! use busbar::endpoint::{Controller, MAX_MESSAGE};
+//!
+//! # fn main() -> busbar::Result<()> {
+//! let controller = Controller::open("/dev/rpmsg_ctrl0")?;
+//! let echo = controller.endpoint("echo").create()?;
+//! echo.send(b"hello")?;
+//! let mut reply = [0; MAX_MESSAGE];
+//! let length = echo.recv(&mut reply)?;
+//! assert_eq!(&reply[..length], b"hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! An endpoint is nothing but a file descriptor where the kernel offers that
+//! (`RPMSG_CREATE_EPT_FD_IOCTL`), and otherwise a device node, `/dev/rpmsgN`, that the library
+//! makes, waits for, opens and destroys. Both mean the same; a node takes longer to make, a
+//! blocked sender wakes later, and it needs sysfs and `/dev`. See [`Implementation`].
+//!
+//! Once the coprocessor has stopped or crashed, or the endpoint was destroyed, every call fails
+//! with an error of kind [`BrokenPipe`](std::io::ErrorKind::BrokenPipe).
+
+mod controller;
+mod error;
+mod node;
+mod pass;
+mod poll;
+mod sysfs;
+#[cfg(feature = "tokio")]
+mod tokio;
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use busbar_uapi::rpmsg;
+use rustix::event::PollFlags;
+use rustix::fs::{FileType, OFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+
+pub use self::controller::{
+    Builder, Channel, Controller, ControllerInfo, Implementation, Remoteproc,
+};
+#[cfg(feature = "tokio")]
+pub use self::tokio::AsyncEndpoint;
+pub use busbar_uapi::rpmsg::ADDR_ANY;
+
+use self::error::{AGAIN_IN_KERNEL, failed};
+use self::poll::{Deadline, Pause};
+use crate::{Error, Result};
+
+/// Bytes that fit in one message on the virtio bus.
+pub const MAX_MESSAGE: usize = 496;
+
+/// Bytes that any bus could carry: the length in a message's header is 16 bits wide.
+const HEADER_LIMIT: usize = u16::MAX as usize;
+
+/// "Use and update the file's own position": these files have none.
+const NO_OFFSET: u64 = u64::MAX;
+
+/// One end of a conversation with a coprocessor.
+///
+/// Dropping it closes the descriptor, and with the last copy of that the endpoint ends; a device
+/// node is destroyed, whoever else has it open. What the coprocessor sends to the address
+/// afterwards is discarded.
+///
+/// All methods take `&self` and may be used from many threads; each message goes to one reader.
+/// A signal does not end a wait: poll the descriptor together with the signal for that.
+#[derive(Debug)]
+pub struct Endpoint {
+    // Taken only by the conversion into `OwnedFd`.
+    fd: Option<OwnedFd>,
+    /// Destroy the device node with the endpoint.
+    node: bool,
+    /// Empty while the kernel is asked not to wait by `RWF_NOWAIT`. Where it does not know that:
+    /// whether the file is in non-blocking mode.
+    nonblocking: OnceLock<bool>,
+    label: Label,
+}
+
+/// What errors call an endpoint; made into text only when there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Label {
+    name: [u8; rpmsg::NAME_SIZE],
+    destination: u32,
+}
+
+impl std::fmt::Display for Label {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let end = self.name.iter().position(|byte| *byte == 0).unwrap_or(self.name.len());
+        match String::from_utf8_lossy(&self.name[..end]).as_ref() {
+            "" => write!(f, "an endpoint of unknown name"),
+            name if self.destination == ADDR_ANY => write!(f, "endpoint `{name}`"),
+            name => write!(f, "endpoint `{name}` to address {:#x}", self.destination),
+        }
+    }
+}
+
+impl Endpoint {
+    fn new(fd: OwnedFd, node: bool, nonblocking: OnceLock<bool>, label: Label) -> Self {
+        Self { fd: Some(fd), node, nonblocking, label }
+    }
+
+    /// Sends one message, waiting for a free buffer as long as it takes.
+    ///
+    /// One system call if there is a free buffer.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` for a message that does not fit, [`BrokenPipe`](std::io::ErrorKind::BrokenPipe)
+    /// once the remote is gone, `EINVAL` if the destination is [`ADDR_ANY`].
+    pub fn send(&self, message: &[u8]) -> Result<()> {
+        self.send_until(Deadline::NEVER, || self.write(message)).map(drop)
+    }
+
+    /// Sends one message if that is possible at once; `false` if no buffer is free.
+    ///
+    /// Does not wait, whatever the mode of the file, and leaves the mode alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send), and `EOPNOTSUPP` on a device node from elsewhere that is not in
+    /// non-blocking mode: Linux cannot say whether writing to it would wait.
+    pub fn try_send(&self, message: &[u8]) -> Result<bool> {
+        match self.write_now(message) {
+            Ok(()) => Ok(true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(errno) => Err(self.failed("send to", errno)),
+        }
+    }
+
+    /// Sends one message; `false` if no buffer became free within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_send`](Self::try_send).
+    pub fn send_timeout(&self, message: &[u8], timeout: Duration) -> Result<bool> {
+        self.send_until(Deadline::after(timeout), || self.write_now(message))
+    }
+
+    /// Takes one message, waiting for it as long as it takes, and returns its length in bytes.
+    ///
+    /// One system call if a message waits, and no matter how long it takes if the file is in
+    /// blocking mode. A message may be empty.
+    ///
+    /// # Errors
+    ///
+    /// `EMSGSIZE` if the message is longer than `buffer`: it is lost then; [`MAX_MESSAGE`] bytes
+    /// are always enough on the virtio bus. `ENOBUFS` once after messages were lost because they
+    /// were not taken in time. [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the remote is
+    /// gone.
+    pub fn recv(&self, buffer: &mut [u8]) -> Result<usize> {
+        loop {
+            let read = |buffer: &mut _| self.read(buffer, ReadWriteFlags::empty());
+            if let Some(length) = self.recv_until(Deadline::NEVER, buffer, read)? {
+                return Ok(length);
+            }
+        }
+    }
+
+    /// Takes one message and returns its length in bytes, or `None` if none waits.
+    ///
+    /// Does not wait, whatever the mode of the file, and leaves the mode alone. Only on a device
+    /// node from elsewhere that is in blocking mode, another reader that takes the message at the
+    /// same time makes it wait for the next one.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Self::recv).
+    pub fn try_recv(&self, buffer: &mut [u8]) -> Result<Option<usize>> {
+        check_buffer(buffer)?;
+        match self.read_now(buffer) {
+            Ok(length) => Ok(Some(length)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(errno) => Err(self.failed("receive from", errno)),
+        }
+    }
+
+    /// Takes one message and returns its length in bytes, or `None` if none came within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Self::recv).
+    pub fn recv_timeout(&self, buffer: &mut [u8], timeout: Duration) -> Result<Option<usize>> {
+        self.recv_until(Deadline::after(timeout), buffer, |buffer| self.read_now(buffer))
+    }
+
+    /// Asks the remote to pause sending to this endpoint, or to go on.
+    ///
+    /// # Errors
+    ///
+    /// `EOPNOTSUPP` on a bus without flow control; the virtio bus is one.
+    pub fn set_paused(&self, paused: bool) -> Result<()> {
+        let tried = "ask for a pause on";
+        // The in-tree driver warns in the kernel's log if the remote is gone.
+        let gone = poll::wait(self, PollFlags::empty(), Some(Duration::ZERO))
+            .map_err(|errno| self.failed(tried, errno))?;
+        if !gone.is_empty() {
+            return Err(self.failed(tried, Errno::PIPE));
+        }
+        rpmsg::set_incoming_flow_control(self, paused).map_err(|errno| self.failed(tried, errno))
+    }
+
+    /// Whether the remote has asked for a pause. A change wakes those that poll for `POLLPRI`.
+    pub fn paused_by_remote(&self) -> Result<bool> {
+        rpmsg::outgoing_flow_control(self)
+            .map_err(|errno| self.failed("ask for the pause of", errno))
+    }
+
+    /// Ends the endpoint for all who share it, in this and in other processes.
+    pub fn destroy(&self) -> Result<()> {
+        rpmsg::destroy_ept(self).map_err(|errno| self.failed("destroy", errno))
+    }
+
+    /// What the endpoint is made of: a descriptor alone, or a device node.
+    ///
+    /// Asks the file itself, so it holds for a descriptor from elsewhere too.
+    #[must_use]
+    pub fn implementation(&self) -> Implementation {
+        let is_node = rustix::fs::fstat(self)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice);
+        if is_node { Implementation::Node } else { Implementation::Fd }
+    }
+
+    fn send_until(
+        &self,
+        deadline: Deadline,
+        write: impl Fn() -> Result<(), Errno>,
+    ) -> Result<bool> {
+        let mut pause = Pause::default();
+        loop {
+            match write() {
+                Ok(()) => return Ok(true),
+                Err(Errno::AGAIN) if deadline.has_passed() => return Ok(false),
+                Err(Errno::AGAIN) => pause
+                    .until_writable(self, deadline)
+                    .map_err(|errno| self.failed("wait for", errno))?,
+                Err(errno) => return Err(self.failed("send to", errno)),
+            }
+        }
+    }
+
+    fn recv_until(
+        &self,
+        deadline: Deadline,
+        buffer: &mut [u8],
+        read: impl Fn(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Result<Option<usize>> {
+        check_buffer(buffer)?;
+        loop {
+            match read(buffer) {
+                Ok(length) => return Ok(Some(length)),
+                Err(Errno::AGAIN) if deadline.has_passed() => return Ok(None),
+                Err(Errno::AGAIN) => poll::wait(self, PollFlags::IN, deadline.remaining())
+                    .map(drop)
+                    .map_err(|errno| self.failed("wait for", errno))?,
+                Err(errno) => return Err(self.failed("receive from", errno)),
+            }
+        }
+    }
+
+    /// One attempt to write, which waits if the file is in blocking mode.
+    fn write(&self, message: &[u8]) -> Result<(), Errno> {
+        // The in-tree driver allocates what it is asked to write before it looks at the length,
+        // and warns in the kernel's log if that is too much.
+        if message.len() > HEADER_LIMIT {
+            return Err(Errno::MSGSIZE);
+        }
+        again(|| rustix::io::write(self, message)).map(drop)
+    }
+
+    /// One attempt to read, which waits if the file is in blocking mode and `flags` are empty.
+    ///
+    /// A spare byte behind a short buffer shows that a message was longer.
+    fn read(&self, buffer: &mut [u8], flags: ReadWriteFlags) -> Result<usize, Errno> {
+        let room = buffer.len();
+        if room >= MAX_MESSAGE && flags.is_empty() {
+            return again(|| rustix::io::read(self, &mut *buffer));
+        }
+        let mut spare = [0];
+        let mut parts = [IoSliceMut::new(buffer), IoSliceMut::new(&mut spare)];
+        // Without flags this is `readv`.
+        let length = again(|| rustix::io::preadv2(self, &mut parts, NO_OFFSET, flags))?;
+        if length > room { Err(Errno::MSGSIZE) } else { Ok(length) }
+    }
+
+    fn read_now(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
+        if self.nonblocking.get().is_none() {
+            match self.read(buffer, ReadWriteFlags::NOWAIT) {
+                Err(Errno::OPNOTSUPP) => self.ask_mode()?,
+                done => return done,
+            }
+        }
+        if self.nonblocking.get() == Some(&false) && !self.is_ready(PollFlags::IN)? {
+            return Err(Errno::AGAIN);
+        }
+        self.read(buffer, ReadWriteFlags::empty())
+    }
+
+    fn write_now(&self, message: &[u8]) -> Result<(), Errno> {
+        if self.nonblocking.get().is_none() {
+            match self.write_nowait(message) {
+                Err(Errno::OPNOTSUPP) => self.ask_mode()?,
+                done => return done,
+            }
+        }
+        if self.nonblocking.get() == Some(&false) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        self.write(message)
+    }
+
+    fn write_nowait(&self, message: &[u8]) -> Result<(), Errno> {
+        if message.len() > HEADER_LIMIT {
+            return Err(Errno::MSGSIZE);
+        }
+        // Linux does not pass an empty vector on to the driver.
+        if message.is_empty() {
+            return self.write_empty();
+        }
+        let parts = [IoSlice::new(message)];
+        again(|| rustix::io::pwritev2(self, &parts, NO_OFFSET, ReadWriteFlags::NOWAIT)).map(drop)
+    }
+
+    /// Writes an empty message without waiting where `RWF_NOWAIT` cannot say so.
+    fn write_empty(&self) -> Result<(), Errno> {
+        let mode = rustix::fs::fcntl_getfl(self)?;
+        if !mode.contains(OFlags::NONBLOCK) && !self.is_ready(PollFlags::OUT)? {
+            return Err(Errno::AGAIN);
+        }
+        self.write(&[])
+    }
+
+    fn ask_mode(&self) -> Result<(), Errno> {
+        let mode = rustix::fs::fcntl_getfl(self)?;
+        // A thread that was here before has found the same.
+        let _ = self.nonblocking.set(mode.contains(OFlags::NONBLOCK));
+        Ok(())
+    }
+
+    fn is_ready(&self, events: PollFlags) -> Result<bool, Errno> {
+        Ok(!poll::wait(self, events, Some(Duration::ZERO))?.is_empty())
+    }
+
+    #[cold]
+    fn failed(&self, tried: &str, errno: Errno) -> Error {
+        failed(tried, self.label.to_string(), errno)
+    }
+}
+
+/// Tries again after a signal, and after the 15 s that the in-tree driver waits for a buffer.
+fn again<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR | AGAIN_IN_KERNEL) => {}
+            done => return done,
+        }
+    }
+}
+
+fn check_buffer(buffer: &[u8]) -> Result<()> {
+    if buffer.is_empty() {
+        return Err(Error::invalid("a receive buffer", "0 bytes", "1 byte or more"));
+    }
+    Ok(())
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if let Some(fd) = self.fd.as_ref().filter(|_| self.node) {
+            // Fails only if the node has already gone.
+            let _ = rpmsg::destroy_ept(fd);
+        }
+    }
+}
+
+impl AsFd for Endpoint {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().expect("taken only with the endpoint").as_fd()
+    }
+}
+
+impl AsRawFd for Endpoint {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
+/// For a descriptor from elsewhere, an inherited one say.
+///
+/// Dropping the endpoint closes the descriptor. A device node behind it stays: whoever made it
+/// destroys it, or [`Endpoint::destroy`] does.
+impl From<OwnedFd> for Endpoint {
+    fn from(fd: OwnedFd) -> Self {
+        let label = Label { name: [0; rpmsg::NAME_SIZE], destination: ADDR_ANY };
+        Self::new(fd, false, OnceLock::new(), label)
+    }
+}
+
+/// Closing the descriptor no longer destroys a device node behind it.
+impl From<Endpoint> for OwnedFd {
+    fn from(mut endpoint: Endpoint) -> Self {
+        endpoint.fd.take().expect("taken only with the endpoint")
+    }
+}

@@ -1,12 +1,291 @@
 //! `busbar endpoint`.
 
-use std::process::ExitCode;
+mod cat;
+mod list;
+mod packet;
+mod ping;
+mod statistics;
 
-use busbar::Result;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use busbar::endpoint::{ADDR_ANY, Controller, ControllerInfo, Endpoint, Implementation};
+use busbar::{Error, Result};
+use busbar_coprocessor::Stop;
+use rustix::event::{PollFd, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::Signal;
 
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
 
-pub fn run(_args: Args) -> Result<ExitCode> {
-    Ok(ExitCode::SUCCESS)
+#[derive(clap::Subcommand)]
+enum Verb {
+    /// Show control devices and the services that their coprocessors have announced
+    List(list::Args),
+    /// Send messages to a service that answers each with itself, and time the replies
+    Ping(ping::Args),
+    /// Send standard input as messages and print the messages that come
+    Cat(cat::Args),
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    match args.verb {
+        Verb::List(args) => list::run(&args),
+        Verb::Ping(args) => ping::run(&args),
+        Verb::Cat(args) => cat::run(&args),
+    }
+}
+
+/// Where an endpoint leads to, and what it is made of.
+#[derive(clap::Args)]
+struct Route {
+    /// Name of an announced service, or an address such as 1024 or 0x400
+    #[arg(value_name = "SERVICE|ADDR")]
+    target: Target,
+
+    /// Control device; without it, the one that leads to the service
+    #[arg(long, value_name = "PATH")]
+    controller: Option<PathBuf>,
+
+    /// What the endpoint is made of
+    #[arg(long, value_enum, default_value_t = Made::Auto)]
+    implementation: Made,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Made {
+    /// A descriptor where the kernel offers it, otherwise a device node
+    Auto,
+    /// A descriptor
+    Fd,
+    /// A device node
+    Node,
+}
+
+impl From<Made> for Implementation {
+    fn from(made: Made) -> Self {
+        match made {
+            Made::Auto => Self::Auto,
+            Made::Fd => Self::Fd,
+            Made::Node => Self::Node,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Target {
+    Service(String),
+    Address(u32),
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = match text.strip_prefix("0x") {
+            Some(hex) => u32::from_str_radix(hex, 16),
+            None => text.parse(),
+        };
+        match number {
+            Ok(ADDR_ANY) => Err("address 0xffffffff stands for no address".into()),
+            Ok(address) => Ok(Self::Address(address)),
+            Err(_) if text.starts_with("0x") || text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Err("allowed: an address of 32 bits, or the name of a service".into())
+            }
+            Err(_) => Ok(Self::Service(text.into())),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(name) => f.write_str(name),
+            Self::Address(address) => write!(f, "{address:#x}"),
+        }
+    }
+}
+
+/// An endpoint and what there is to say about it.
+struct Connection {
+    endpoint: Endpoint,
+    controller: PathBuf,
+    address: u32,
+}
+
+impl Route {
+    fn connect(&self) -> Result<Connection> {
+        let path = match &self.controller {
+            Some(path) => path.clone(),
+            None => choose(&Controller::list()?, &self.target)?.to_owned(),
+        };
+        let controller = Controller::open(&path)?;
+        let (name, address) = match &self.target {
+            Target::Service(name) => (name.as_str(), controller.find(name)?.destination),
+            Target::Address(address) => ("busbar", *address),
+        };
+        let endpoint = controller
+            .endpoint(name)
+            .destination(address)
+            .implementation(self.implementation.into())
+            .create()?;
+        Ok(Connection { endpoint, controller: path, address })
+    }
+}
+
+/// The one controller that leads to `target`.
+fn choose<'a>(all: &'a [ControllerInfo], target: &Target) -> Result<&'a Path> {
+    let leads = |one: &&ControllerInfo| match target {
+        Target::Service(name) => one.channels.iter().any(|channel| channel.name == *name),
+        Target::Address(_) => true,
+    };
+    let found: Vec<_> = all.iter().filter(leads).map(|one| one.path.as_path()).collect();
+    match found.as_slice() {
+        [path] => Ok(path),
+        [] => Err(nowhere(all, target)),
+        several => {
+            let paths: Vec<_> = several.iter().map(|path| path.display().to_string()).collect();
+            let why = io::Error::new(io::ErrorKind::InvalidInput, "more than one leads there");
+            Err(Error::new("choose", format!("a control device for {target}"), why)
+                .help(format!("give --controller {}", paths.join(" or "))))
+        }
+    }
+}
+
+fn nowhere(all: &[ControllerInfo], target: &Target) -> Error {
+    let announced: Vec<_> =
+        all.iter().flat_map(|one| &one.channels).map(|channel| channel.name.as_str()).collect();
+    let help = match (all.is_empty(), announced.is_empty()) {
+        (true, _) => "there is no rpmsg control device: is a coprocessor running? \
+                      see `busbar doctor`"
+            .into(),
+        (false, true) => "no service is announced: give an address".into(),
+        (false, false) => format!("announced: {}", announced.join(", ")),
+    };
+    let why = io::Error::new(io::ErrorKind::NotFound, "no coprocessor has announced it");
+    Error::new("find", target.to_string(), why).help(help)
+}
+
+/// SIGINT and SIGTERM as something to poll: endpoints must be given back before the end.
+fn interruption() -> Result<Stop> {
+    Stop::new()?.on_signal(Signal::INT.as_raw())?.on_signal(Signal::TERM.as_raw())
+}
+
+/// Waits for one of `fds`, at most for `timeout`; a signal may end it sooner.
+fn wait(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<()> {
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    match poll(fds, timeout.as_ref()) {
+        Ok(_) => Ok(()),
+        Err(Errno::INTR) => {
+            fds.iter_mut().for_each(PollFd::clear_revents);
+            Ok(())
+        }
+        Err(errno) => Err(Error::new("wait for", "messages", errno)),
+    }
+}
+
+/// A number of seconds such as 1 or 0.2.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let allowed = || "allowed: seconds from 0 on, such as 1 or 0.2".to_owned();
+    let seconds = text.parse().map_err(|_| allowed())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| allowed())
+}
+
+/// [`MAX_MESSAGE`](busbar::endpoint::MAX_MESSAGE) as a limit of an argument.
+const MAX_SIZE: i64 = 496;
+
+/// Pause before another attempt when no buffer is free: a device node cannot say when one is.
+const RETRY: Duration = Duration::from_millis(1);
+
+fn stdout_failed(error: io::Error) -> Error {
+    Error::new("write to", "standard output", error)
+}
+
+pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| Error::new("print", "JSON", io::Error::from(error)))?;
+    print_line(&text)
+}
+
+/// `println!` that can fail, at a closed pipe say, without a panic.
+pub fn print_line(text: &str) -> Result<()> {
+    use io::Write;
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(stdout_failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use busbar::endpoint::Channel;
+
+    use super::*;
+
+    fn controller(path: &str, services: &[&str]) -> ControllerInfo {
+        let channel = |name: &&str| Channel {
+            name: (*name).into(),
+            source: ADDR_ANY,
+            destination: 0x400,
+            driver: None,
+        };
+        ControllerInfo {
+            path: path.into(),
+            driver: None,
+            remoteproc: None,
+            channels: services.iter().map(channel).collect(),
+        }
+    }
+
+    #[test]
+    fn targets_are_services_or_addresses() {
+        assert_eq!("echo".parse(), Ok(Target::Service("echo".into())));
+        assert_eq!("0x400".parse(), Ok(Target::Address(0x400)));
+        assert_eq!("1024".parse(), Ok(Target::Address(0x400)));
+        assert_eq!("rpmsg-2".parse(), Ok(Target::Service("rpmsg-2".into())));
+        for bad in ["0xffffffff", "4294967296", "0xecho", ""] {
+            assert!(bad.parse::<Target>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_what_a_clock_can_hold() {
+        assert_eq!(seconds("0.2"), Ok(Duration::from_millis(200)));
+        assert_eq!(seconds("0"), Ok(Duration::ZERO));
+        for bad in ["-1", "nan", "inf", "1e300", "soon", ""] {
+            assert!(seconds(bad).unwrap_err().contains("0.2"), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_limit_of_arguments_is_that_of_messages() {
+        assert_eq!(usize::try_from(MAX_SIZE), Ok(busbar::endpoint::MAX_MESSAGE));
+    }
+
+    #[test]
+    fn a_service_leads_to_its_controller() {
+        let all = [controller("/dev/a", &["echo"]), controller("/dev/b", &["echo", "sink"])];
+        let choose = |target: &str| choose(&all, &target.parse().unwrap());
+        assert_eq!(choose("sink").unwrap(), Path::new("/dev/b"));
+        let text = choose("echo").unwrap_err().to_string();
+        assert!(text.contains("--controller /dev/a or /dev/b"), "{text}");
+        let text = choose("0x400").unwrap_err().to_string();
+        assert!(text.contains("--controller /dev/a or /dev/b"), "{text}");
+        let error = choose("source").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        assert!(error.to_string().contains("announced: echo, echo, sink"), "{error}");
+    }
+
+    #[test]
+    fn without_a_controller_the_error_says_so() {
+        let text = choose(&[], &Target::Address(1)).unwrap_err().to_string();
+        assert!(text.contains("no rpmsg control device"), "{text}");
+        assert_eq!(choose(&[controller("/dev/a", &[])], &Target::Address(1)).unwrap(), "/dev/a");
+    }
 }

@@ -1,0 +1,213 @@
+//! What there is for endpoints: processors, control devices and what these can do.
+
+use std::fs::File;
+
+use busbar::endpoint::{Controller, ControllerInfo};
+
+use super::machine::Machine;
+use super::{Answer, Diagnosis};
+
+/// Modules by what they are for; those of Busbar last.
+const MODULES: [&str; 5] =
+    ["virtio_rpmsg_bus", "rpmsg_ctrl", "rpmsg_char", "rpmsg_eptfd", "vcoproc"];
+
+pub fn diagnose(machine: &Machine) -> Diagnosis {
+    let mut diagnosis = Diagnosis::new("endpoint", "messages to and from a coprocessor");
+    diagnosis.note("remote processors", processors(machine));
+    let bus = if machine.has("sys/bus/rpmsg") { Ok("there") } else { Err("not there") };
+    diagnosis.note("rpmsg bus", bus.map(String::from).map_err(String::from));
+    let controllers = Controller::list().unwrap_or_default();
+    if controllers.is_empty() {
+        diagnosis.note("control devices", Err("none".into()));
+    }
+    let kinds: Vec<_> = controllers.iter().map(|one| note(&mut diagnosis, one)).collect();
+    for module in MODULES {
+        diagnosis.note(format!("module {module}"), machine.module(module));
+    }
+    note_lab(&mut diagnosis, machine);
+    if kinds.is_empty() {
+        diagnosis.uses("nothing: there is no control device");
+    }
+    advise(&mut diagnosis, machine, &kinds);
+    diagnosis
+}
+
+fn processors(machine: &Machine) -> Answer {
+    if !machine.has("sys/class/remoteproc") {
+        return Err("no remoteproc framework in this kernel".into());
+    }
+    let state = |device: &String| {
+        let read = |file| machine.read(&format!("sys/class/remoteproc/{device}/{file}"));
+        let (name, state) = (read("name"), read("state"));
+        format!("{device} ({}) {}", name.unwrap_or_default(), state.unwrap_or_default())
+    };
+    let devices = machine.entries("sys/class/remoteproc", "remoteproc");
+    let all: Vec<_> = devices.iter().map(state).collect();
+    if all.is_empty() { Err("none".into()) } else { Ok(all.join(", ")) }
+}
+
+/// What a control device turned out to be good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Descriptors,
+    Nodes,
+    Closed,
+}
+
+fn note(diagnosis: &mut Diagnosis, one: &ControllerInfo) -> Kind {
+    let path = one.path.display();
+    match Controller::open(&one.path).and_then(|controller| controller.supports_fd()) {
+        Ok(true) => {
+            diagnosis.note(path.to_string(), Ok(describe(one, "makes descriptors")));
+            diagnosis.uses(format!("{path}: endpoints that are descriptors"));
+            Kind::Descriptors
+        }
+        Ok(false) => {
+            diagnosis.note(path.to_string(), Ok(describe(one, "makes device nodes only")));
+            diagnosis.uses(format!("{path}: endpoints that are device nodes"));
+            Kind::Nodes
+        }
+        Err(error) => {
+            diagnosis.note(path.to_string(), Err(error.to_string()));
+            diagnosis.uses(format!("{path}: nothing"));
+            Kind::Closed
+        }
+    }
+}
+
+fn describe(one: &ControllerInfo, does: &str) -> String {
+    let mut parts = vec![does.to_owned()];
+    parts.extend(one.driver.as_ref().map(|driver| format!("driver {driver}")));
+    parts.extend(one.remoteproc.as_ref().map(|it| format!("{} {}", it.device, it.state)));
+    let services: Vec<_> = one.channels.iter().map(|channel| channel.name.as_str()).collect();
+    parts.push(match services.as_slice() {
+        [] => "no services".into(),
+        names => format!("services {}", names.join(" ")),
+    });
+    parts.join(", ")
+}
+
+fn note_lab(diagnosis: &mut Diagnosis, machine: &Machine) {
+    let qemu = format!("qemu-system-{}", machine.name());
+    if !diagnosis.note(format!("lab: {qemu}"), machine.program(&qemu)) {
+        diagnosis.advise("for the lab, install QEMU: apt install qemu-system-x86");
+    }
+    if !diagnosis.note("lab: vng", machine.program("vng")) {
+        diagnosis.advise("for the lab, install virtme-ng: pipx install virtme-ng");
+    }
+    diagnosis.note("lab: /dev/kvm", kvm());
+}
+
+fn kvm() -> Answer {
+    match File::options().read(true).write(true).open("/dev/kvm") {
+        Ok(_) => Ok("device present; the lab proves it by a trial boot".into()),
+        Err(error) => Err(format!("{error}; the lab emulates instead")),
+    }
+}
+
+fn advise(diagnosis: &mut Diagnosis, machine: &Machine, kinds: &[Kind]) {
+    if kinds.is_empty() {
+        diagnosis.advise(lacking(machine));
+    }
+    if kinds.contains(&Kind::Closed) {
+        diagnosis.advise(
+            "give yourself access by a udev rule such as \
+             SUBSYSTEM==\"rpmsg\", GROUP=\"dialout\", MODE=\"0660\"",
+        );
+    }
+    if kinds.contains(&Kind::Nodes) {
+        diagnosis.advise(match machine.module("rpmsg_eptfd") {
+            Ok(_) => "bind rpmsg_eptfd to the control device for endpoints without device nodes",
+            Err(_) => "install the module rpmsg_eptfd for endpoints without device nodes",
+        });
+    }
+}
+
+/// The first thing that is missing on the way to a control device.
+fn lacking(machine: &Machine) -> String {
+    let devices = machine.entries("sys/class/remoteproc", "remoteproc");
+    let state = |device: &String| machine.read(&format!("sys/class/remoteproc/{device}/state"));
+    if devices.is_empty() {
+        return "load the remoteproc driver of your SoC, or take the lab's virtual coprocessor: \
+                busbar lab shell"
+            .into();
+    }
+    match devices.iter().find(|device| state(device).as_deref() != Some("running")) {
+        Some(device) => {
+            format!("start the coprocessor: echo start > /sys/class/remoteproc/{device}/state")
+        }
+        None => {
+            "load the control driver: modprobe rpmsg_eptfd, or rpmsg_ctrl and rpmsg_char".into()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use busbar::endpoint::{Channel, Remoteproc};
+
+    use super::*;
+
+    fn processor(root: &Path, state: &str) {
+        let dir = root.join("sys/class/remoteproc/remoteproc0");
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("name"), "vcoproc\n").unwrap();
+        fs::write(dir.join("state"), format!("{state}\n")).unwrap();
+    }
+
+    #[test]
+    fn processors_come_with_name_and_state() {
+        let root = tempfile::tempdir().unwrap();
+        let machine = Machine::at(root.path());
+        assert!(processors(&machine).unwrap_err().contains("no remoteproc framework"));
+        fs::create_dir_all(root.path().join("sys/class/remoteproc")).unwrap();
+        assert_eq!(processors(&machine).unwrap_err(), "none");
+        processor(root.path(), "offline");
+        assert_eq!(processors(&machine).unwrap(), "remoteproc0 (vcoproc) offline");
+    }
+
+    #[test]
+    fn the_advice_is_the_next_step() {
+        let root = tempfile::tempdir().unwrap();
+        let machine = Machine::at(root.path());
+        assert!(lacking(&machine).contains("busbar lab shell"));
+        processor(root.path(), "offline");
+        assert!(lacking(&machine).contains("echo start > /sys/class/remoteproc/remoteproc0/state"));
+        processor(root.path(), "running");
+        assert!(lacking(&machine).contains("modprobe rpmsg_eptfd"));
+    }
+
+    #[test]
+    fn each_kind_of_control_device_has_its_advice() {
+        let root = tempfile::tempdir().unwrap();
+        let machine = Machine::at(root.path());
+        let advice = |kinds: &[Kind]| {
+            let mut diagnosis = Diagnosis::new("endpoint", "");
+            advise(&mut diagnosis, &machine, kinds);
+            diagnosis.advice.join("\n")
+        };
+        assert_eq!(advice(&[Kind::Descriptors]), "");
+        assert!(advice(&[Kind::Nodes]).contains("install the module rpmsg_eptfd"));
+        assert!(advice(&[Kind::Descriptors, Kind::Closed]).contains("udev rule"));
+    }
+
+    #[test]
+    fn a_control_device_is_described_by_what_it_leads_to() {
+        let channel = Channel { name: "echo".into(), source: 0, destination: 1024, driver: None };
+        let one = ControllerInfo {
+            path: "/dev/rpmsg_ctrl0".into(),
+            driver: Some("rpmsg_ctrl".into()),
+            remoteproc: Some(Remoteproc {
+                device: "remoteproc0".into(),
+                name: String::new(),
+                state: "running".into(),
+            }),
+            channels: vec![channel],
+        };
+        let expected = "does, driver rpmsg_ctrl, remoteproc0 running, services echo";
+        assert_eq!(describe(&one, "does"), expected);
+    }
+}

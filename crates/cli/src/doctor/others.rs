@@ -1,0 +1,106 @@
+//! What can be asked today for the paths that this version of Busbar does not have yet.
+
+use std::fs::File;
+
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Protocol, RawProtocol, SocketFlags, SocketType, socket_with};
+use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
+
+use super::genetlink::{self, BIND_RX};
+use super::machine::Machine;
+use super::{Answer, Diagnosis};
+
+/// Netlink unit of `rpmsg_netlink`.
+const RPMSG_UNIT: RawProtocol = RawProtocol::new(31).expect("not zero");
+
+/// Seconds beyond what the older call can wait, so that the newer one is made.
+const LONG: Timespec = Timespec { tv_sec: i32::MAX as i64 / 1000 * 2, tv_nsec: 0 };
+
+pub fn bulk(machine: &Machine) -> Diagnosis {
+    let mut diagnosis = Diagnosis::new("bulk", "large data to and from a coprocessor");
+    diagnosis.note("netlink unit 31", answer(rpmsg_netlink(), "opens"));
+    diagnosis.note("module rpmsg_netlink", machine.module("rpmsg_netlink"));
+    diagnosis.note("rpmsg terminals", machine.listed("sys/class/tty", "ttyRPMSG"));
+    not_yet(&mut diagnosis);
+    diagnosis
+}
+
+pub fn wait() -> Diagnosis {
+    let mut diagnosis = Diagnosis::new("wait", "many descriptors with deadlines in microseconds");
+    diagnosis.note("epoll_pwait2", answer(epoll_pwait2(), "waits in nanoseconds"));
+    diagnosis.note("timerfd", answer(timerfd(), "tells a clock of your choice"));
+    diagnosis.note("io_uring", answer(busbar_uapi::probe::io_uring(), "may be used"));
+    let unnumbered = "not asked: their patch, and so their numbers, come with a later version";
+    diagnosis.note("epoll_ctl_batch, epoll_pwait1", Err(unnumbered.into()));
+    not_yet(&mut diagnosis);
+    diagnosis
+}
+
+pub fn stream(machine: &Machine) -> Diagnosis {
+    let mut diagnosis = Diagnosis::new("stream", "blocks of samples that are not copied");
+    diagnosis.note("IIO devices", machine.listed("sys/bus/iio/devices", "iio:device"));
+    diagnosis.note("IIO buffers", buffers(machine));
+    diagnosis.note("DMA heaps", machine.listed("dev/dma_heap", ""));
+    diagnosis.note("/dev/udmabuf", openable("/dev/udmabuf"));
+    not_yet(&mut diagnosis);
+    diagnosis
+}
+
+pub fn receive(machine: &Machine) -> Diagnosis {
+    let mut diagnosis = Diagnosis::new("receive", "network data that lands in device memory");
+    let operations = genetlink::operations("netdev");
+    let family = operations.as_ref().map(|all| format!("{} operations", all.len()));
+    diagnosis.note("netlink family netdev", family.map_err(|errno| no(*errno)));
+    let bind = operations.is_ok_and(|all| all.contains(&BIND_RX));
+    let bind = if bind { Ok("offered".into()) } else { Err("not offered".into()) };
+    diagnosis.note("binding device memory to a queue", bind);
+    diagnosis.note("/dev/udmabuf", openable("/dev/udmabuf"));
+    diagnosis.note("network devices", machine.listed("sys/class/net", ""));
+    not_yet(&mut diagnosis);
+    diagnosis
+}
+
+fn not_yet(diagnosis: &mut Diagnosis) {
+    diagnosis.uses("nothing yet: this path comes with a later version of Busbar");
+}
+
+fn answer<T>(result: Result<T, Errno>, yes: &str) -> Answer {
+    result.map(|_| yes.into()).map_err(no)
+}
+
+fn no(errno: Errno) -> String {
+    std::io::Error::from(errno).to_string()
+}
+
+fn rpmsg_netlink() -> Result<(), Errno> {
+    let unit = Some(Protocol::from_raw(RPMSG_UNIT));
+    socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, unit).map(drop)
+}
+
+/// Makes the call, on a descriptor that is ready so that it does not wait.
+fn epoll_pwait2() -> Result<(), Errno> {
+    let ready = eventfd(1, EventfdFlags::CLOEXEC)?;
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&poll, &ready, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    let mut events = Vec::with_capacity(1);
+    epoll::wait(&poll, rustix::buffer::spare_capacity(&mut events), Some(&LONG)).map(drop)
+}
+
+fn timerfd() -> Result<(), Errno> {
+    timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).map(drop)
+}
+
+fn buffers(machine: &Machine) -> Answer {
+    let devices = machine.entries("sys/bus/iio/devices", "iio:device");
+    let has_buffer = |device: &String| machine.has(&format!("sys/bus/iio/devices/{device}/buffer"));
+    let found: Vec<_> = devices.into_iter().filter(has_buffer).collect();
+    if found.is_empty() { Err("none".into()) } else { Ok(found.join(", ")) }
+}
+
+fn openable(path: &str) -> Answer {
+    match File::options().read(true).write(true).open(path) {
+        Ok(_) => Ok("opens".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
