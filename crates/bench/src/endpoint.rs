@@ -189,7 +189,7 @@ impl Side {
         let node = std::fs::read_dir(&children)
             .map_err(failed)?
             .flatten()
-            .find(|entry| entry.path().join("dst").exists())
+            .find(|entry| entry.file_name().to_string_lossy().starts_with("rpmsg"))
             .map(|entry| Path::new("/dev").join(entry.file_name()))
             .ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
         let until = Instant::now() + Duration::from_secs(10);

@@ -86,7 +86,7 @@ pub struct Report {
     pub bench: String,
     /// Release of the kernel.
     pub kernel: String,
-    /// `kvm`, `tcg`, or `native`.
+    /// `kvm`, `tcg`, `icount` (emulated, time counts instructions), or `native`.
     pub accelerator: String,
     /// Processors.
     pub cores: usize,

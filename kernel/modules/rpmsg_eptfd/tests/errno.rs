@@ -173,7 +173,7 @@ fn endpoint_calls() {
     assert_eq!(rpmsg::set_incoming_flow_control(&ept, true), Err(Errno::OPNOTSUPP));
 
     assert_eq!(write(&ept, &[0; 497]), Err(Errno::MSGSIZE));
-    assert_eq!(write(&endpoint(&control, ADDR_ANY, blocking()), b"x"), Err(Errno::INVAL));
+    assert_eq!(write(endpoint(&control, ADDR_ANY, blocking()), b"x"), Err(Errno::INVAL));
     assert_eq!(read(&ept, &mut [0; 8]), Err(Errno::AGAIN));
     let write_only = endpoint(&control, FIRST, OFlags::WRONLY);
     assert_eq!(read(&write_only, &mut [0; 8]), Err(Errno::BADF));
@@ -281,7 +281,7 @@ fn blocked_calls_end_with_the_remote() {
     let silent = endpoint(&control, FIRST, blocking());
     let reader = std::thread::spawn(move || read(&silent, &mut [0; 8]));
     let polled = endpoint(&control, FIRST, blocking());
-    let poller = std::thread::spawn(move || {
+    let waiter = std::thread::spawn(move || {
         let mut fds = [PollFd::new(&polled, PollFlags::IN)];
         poll(&mut fds, None).map(|_| fds[0].revents())
     });
@@ -292,12 +292,12 @@ fn blocked_calls_end_with_the_remote() {
     let blocked = endpoint(&control, FIRST, blocking());
     let writer = std::thread::spawn(move || write(&blocked, b"wait"));
     std::thread::sleep(Duration::from_millis(200));
-    assert!(!reader.is_finished() && !writer.is_finished() && !poller.is_finished());
+    assert!(!reader.is_finished() && !writer.is_finished() && !waiter.is_finished());
 
     side.kill().unwrap();
     assert_eq!(reader.join().unwrap(), Err(Errno::PIPE));
     assert_eq!(writer.join().unwrap(), Err(Errno::PIPE));
-    assert!(poller.join().unwrap().unwrap().contains(PollFlags::HUP));
+    assert!(waiter.join().unwrap().unwrap().contains(PollFlags::HUP));
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn node_calls() {
     let node = std::fs::read_dir(class)
         .unwrap()
         .flatten()
-        .find(|entry| entry.path().join("dst").exists())
+        .find(|entry| entry.file_name().to_string_lossy().starts_with("rpmsg"))
         .map(|entry| Path::new("/dev").join(entry.file_name()))
         .expect("a node");
     let open = || File::options().read(true).write(true).open(&node);
@@ -360,4 +360,52 @@ fn node_calls() {
 
     side.kill().unwrap();
     assert_eq!(rpmsg::create_ept(&control, info("node", ADDR_ANY, FIRST)), Err(Errno::NODEV));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn signal_ends_a_blocked_read() {
+    let side = eptfd(&["echo"]);
+    let ept = endpoint(&control(&side), FIRST, blocking());
+    let mut child = std::process::Command::new("timeout")
+        .args(["--signal=USR1", "2", "cat"])
+        .stdin(ept)
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // `cat` blocks in read until the signal kills it; a read that ignored it would hang here.
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(124), "{status:?}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn default_endpoint_of_a_channel() {
+    let side = eptfd(&["raw"]);
+    let devices = Path::new("/sys/bus/rpmsg/devices");
+    let channel = std::fs::read_dir(devices)
+        .unwrap()
+        .flatten()
+        .find(|entry| entry.file_name().to_string_lossy().contains("rpmsg-raw"))
+        .expect("the channel");
+    let bus_name = channel.file_name().into_string().unwrap();
+    let driver = channel.path().join("driver/unbind");
+    if driver.exists() {
+        std::fs::write(driver, &bus_name).unwrap();
+    }
+    std::fs::write(channel.path().join("driver_override"), "rpmsg_eptfd_chrdev").unwrap();
+    std::fs::write("/sys/bus/rpmsg/drivers/rpmsg_eptfd_chrdev/bind", &bus_name).unwrap();
+    let found = std::fs::read_dir(channel.path().join("rpmsg")).unwrap().flatten().next();
+    let node = Path::new("/dev").join(found.expect("a node for the channel").file_name());
+    wait_until("the device node", || node.exists());
+
+    let file = File::options().read(true).write(true).open(&node).unwrap();
+    assert_eq!(rpmsg::destroy_ept(&file), Err(Errno::INVAL));
+    write(&file, b"raw").unwrap();
+    let mut answer = [0; 8];
+    assert_eq!(read(&file, &mut answer), Ok(3));
+    drop(file);
+    let file = File::options().read(true).write(true).open(&node).expect("open it again");
+    drop(side);
+    assert_eq!(read(&file, &mut answer), Err(Errno::PIPE));
 }

@@ -38,9 +38,11 @@ impl Memory {
         let mapping = Mapping::new(core, info.memory_size, read | write, shared, 0).unwrap();
         let table = Mapping::new(core, info.table_size, read, shared, info.table_offset).unwrap();
         // `da` of the first vring: after the header, the offset, the type and the device.
-        // SAFETY: within the mapping, aligned.
-        let da = unsafe { table.base.cast::<u32>().add((20 + 4 + 24) / 4).read_volatile() };
-        let ring = usize::try_from(u64::from(da) - info.device_address).unwrap();
+        // SAFETY: within the mapping.
+        let da =
+            std::array::from_fn(|i| unsafe { table.base.add(20 + 4 + 24 + i).read_volatile() });
+        let da = u64::from(u32::from_ne_bytes(da));
+        let ring = usize::try_from(da - info.device_address).unwrap();
         let used = (ring + 16 * RING + 6 + 2 * RING).next_multiple_of(4096);
         Self { mapping, size, device_address: info.device_address, used }
     }
@@ -62,30 +64,31 @@ impl Memory {
 }
 
 /// One round of lies about the ring in which Linux receives.
-fn lie(memory: &Memory, rng: &mut Rng, index: &mut u16) {
-    let mut draw = |limit: u32| rng.u32(..limit);
-    let descriptor = draw(RING as u32 + 8);
-    let ring = memory.used - (16 * RING + 6 + 2 * RING).next_multiple_of(4096);
-    let address = u64::from_ne_bytes(memory.get(ring + 16 * (descriptor as usize % RING)));
+fn lie(memory: &Memory, random: &mut Rng, index: &mut u16) {
+    let descriptor = random.usize(..RING + 8);
+    let descriptors = memory.used - (16 * RING + 6 + 2 * RING).next_multiple_of(4096);
+    let address = u64::from_ne_bytes(memory.get(descriptors + 16 * (descriptor % RING)));
     let buffer = usize::try_from(address.wrapping_sub(memory.device_address)).unwrap_or(0);
 
-    let lengths = [0, 1, 15, 16, 17, 511, 512, 513, 0xffff, u32::MAX];
-    let length = lengths[draw(10) as usize];
-    let addresses = [0, 53, 1024, 1025, draw(u32::MAX), u32::MAX];
+    let addresses = [0, 53, 1024, 1025, random.u32(..), u32::MAX];
+    let source: u32 = addresses[random.usize(..6)];
+    let destination: u32 = addresses[random.usize(..6)];
+    let payload: u16 = [0, 1, 40, 39, 41, 496, 497, 0xffff][random.usize(..8)];
     let mut message = [0; BUFFER];
-    message[..4].copy_from_slice(&addresses[draw(6) as usize].to_le_bytes());
-    message[4..8].copy_from_slice(&addresses[draw(6) as usize].to_le_bytes());
-    let payload = [0, 1, 40, 39, 41, 496, 497, 0xffff][draw(8) as usize];
-    message[12..14].copy_from_slice(&(payload as u16).to_le_bytes());
-    message[16..48].fill(b'a' + (draw(4) as u8));
-    message[48..52].copy_from_slice(&draw(2000).to_le_bytes());
-    message[52..56].copy_from_slice(&draw(3).to_le_bytes());
+    message[..4].copy_from_slice(&source.to_le_bytes());
+    message[4..8].copy_from_slice(&destination.to_le_bytes());
+    message[12..14].copy_from_slice(&payload.to_le_bytes());
+    message[16..48].fill(random.u8(b'a'..b'e'));
+    message[48..52].copy_from_slice(&random.u32(..2000).to_le_bytes());
+    message[52..56].copy_from_slice(&random.u32(..3).to_le_bytes());
     memory.put(buffer, &message);
 
+    let length: u32 = [0, 1, 15, 16, 17, 511, 512, 513, 0xffff, u32::MAX][random.usize(..10)];
     let slot = memory.used + 4 + 8 * (usize::from(*index) % RING);
-    memory.put(slot, &descriptor.to_le_bytes());
+    memory.put(slot, &u32::try_from(descriptor).unwrap().to_le_bytes());
     memory.put(slot + 4, &length.to_le_bytes());
-    *index = index.wrapping_add(if draw(50) == 0 { draw(0x1_0000) as u16 } else { 1 });
+    let step = if random.u8(..50) == 0 { random.u16(..) } else { 1 };
+    *index = index.wrapping_add(step);
     memory.put(memory.used + 2, &index.to_le_bytes());
 }
 
