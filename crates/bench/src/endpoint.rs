@@ -7,15 +7,19 @@
 //! | case | usual | Busbar |
 //! |---|---|---|
 //! | `create` | create ioctl, open the node, destroy, close | create-fd ioctl, destroy, close |
+//! | `create-settled` | the same, until `udevd` has dealt with all of it | the same |
 //! | `create-floor` | `eventfd`, close | create-fd ioctl, destroy, close |
 //! | `round-trip` | write and read on the node, answered by `echo` | the same on the descriptor |
 //! | `send` | as many messages as `sink` takes, counted and checked there | the same |
 //!
 //! `create` is the seed's program (`seeds/1`, "Performance demo") and its ten rows for each count.
+//! Its clock stops when the loop ends, while `udevd` goes on: before the other side's turn,
+//! `udevadm settle` waits for that, or one side would pay for the other.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -83,10 +87,18 @@ pub fn run(
 
     for &loops in plan.create {
         progress(&format!("create, {loops} loops"));
-        let runs = in_turn(plan.rows, || usual.create(loops), || busbar.create(loops))?;
-        let against = "device node";
-        cases.push(Case::new("create", &[("loops", loops)], "us", against, &runs));
+        let (mut runs, mut settled) = (Vec::new(), Vec::new());
+        for _ in 0..plan.rows {
+            let (usual, until_settled) = usual.create_and_settle(loops)?;
+            let busbar = busbar.create(loops)?;
+            runs.push((usual, busbar));
+            settled.push((until_settled, busbar));
+        }
+        let params = [("loops", loops)];
+        cases.push(Case::new("create", &params, "us", "device node", &runs));
+        cases.push(Case::new("create-settled", &params, "us", "device node", &settled));
     }
+    settle()?;
     let loops = plan.create[0];
     progress("create, against eventfd");
     let runs = in_turn(plan.rows, || floor(loops), || busbar.create(loops))?;
@@ -158,6 +170,14 @@ impl Side {
                 .map_err(|why| Error::new("make an endpoint on", self.on(), why))?;
         }
         Ok(micros(start) / count_f64(loops))
+    }
+
+    /// As [`Self::create`], and microseconds for each until `udevd` has done its part as well.
+    fn create_and_settle(&self, loops: u64) -> Result<(f64, f64)> {
+        let start = Instant::now();
+        let created = self.create(loops)?;
+        settle()?;
+        Ok((created, micros(start) / count_f64(loops)))
     }
 
     fn make_node(&self, dst: u32, node: &Path) -> io::Result<File> {
@@ -312,6 +332,15 @@ fn floor(loops: u64) -> Result<f64> {
         drop(fd.map_err(|why| Error::new("make", "an eventfd", why))?);
     }
     Ok(micros(start) / count_f64(loops))
+}
+
+/// Waits until `udevd` has dealt with all events.
+fn settle() -> Result<()> {
+    let done = Command::new("udevadm").args(["settle", "--timeout=300"]).status();
+    match done.map_err(|why| Error::new("run", "udevadm", why).help("apt-get install udev"))? {
+        status if status.success() => Ok(()),
+        status => Err(Error::new("wait for", "udevd", io::Error::other(status.to_string()))),
+    }
 }
 
 fn name() -> [u8; NAME_SIZE] {
