@@ -3,10 +3,16 @@
 # Runs in the lab, as root: make demo.
 set -eu
 busbar=$PWD/target/release/busbar
-coprocessor=/sys/class/vcoproc/vcoproc0/device/remoteproc
+remoteproc=/sys/class/vcoproc/vcoproc0/device/remoteproc/remoteproc0
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
-run() { printf '\033[2m$ %s\033[0m\n' "$*"; "$@"; }
+show() { printf '\033[2m$ %s\033[0m\n' "$*" | sed "s|$PWD/||"; }
+run() { show "$@"; "$@"; }
+coprocessor() {
+    show "$busbar" coprocessor run --service echo,sink '&'
+    "$busbar" coprocessor run --device /dev/vcoproc0 --service echo,sink >/dev/null &
+    until_ready sink
+}
 until_ready() { until "$busbar" endpoint list | grep -q "$1"; do sleep 0.1; done; }
 
 say "A real kernel: Linux $(uname -r), and a coprocessor whose core is a process."
@@ -14,8 +20,7 @@ modprobe virtio_rpmsg_bus
 modprobe rpmsg_ns
 run modprobe rpmsg_eptfd replace=1
 run modprobe vcoproc
-run "$busbar" coprocessor run --device /dev/vcoproc0 --service echo,sink >/dev/null &
-until_ready sink
+coprocessor
 run "$busbar" endpoint list
 
 say "Messages to it, through an endpoint that is nothing but a file descriptor:"
@@ -24,12 +29,12 @@ run "$busbar" endpoint ping echo -c 5 -i 0.2 --implementation fd
 say "The coprocessor's process is killed; the kernel takes its channels away."
 run pkill -KILL -f 'coprocessor run'
 until ! "$busbar" endpoint list | grep -q sink; do sleep 0.1; done
-run cat $coprocessor/remoteproc0/state
-run dmesg --color=never | grep -E 'remoteproc0: (crash|handling|recover|stopped|remote)' | tail -n 5
+run cat $remoteproc/state
+show 'dmesg | grep remoteproc0 | tail -n 5'
+dmesg --color=never | grep remoteproc0 | tail -n 5
 
 say "Another process takes its place, and everything is announced again:"
-run "$busbar" coprocessor run --device /dev/vcoproc0 --service echo,sink >/dev/null &
-until_ready sink
+coprocessor
 run "$busbar" endpoint ping echo -c 3 -i 0.2 --implementation fd
 pkill -TERM -f 'coprocessor run'
 wait

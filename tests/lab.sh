@@ -13,9 +13,11 @@ plan=$(mktemp target/lab-tests.XXXXXX)
 trap 'rm -f "$plan"' EXIT
 echo "$programs" | while read -r name program; do
     # The lab's own tests boot kernels and run on the host.
-    [ "$name" = lab ] && continue
+    if [ "$name" = lab ]; then continue; fi
     [ $# = 0 ] || case " $* " in *" $name "*) ;; *) continue ;; esac
-    "$program" --ignored --list 2>/dev/null | grep -q ': test$' && echo "$name $program"
+    if "$program" --ignored --list 2>/dev/null | grep -q ': test$'; then
+        echo "$name $program"
+    fi
 done >"$plan"
 
 "$busbar" lab run --debug --timeout 2400 -- tests/guest.sh "$plan"

@@ -79,14 +79,13 @@ fn run_endpoint(args: &EndpointArgs) -> Result<()> {
         let controllers = endpoint::Controllers { in_tree, eptfd };
         endpoint::run(controllers, args.common.extent(), |what| bar.set_message(what.to_string()))
     };
-    let report = match (&args.baseline, &args.busbar) {
-        (Some(in_tree), Some(eptfd)) => measure(in_tree, eptfd)?,
-        _ => {
-            let program = std::env::current_exe()
-                .map_err(|why| Error::new("find", "the busbar command", why))?;
-            let stage = Stage::up(&program, &endpoint::SERVICES)?;
-            measure(stage.in_tree.controller(), stage.eptfd.controller())?
-        }
+    let report = if let (Some(in_tree), Some(eptfd)) = (&args.baseline, &args.busbar) {
+        measure(in_tree, eptfd)?
+    } else {
+        let program =
+            std::env::current_exe().map_err(|why| Error::new("find", "the busbar command", why))?;
+        let stage = Stage::up(&program, &endpoint::SERVICES)?;
+        measure(stage.in_tree.controller(), stage.eptfd.controller())?
     };
     bar.finish_and_clear();
     args.common.print(&report);

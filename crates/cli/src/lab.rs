@@ -1,12 +1,231 @@
 //! `busbar lab`.
 
-use std::process::ExitCode;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use busbar::Result;
+use busbar::{Error, Result};
+use busbar_coprocessor::table::Image;
+use busbar_lab::stage::Stage;
+use busbar_lab::{Accelerator, Built, Choice, End, Flavour, Job, Lab, Outcome, Stdio};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// The lab: a real kernel with Busbar's modules, under QEMU, with this machine's files.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    /// Build kernel and modules, as far as they are not in the cache
+    Build(Build),
+    /// Run a command in a guest that boots the kernel
+    ///
+    /// Its stdout, stderr and exit code are those of this command. A warning, oops, lockdep, KASAN
+    /// or kmemleak report of the kernel makes the run fail and is printed. The command may write to
+    /// the current folder, Busbar's and `$CARGO_TARGET_DIR`; what it writes elsewhere is gone when
+    /// the guest is.
+    ///
+    /// Exit codes: the command's own (128 + N when signal N killed it), 1 when the kernel reported
+    /// something or the guest cannot be booted, 124 when the time was up, 130 after Ctrl-C.
+    Run(Run),
+    /// A shell in the guest, on this terminal; Ctrl-] ends the guest at once
+    Shell(Shell),
+    /// In the guest: set up two coprocessors and run a command with them
+    ///
+    /// Both offer the same services; one control device has `rpmsg_eptfd`, the other the in-tree
+    /// driver. The command finds them in `BUSBAR_TEST_CTRL_FD` and `BUSBAR_TEST_CTRL_NODE`.
+    Stage(Setting),
+    /// Remove from the cache what the present sources no longer need
+    Clean,
+}
 
 #[derive(clap::Args)]
-pub struct Args {}
+struct Build {
+    #[command(flatten)]
+    flavour: Which,
+    /// Print where kernel and modules are as one JSON object
+    #[arg(long)]
+    json: bool,
+}
 
-pub fn run(_args: Args) -> Result<ExitCode> {
+#[derive(clap::Args)]
+struct Run {
+    #[command(flatten)]
+    guest: Guest,
+    /// End the command after so many seconds, with exit code 124
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    timeout: Option<u64>,
+    /// Put the kernel's console here
+    #[arg(long, value_name = "FILE")]
+    console: Option<PathBuf>,
+    /// One more folder that the command may write to
+    #[arg(long, value_name = "FOLDER")]
+    writable: Vec<PathBuf>,
+    /// Program and arguments
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(clap::Args)]
+struct Shell {
+    #[command(flatten)]
+    guest: Guest,
+}
+
+#[derive(clap::Args)]
+struct Setting {
+    /// Firmware services of both coprocessors
+    #[arg(long, value_delimiter = ',', default_value = "echo,sink,source")]
+    service: Vec<String>,
+    /// Program and arguments
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(clap::Args)]
+struct Which {
+    /// The debug kernel: KASAN, lockdep, kmemleak and more
+    #[arg(long)]
+    debug: bool,
+}
+
+#[derive(clap::Args)]
+struct Guest {
+    #[command(flatten)]
+    flavour: Which,
+    /// Processors of the guest
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    cpus: u32,
+    /// Memory of the guest
+    #[arg(long, value_name = "SIZE", default_value = "2G")]
+    memory: String,
+    /// What executes the guest's instructions; auto takes KVM where a trial boot has worked
+    #[arg(long, value_enum, default_value_t)]
+    accel: Accel,
+}
+
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
+enum Accel {
+    #[default]
+    Auto,
+    Kvm,
+    Tcg,
+    /// Emulation with time that counts instructions: repeatable figures
+    Icount,
+}
+
+impl Which {
+    fn flavour(&self) -> Flavour {
+        if self.debug { Flavour::Debug } else { Flavour::Release }
+    }
+}
+
+impl Guest {
+    fn job(&self, command: Vec<OsString>) -> Job {
+        Job {
+            cpus: self.cpus,
+            memory: self.memory.clone(),
+            accelerator: match self.accel {
+                Accel::Auto => Choice::Auto,
+                Accel::Kvm => Choice::Use(Accelerator::Kvm),
+                Accel::Tcg => Choice::Use(Accelerator::Tcg),
+                Accel::Icount => Choice::Use(Accelerator::Icount),
+            },
+            // What `modprobe vcoproc` needs besides.
+            firmware: vec![("vcoproc.fw".into(), Image::default().build())],
+            ..Job::new(command)
+        }
+    }
+}
+
+pub fn run(args: Args) -> Result<ExitCode> {
+    match args.verb {
+        Verb::Build(args) => build(&args),
+        Verb::Run(run) => {
+            let job = Job {
+                timeout: run.timeout.map(Duration::from_secs),
+                console: run.console,
+                writable: run.writable,
+                ..run.guest.job(run.command)
+            };
+            boot(run.guest.flavour.flavour(), &job)
+        }
+        Verb::Shell(shell) => {
+            let job = Job { stdio: Stdio::Terminal, ..shell.guest.job(vec!["bash".into()]) };
+            boot(shell.guest.flavour.flavour(), &job)
+        }
+        Verb::Stage(setting) => stage(&setting),
+        Verb::Clean => clean(),
+    }
+}
+
+fn build(args: &Build) -> Result<ExitCode> {
+    let start = Instant::now();
+    let kernel = Lab::open()?.build(args.flavour.flavour())?;
+    if args.json {
+        let text = serde_json::to_string_pretty(&kernel)
+            .map_err(|error| Error::new("print", "JSON", std::io::Error::from(error)))?;
+        println!("{text}");
+    } else {
+        let seconds = start.elapsed().as_secs_f64();
+        println!("{} is ready ({seconds:.1} s): {}", kernel.release, kernel.image.display());
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+fn stage(setting: &Setting) -> Result<ExitCode> {
+    let this = std::env::current_exe().map_err(|why| Error::new("find", "this program", why))?;
+    let services: Vec<_> = setting.service.iter().map(String::as_str).collect();
+    let stage = Stage::up(&this, &services)?;
+    let (program, arguments) = setting.command.split_first().expect("clap wants a command");
+    let status = Command::new(program)
+        .args(arguments)
+        .env("BUSBAR_TEST_CTRL_FD", stage.eptfd.controller())
+        .env("BUSBAR_TEST_CTRL_NODE", stage.in_tree.controller())
+        .status()
+        .map_err(|why| Error::new("run", program.display().to_string(), why))?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+fn clean() -> Result<ExitCode> {
+    let bytes = Lab::open()?.clean()?;
+    println!("{} MB freed", bytes / 1_000_000);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn boot(flavour: Flavour, job: &Job) -> Result<ExitCode> {
+    let lab = Lab::open()?;
+    let built: Built = lab.build(flavour)?;
+    // Only now: while it builds, a signal ends this process, and what it runs with it.
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let number = usize::try_from(signal).unwrap_or_default();
+        signal_hook::flag::register_usize(signal, Arc::clone(&job.interrupt), number)
+            .map_err(|error| Error::new("handle", format!("signal {signal}"), error))?;
+    }
+    let outcome = lab.run(&built, job)?;
+    explain(&outcome, job);
+    Ok(ExitCode::from(outcome.code()))
+}
+
+/// Says on stderr what the exit code alone does not.
+fn explain(outcome: &Outcome, job: &Job) {
+    for report in &outcome.reports {
+        eprintln!("busbar: the kernel reports\n{}", report.trim_end());
+    }
+    let console = outcome.console.display();
+    match outcome.end {
+        End::TimedOut => {
+            let seconds = job.timeout.unwrap_or_default().as_secs();
+            eprintln!("busbar: not done in {seconds} s (console: {console})");
+        }
+        End::Died => eprintln!("busbar: the guest went down (console: {console})"),
+        _ if !outcome.reports.is_empty() => eprintln!("busbar: console: {console}"),
+        End::Exited(_) | End::Interrupted(_) | End::OutputClosed | End::Escaped => {}
+    }
 }

@@ -1,1 +1,225 @@
 //! Builds the lab kernel and runs programs in it.
+//!
+//! The lab is a real kernel under QEMU, booted through virtme-ng with the host's files as its own,
+//! `udevd` running and Busbar's modules at hand for `modprobe`. [`Lab::build`] makes kernel and
+//! modules, [`Lab::run`] runs a command. [`accelerator`] tells a program where it is.
+
+mod accelerator;
+mod cache;
+mod config;
+mod console;
+mod guest;
+mod job;
+mod kernel;
+mod key;
+mod machine;
+mod modules;
+mod patience;
+mod process;
+mod progress;
+mod source;
+pub mod stage;
+mod tools;
+mod transport;
+mod tsc;
+mod virtme;
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use busbar::{Error, Result};
+use serde::Serialize;
+
+pub use accelerator::{Accelerator, Choice, accelerator};
+pub use job::{End, Job, Outcome, Stdio};
+
+use cache::Cache;
+use kernel::Kernel;
+use modules::Modules;
+use source::Source;
+
+/// Which of the two kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Flavour {
+    /// As a kernel would be built for use: for benchmarks.
+    Release,
+    /// With everything that finds mistakes in kernel code: for tests.
+    Debug,
+}
+
+impl Flavour {
+    /// The name, in lower case.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Debug => "debug",
+        }
+    }
+
+    /// The end of the kernel's release.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Release => "-busbar",
+            Self::Debug => "-busbar-debug",
+        }
+    }
+
+    /// The files in `kernel/lab/` that make it, in order.
+    fn fragments(self) -> &'static [&'static str] {
+        match self {
+            Self::Release => &["release.config"],
+            Self::Debug => &["release.config", "debug.config"],
+        }
+    }
+
+    /// Lines that `make` prints, for the progress bar: counted once, near enough for any 6.12.
+    fn steps(self) -> u64 {
+        match self {
+            Self::Release => 2_390,
+            Self::Debug => 2_100,
+        }
+    }
+}
+
+/// A kernel with its modules, ready to boot.
+#[derive(Clone, Debug, Serialize)]
+pub struct Built {
+    /// Which one.
+    pub flavour: Flavour,
+    /// What `uname -r` says in the guest.
+    pub release: String,
+    /// The image that is booted.
+    pub image: PathBuf,
+    /// The configured and built tree, for building modules against: `make -C <build> M=<module>`.
+    pub build: PathBuf,
+    /// The folder that the guest has as `/lib/modules/<release>`.
+    pub modules: PathBuf,
+    /// Changes with whatever went into the kernel.
+    pub key: String,
+}
+
+/// The lab of one project.
+#[derive(Clone, Debug)]
+pub struct Lab {
+    kernel: PathBuf,
+    /// The folder around `kernel`, unless the user has named that one.
+    project: Option<PathBuf>,
+    cache: Cache,
+}
+
+impl Lab {
+    /// Finds the project and the cache.
+    ///
+    /// The project's `kernel/` folder is `$BUSBAR_KERNEL`, else that of the first folder upwards
+    /// from the current one that has one, else that of the tree this program was built in. The
+    /// cache is `$BUSBAR_CACHE`, else `busbar` in `$XDG_CACHE_HOME` or `~/.cache`.
+    ///
+    /// # Errors
+    /// No such folder, or the cache is where the guest could not see it.
+    pub fn open() -> Result<Self> {
+        let cache = Cache::open()?;
+        if let Some(path) = env::var_os("BUSBAR_KERNEL") {
+            return Ok(Self { kernel: named(Path::new(&path))?, project: None, cache });
+        }
+        let kernel = found()?;
+        let project = kernel.parent().map(Path::to_path_buf);
+        Ok(Self { kernel, project, cache })
+    }
+
+    /// Builds kernel and modules as far as they are not in the cache.
+    ///
+    /// Progress goes to stderr. A kernel takes minutes, a changed module seconds.
+    ///
+    /// # Errors
+    /// Source or tools are missing (it names the packages), Kconfig did not honour a setting, a
+    /// patch does not apply, or the compiler fails: with the end of its output.
+    pub fn build(&self, flavour: Flavour) -> Result<Built> {
+        let _lock = self.cache.lock(flavour.name())?;
+        let source = Source::find(&self.cache, &self.kernel)?;
+        let kernel = Kernel::find(flavour, &self.kernel, &source)?;
+        let folder = kernel.built(&self.cache, &source)?;
+        let build = folder.join("build");
+        let file = build.join("include/config/kernel.release");
+        let release = fs::read_to_string(&file).map_err(at("read", &file))?.trim().to_owned();
+        let modules = Modules::find(&self.kernel)?;
+        let stage = modules.staged(&self.cache, &kernel.name(), &folder, &release)?;
+        Ok(Built {
+            flavour,
+            image: build.join("arch/x86/boot/bzImage"),
+            modules: stage.join("lib/modules").join(&release),
+            key: kernel.key().to_owned(),
+            release,
+            build,
+        })
+    }
+
+    /// Removes kernels, modules and source that the project no longer uses; returns the bytes freed.
+    ///
+    /// Not to be called while a guest runs one of them.
+    ///
+    /// # Errors
+    /// The present source cannot be found, or something cannot be removed.
+    pub fn clean(&self) -> Result<u64> {
+        let flavours = [Flavour::Release, Flavour::Debug];
+        let _locks = flavours
+            .iter()
+            .map(|flavour| self.cache.lock(flavour.name()))
+            .collect::<Result<Vec<_>>>()?;
+        let source = Source::find(&self.cache, &self.kernel)?;
+        let kernels = flavours
+            .iter()
+            .map(|&flavour| Ok(Kernel::find(flavour, &self.kernel, &source)?.name()))
+            .collect::<Result<Vec<_>>>()?;
+        Ok(self.cache.retain("kernel", &kernels)?
+            + self.cache.retain("modules", &kernels)?
+            + self.cache.retain("source", &[source.key().to_owned()])?)
+    }
+}
+
+fn is_kernel(path: &Path) -> bool {
+    path.join("lab/release.config").is_file()
+}
+
+/// The folder that the user has named.
+fn named(path: &Path) -> Result<PathBuf> {
+    if is_kernel(path) {
+        return path.canonicalize().map_err(at("find", path));
+    }
+    let wanted = "a folder with lab/release.config in it";
+    Err(Error::invalid("BUSBAR_KERNEL", path.display(), wanted))
+}
+
+/// The project's folder upwards from here, or the one that this was built in.
+fn found() -> Result<PathBuf> {
+    let here = env::current_dir().map_err(|error| Error::new("find", "current folder", error))?;
+    let built_in = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel");
+    let folders = here.ancestors().map(|folder| folder.join("kernel")).chain([built_in]);
+    if let Some(path) = folders.into_iter().find(|path| is_kernel(path)) {
+        return path.canonicalize().map_err(at("find", &path));
+    }
+    let error = io::Error::new(io::ErrorKind::NotFound, "not here or in a folder above");
+    Err(Error::new("find", "kernel/lab/release.config", error)
+        .help("run it in Busbar's source, or set BUSBAR_KERNEL to its kernel/ folder"))
+}
+
+/// For `map_err`: what was tried, on which file.
+fn at(tried: &'static str, path: &Path) -> impl Fn(io::Error) -> Error + use<> {
+    let path = path.display().to_string();
+    move |error| Error::new(tried, &path, error)
+}
+
+/// Writes a small file, at once or not at all.
+fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    let write = || -> io::Result<()> {
+        let file = tempfile::NamedTempFile::new_in(folder)?;
+        serde_json::to_writer_pretty(&file, value)?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().map_err(at("write", path))
+}

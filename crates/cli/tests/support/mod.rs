@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 use std::fs;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,19 @@ use rustix::io;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 
-/// The command under test.
-pub const BUSBAR: &str = env!("CARGO_BIN_EXE_busbar");
+/// The command under test: where the guest has a copy of its own, that one.
+pub fn busbar() -> PathBuf {
+    std::env::var_os("BUSBAR_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_busbar").into()).into()
+}
 
 /// The first coprocessor, its control device with `rpmsg_eptfd`.
 pub fn eptfd(services: &[&str]) -> Side {
-    Side::up(0, Driver::Eptfd, Path::new(BUSBAR), services).expect("a coprocessor")
+    Side::up(0, Driver::Eptfd, &busbar(), services).expect("a coprocessor")
 }
 
 /// The second coprocessor, its control device with the in-tree driver.
 pub fn in_tree(services: &[&str]) -> Side {
-    Side::up(1, Driver::InTree, Path::new(BUSBAR), services).expect("a coprocessor")
+    Side::up(1, Driver::InTree, &busbar(), services).expect("a coprocessor")
 }
 
 /// An address that no process can read or write.

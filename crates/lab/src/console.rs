@@ -1,0 +1,93 @@
+//! Finds the kernel's reports of its own mistakes in what it wrote to the console.
+
+/// Lines that a report may have; what is longer is cut.
+const LONGEST: usize = 120;
+
+/// What a line starts with that begins a report.
+const STARTS: [&str; 11] = [
+    "WARNING: ",
+    "BUG: ",
+    "BUG ",
+    "INFO: possible ",
+    "INFO: task ",
+    "INFO: trying to register non-static key",
+    "kernel BUG at ",
+    "Oops: ",
+    "Kernel panic",
+    "general protection fault",
+    "UBSAN: ",
+];
+
+/// What a line has in it that begins a report.
+const INSIDE: [&str; 5] = [
+    "KASAN: ",
+    "suspicious RCU usage",
+    "watchdog: BUG: ",
+    "detected stalls on CPUs",
+    "self-detected stall on CPU",
+];
+
+/// The reports in a console log, each as it was printed.
+pub(crate) fn reports(console: &str) -> Vec<String> {
+    let mut reports: Vec<String> = Vec::new();
+    let mut open: Option<Open> = None;
+    // Fault injection shows who it was that met the fault. That is as ordered.
+    let mut injected = false;
+    for line in console.lines() {
+        let text = message(line);
+        injected |= text.starts_with("FAULT_INJECTION: ");
+        if let (Some(report), Some(last)) = (&mut open, reports.last_mut()) {
+            last.push_str(line.trim_end());
+            last.push('\n');
+            if report.ends(text) {
+                open = None;
+            }
+        } else if starts(text) || (text.starts_with("Call Trace:") && !injected) {
+            reports.push(format!("{}\n", line.trim_end()));
+            open = Some(Open { lines: 1, kasan: text.contains("KASAN: ") });
+        } else if text.contains("</TASK>") {
+            injected = false;
+        }
+    }
+    reports
+}
+
+/// A report that is being read.
+struct Open {
+    lines: usize,
+    kasan: bool,
+}
+
+impl Open {
+    /// Whether the report ends with this line.
+    fn ends(&mut self, text: &str) -> bool {
+        self.lines += 1;
+        // After the trace, KASAN says who allocated and freed, and closes with a line.
+        let end = if self.kasan { text.starts_with("=====") } else { text.contains("</TASK>") };
+        end || text.starts_with("---[ end ") || self.lines == LONGEST
+    }
+}
+
+fn starts(text: &str) -> bool {
+    // Programs of the guest may write to the console too; that is no word of the kernel.
+    let program = text.starts_with("virtme") || text.starts_with("systemd-udevd");
+    !program
+        && (STARTS.iter().any(|start| text.starts_with(start))
+            || INSIDE.iter().any(|part| text.contains(part)))
+}
+
+/// The line without `[   12.345678]` and, where the kernel says it, `[    T123]`.
+fn message(line: &str) -> &str {
+    let mut rest = line.trim_start();
+    while let Some((stamp, after)) = rest.strip_prefix('[').and_then(|line| line.split_once(']')) {
+        let stamp = stamp.trim_start_matches([' ', 'T', 'C']);
+        if stamp.is_empty() || !stamp.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+            break;
+        }
+        rest = after.trim_start();
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests;

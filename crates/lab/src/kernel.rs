@@ -1,0 +1,193 @@
+//! Configures and builds the kernel.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::available_parallelism;
+
+use busbar::{Error, Result};
+
+use crate::Flavour;
+use crate::at;
+use crate::cache::Cache;
+use crate::config;
+use crate::key::Key;
+use crate::progress::Progress;
+use crate::source::Source;
+use crate::tools;
+
+/// Part of the cache key. To be raised when a change here gives another kernel.
+const RECIPE: &str = "1";
+
+/// One kernel, built or to be built.
+pub(crate) struct Kernel {
+    flavour: Flavour,
+    fragments: Vec<PathBuf>,
+    wanted: config::Settings,
+    key: String,
+}
+
+impl Kernel {
+    /// `kernel` is the project's `kernel/` folder.
+    pub fn find(flavour: Flavour, kernel: &Path, source: &Source) -> Result<Self> {
+        let mut fragments = Vec::new();
+        let mut wanted = config::Settings::new();
+        for name in flavour.fragments() {
+            let path = kernel.join("lab").join(name);
+            let text = fs::read_to_string(&path).map_err(at("read", &path))?;
+            wanted.extend(config::settings(&text));
+            fragments.push(path);
+        }
+        let mut key = Key::default();
+        key.part(RECIPE).part(flavour.name()).part(source.key()).part(compiler()?);
+        for (option, value) in &wanted {
+            key.part(option).part(value.as_deref().unwrap_or("n"));
+        }
+        Ok(Self { flavour, fragments, wanted, key: key.finish() })
+    }
+
+    /// The hash of all that goes into it.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Its name in the cache.
+    pub fn name(&self) -> String {
+        format!("{}-{}", self.flavour.name(), self.key)
+    }
+
+    /// The folder with the finished build, built if it is not there yet.
+    pub fn built(&self, cache: &Cache, source: &Source) -> Result<PathBuf> {
+        cache.folder(&format!("kernel/{}", self.name()), |folder| {
+            tools::require(tools::BUILD)?;
+            let source = source.unpacked(cache)?;
+            let make = Make { source: &source, folder, flavour: self.flavour };
+            self.configure(&make)?;
+            make.kernel()?;
+            make.install_modules()?;
+            drop_objects(&make.output())
+        })
+    }
+
+    fn configure(&self, make: &Make) -> Result<()> {
+        let what = "configure the kernel of";
+        let mut progress = Progress::new("configuring the kernel", None);
+        make.run(what, &["tinyconfig"], &mut progress)?;
+        let output = make.output();
+        let mut merge = tools::bound("sh", "TERM");
+        merge.arg(make.source.join("scripts/kconfig/merge_config.sh"));
+        merge.args(["-m", "-O"]).arg(&output).arg(output.join(".config"));
+        merge.args(&self.fragments).current_dir(&output);
+        tools::step(&mut merge, what, &make.log(), &mut progress)?;
+        make.run(what, &["olddefconfig"], &mut progress)?;
+        self.check(&output.join(".config"))
+    }
+
+    fn check(&self, file: &Path) -> Result<()> {
+        let text = fs::read_to_string(file).map_err(at("read", file))?;
+        let unmet = config::unmet(&self.wanted, &config::settings(&text));
+        if unmet.is_empty() {
+            return Ok(());
+        }
+        let names = self.flavour.fragments().join(" and ");
+        let error = io::Error::other(format!("Kconfig did not honour\n  {}", unmet.join("\n  ")));
+        Err(Error::new("use", format!("kernel/lab/{names}"), error)
+            .help("an option that it depends on is off, or has another name in this kernel"))
+    }
+}
+
+/// The compiler's version: modules must be built with the one that built the kernel.
+fn compiler() -> Result<String> {
+    let output = Command::new("gcc").arg("--version").output();
+    let output =
+        output.map_err(|error| Error::new("run", "gcc", error).help("apt-get install gcc"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+/// `make` for one build.
+struct Make<'a> {
+    source: &'a Path,
+    folder: &'a Path,
+    flavour: Flavour,
+}
+
+impl Make<'_> {
+    fn output(&self) -> PathBuf {
+        self.folder.join("build")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join("make.log")
+    }
+
+    fn run(&self, what: &str, arguments: &[&str], progress: &mut Progress) -> Result<()> {
+        let output = self.output();
+        fs::create_dir_all(&output).map_err(at("create", &output))?;
+        let mut command = make(self.source);
+        command.arg(format!("O={}", output.display())).args(arguments);
+        // What else would go in: who built it, where and when.
+        command.env("KBUILD_BUILD_USER", "busbar").env("KBUILD_BUILD_HOST", "lab");
+        command.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01").env("KBUILD_BUILD_VERSION", "1");
+        command.arg(format!("LOCALVERSION={}", self.flavour.suffix()));
+        tools::step(&mut command, what, &self.log(), progress)
+    }
+
+    fn kernel(&self) -> Result<()> {
+        let what = format!("building the {} kernel", self.flavour.name());
+        let mut progress = Progress::new(&what, Some(self.flavour.steps()));
+        self.run("build the kernel of", &["bzImage", "modules"], &mut progress)
+    }
+
+    fn install_modules(&self) -> Result<()> {
+        let mut progress = Progress::new("installing modules", None);
+        let root = format!("INSTALL_MOD_PATH={}", self.folder.join("root").display());
+        // depmod runs when all modules are together.
+        let arguments = ["modules_install", &root, "DEPMOD=true"];
+        self.run("install the modules of", &arguments, &mut progress)
+    }
+}
+
+/// `make` in a folder, with as many jobs as there are processors.
+pub(crate) fn make(folder: &Path) -> Command {
+    let mut command = tools::bound("make", "TERM");
+    let jobs = available_parallelism().map_or(1, usize::from);
+    command.arg(format!("-j{jobs}")).arg("-C").arg(folder);
+    command
+}
+
+/// Removes what only building the kernel itself needs; what modules are built against stays.
+fn drop_objects(build: &Path) -> Result<()> {
+    for entry in fs::read_dir(build).map_err(at("read", build))? {
+        let path = entry.map_err(at("read", build))?.path();
+        let tools = ["scripts", "tools"].iter().any(|name| path.ends_with(name));
+        if path.is_dir() && !path.is_symlink() && !tools {
+            drop_objects(&path)?;
+        } else if path.extension().is_some_and(|name| ["o", "a", "ko"].iter().any(|x| name == *x)) {
+            fs::remove_file(&path).map_err(at("remove", &path))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_go_and_tools_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["kernel", "scripts/mod", "include"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        let files =
+            ["kernel/a.o", "kernel/built-in.a", "vmlinux", "scripts/mod/x.o", "include/a.h"];
+        for file in files {
+            fs::write(dir.path().join(file), "").unwrap();
+        }
+        drop_objects(dir.path()).unwrap();
+        let left: Vec<_> = files.iter().filter(|file| dir.path().join(file).exists()).collect();
+        assert_eq!(left, [&"vmlinux", &"scripts/mod/x.o", &"include/a.h"]);
+    }
+}

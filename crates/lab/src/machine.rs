@@ -1,0 +1,294 @@
+//! A kernel and what boots it: virtme-ng's command line.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use busbar::{Error, Result};
+use tempfile::TempDir;
+
+use crate::accelerator::{Accelerator, Trials, VARIABLE};
+use crate::guest::{self, Script};
+use crate::job::{End, Job, Outcome, Stdio};
+use crate::patience::Limits;
+use crate::process::Process;
+use crate::progress::Progress;
+use crate::transport::{Streams, option};
+use crate::{Built, Flavour, Lab, at, tools, tsc, virtme};
+
+/// What a boot may take: three times the work that it is for the debug kernel, emulated.
+const BOOT: Limits = Limits { first: MINUTES, time: MINUTES, work: Duration::from_secs(300) };
+/// However busy the host is.
+const MINUTES: Duration = Duration::from_secs(1800);
+/// What the trial of KVM may take; one that has said nothing at first will not.
+const TRIAL: Limits =
+    Limits { first: Duration::from_secs(10), time: TRIAL_TIME, work: Duration::from_secs(60) };
+const TRIAL_TIME: Duration = Duration::from_secs(30);
+
+/// Folders of the root that the guest has its own of, or that are of no use to it.
+const OWN: [&str; 7] = ["boot", "dev", "lost+found", "media", "proc", "run", "sys"];
+/// More overlays would not fit into the kernel's command line.
+const OVERLAYS: usize = 16;
+
+impl Lab {
+    /// Boots `built`, runs a command and ends the guest.
+    ///
+    /// What was started is gone when this returns. It must be called from a thread that lives as
+    /// long: when the process is killed, QEMU goes with it.
+    ///
+    /// # Errors
+    /// The job is not valid, a tool is missing (it names the package), or the guest does not come
+    /// up: with the end of its console.
+    pub fn run(&self, built: &Built, job: &Job) -> Result<Outcome> {
+        job.check()?;
+        tools::require(tools::RUN)?;
+        let machine = Machine { lab: self, built, virtme: virtme::find(&self.cache)? };
+        let trials = Trials::new(&self.cache, built);
+        let accelerator = trials.choose(job.accelerator, || machine.trial(job))?;
+        machine.run(job, accelerator)
+    }
+}
+
+struct Machine<'a> {
+    lab: &'a Lab,
+    built: &'a Built,
+    virtme: PathBuf,
+}
+
+impl Machine<'_> {
+    /// Whether the kernel boots with KVM, in time.
+    fn trial(&self, job: &Job) -> Result<bool> {
+        let _progress = Progress::new("trying KVM", None);
+        let trial = Job {
+            stdio: Stdio::Capture,
+            timeout: Some(TRIAL_TIME),
+            interrupt: Arc::clone(&job.interrupt),
+            ..Job::new(vec!["true".into()])
+        };
+        let mut guest = self.boot(&trial, Accelerator::Kvm)?;
+        let end = guest.up(TRIAL).and_then(|()| guest.end(trial.timeout));
+        match guest.interrupted() {
+            Some(_) => {
+                let error = io::Error::from(io::ErrorKind::Interrupted);
+                Err(Error::new("try", "KVM", error))
+            }
+            None => Ok(matches!(end, Ok(End::Exited(0)))),
+        }
+    }
+
+    fn run(&self, job: &Job, accelerator: Accelerator) -> Result<Outcome> {
+        let progress = Progress::new("booting", None);
+        let mut guest = self.boot(job, accelerator)?;
+        let up = guest.up(BOOT);
+        let boot = progress.elapsed();
+        drop(progress);
+        let end = match (up, guest.interrupted()) {
+            (_, Some(signal)) => End::Interrupted(signal),
+            (Err(error), None) => return Err(error),
+            (Ok(()), None) => guest.end(job.timeout)?,
+        };
+        let last = guest.finish()?;
+        let [stdout, stderr] = last.captured;
+        let (reports, console) = (last.reports, last.console);
+        Ok(Outcome { end, reports, console, stdout, stderr, accelerator, boot })
+    }
+
+    /// Starts virtme-ng.
+    fn boot(&self, job: &Job, accelerator: Accelerator) -> Result<Process> {
+        let folder = tempfile::Builder::new()
+            .prefix("busbar-lab-")
+            .tempdir()
+            .map_err(|error| Error::new("create", "a temporary folder", error))?;
+        let here =
+            env::current_dir().map_err(|error| Error::new("find", "the current folder", error))?;
+        let shares = self.shares(job, &here);
+        let streams = Streams::new(job.stdio, folder.path())?;
+        let script = Script {
+            command: &job.command,
+            variables: variables(accelerator),
+            folder: &here,
+            shares: &shares,
+            stdin: streams.stdin,
+            terminal: streams.terminal,
+            // Each line costs an emulated serial port milliseconds, which a benchmark would see.
+            loglevel: if self.built.flavour == Flavour::Debug { 7 } else { 5 },
+        };
+        script.write(folder.path(), &job.firmware)?;
+        let console = job.console.clone().map_or_else(|| self.lab.cache.console(), Ok)?;
+        let log = File::create(&console).map_err(at("create", &console))?;
+        let command = self.command(job, accelerator, &folder, &streams, &shares)?;
+        let interrupt = Arc::clone(&job.interrupt);
+        Process::start(command, folder, streams, (console, log), interrupt)
+    }
+
+    fn command(
+        &self,
+        job: &Job,
+        accelerator: Accelerator,
+        folder: &TempDir,
+        streams: &Streams,
+        shares: &[(String, PathBuf)],
+    ) -> Result<Command> {
+        let mut command = tools::bound(&self.virtme, "KILL");
+        // What virtme-ng leaves behind when it is killed goes with the folder.
+        command.env("TMPDIR", folder.path());
+        command.arg("--kimg").arg(&self.built.image).arg("--qemu-bin").arg(self.qemu()?);
+        // Files by 9p: virtiofsd would be one more process, and QEMU's own one does not suit.
+        command.args(["--name", "busbar-lab", "--mods", "none", "--force-9p"]);
+        command.args(["--memory", &job.memory, "--cpus", &job.cpus.to_string()]);
+        command.arg(match accelerator {
+            Accelerator::Kvm => "--disable-microvm",
+            Accelerator::Tcg | Accelerator::Icount => "--disable-kvm",
+        });
+        command.args(overlays().iter().map(|folder| format!("--overlay-rwdir=/{folder}")));
+        command.args(self.kernel_options(accelerator));
+        command.arg("--show-boot-console").arg("--script-sh").arg(start());
+        command
+            .arg("--qemu-opts")
+            .args(streams.devices())
+            .args(shared("busbar.run", folder.path()));
+        command.args(shares.iter().flat_map(|(tag, path)| shared(tag, path)));
+        match accelerator {
+            // Otherwise QEMU falls back to emulation, and the trial would prove nothing.
+            Accelerator::Kvm => command.args(["-machine", "accel=kvm"]),
+            Accelerator::Icount => command.args(["-icount", "shift=0,sleep=off"]),
+            Accelerator::Tcg => &mut command,
+        };
+        Ok(command)
+    }
+
+    fn kernel_options(&self, accelerator: Accelerator) -> Vec<String> {
+        let mut options = vec![
+            // The host's own files hardly change while the guest runs: cached, it boots in half
+            // the time. The folders that are shared to write are not cached.
+            "rootflags=version=9p2000.L,trans=virtio,access=any,msize=512000,cache=loose"
+                .to_owned(),
+            format!("virtme_link_mods={}", self.built.modules.display()),
+            format!("firmware_class.path={}/firmware", guest::FOLDER),
+            "loglevel=5".to_owned(),
+            // A busy host makes the guest's processors wait: no reason to find fault with timers,
+            // clocks and read-side sections.
+            "no_timer_check".to_owned(),
+            "tsc=reliable".to_owned(),
+            "rcupdate.rcu_cpu_stall_timeout=100".to_owned(),
+        ];
+        if accelerator == Accelerator::Tcg {
+            options.extend(tsc::khz().map(|khz| format!("tsc_early_khz={khz}")));
+        }
+        options.iter().map(|option| format!("--kopt={option}")).collect()
+    }
+
+    /// A program that is QEMU and ends when virtme-ng does.
+    fn qemu(&self) -> Result<PathBuf> {
+        let path = self.lab.cache.path("qemu");
+        let text = "#!/bin/sh\nexec setpriv --pdeathsig KILL -- qemu-system-x86_64 \"$@\"\n";
+        if fs::read_to_string(&path).is_ok_and(|now| now == text) {
+            return Ok(path);
+        }
+        let write = || -> io::Result<()> {
+            let file = tempfile::Builder::new()
+                .permissions(PermissionsExt::from_mode(0o755))
+                .tempfile_in(self.lab.cache.path(""))?;
+            fs::write(&file, text)?;
+            file.persist(&path)?;
+            Ok(())
+        };
+        write().map_err(at("write", &path))?;
+        Ok(path)
+    }
+
+    /// Folders that are the host's to write, each with a tag.
+    fn shares(&self, job: &Job, here: &Path) -> Vec<(String, PathBuf)> {
+        let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+        let own = [Some(here.to_path_buf()), self.lab.project.clone(), target];
+        let wanted = own.into_iter().flatten().chain(job.writable.iter().cloned());
+        let folders = outermost(wanted.filter_map(|path| path.canonicalize().ok()).collect());
+        let tag = |(number, path)| (format!("busbar.{number}"), path);
+        folders.into_iter().enumerate().map(tag).collect()
+    }
+}
+
+/// The command line that virtme-ng's init is given.
+fn start() -> String {
+    let here = guest::FOLDER;
+    let options = "trans=virtio,version=9p2000.L,msize=512000";
+    format!(
+        "mkdir {here} && mount -t 9p -o {options} busbar.run {here} && exec /bin/sh {here}/guest.sh"
+    )
+}
+
+/// Without those inside others, without files, and without what the guest has of its own.
+fn outermost(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    let own = |path: &Path| ["/dev", "/proc", "/sys"].iter().any(|own| path.starts_with(own));
+    paths.retain(|path| path.parent().is_some() && path.is_dir() && !own(path));
+    paths.sort();
+    paths.dedup_by(|inner, outer| inner.starts_with(outer));
+    paths
+}
+
+/// Folders of the root that the guest can write to for as long as it lives.
+fn overlays() -> Vec<String> {
+    let Ok(root) = fs::read_dir("/") else { return Vec::new() };
+    let folder = |entry: fs::DirEntry| {
+        entry.file_type().ok()?.is_dir().then(|| entry.file_name().into_string().ok())?
+    };
+    let mut names: Vec<String> = root
+        .filter_map(|entry| folder(entry.ok()?))
+        .filter(|name| !OWN.contains(&name.as_str()) && !name.contains([' ', '"', ',', ':']))
+        .collect();
+    names.sort();
+    names.truncate(OVERLAYS);
+    names
+}
+
+fn variables(accelerator: Accelerator) -> Vec<(OsString, OsString)> {
+    let mut variables = guest::environment(env::vars_os());
+    variables.retain(|(name, _)| name != VARIABLE);
+    variables.push((VARIABLE.into(), accelerator.name().into()));
+    variables
+}
+
+/// QEMU's arguments that share a folder as `tag`.
+fn shared(tag: &str, path: &Path) -> [OsString; 4] {
+    let mut local = OsString::from(format!("local,id={tag},security_model=none,multidevs=remap"));
+    local.push(",path=");
+    local.push(option(path));
+    let device = format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}");
+    ["-fsdev".into(), local, "-device".into(), device.into()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_inside_others_are_shared_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for folder in ["a/b/c", "ab"] {
+            fs::create_dir_all(at(folder)).unwrap();
+        }
+        fs::write(at("file"), "").unwrap();
+        let paths = ["a/b/c", "ab", "a", "a/b", "a", "file", "missing"].map(at);
+        assert_eq!(outermost(paths.to_vec()), [at("a"), at("ab")]);
+    }
+
+    #[test]
+    fn the_root_and_the_kernels_folders_are_not_shared() {
+        let paths = ["/", "/dev/shm", "/proc/self", "/sys/kernel"].map(PathBuf::from);
+        assert!(outermost(paths.to_vec()).is_empty());
+    }
+
+    #[test]
+    fn overlays_leave_out_what_the_guest_has_itself() {
+        let names = overlays();
+        assert!(names.iter().any(|name| name == "etc"));
+        assert!(OWN.iter().all(|own| !names.iter().any(|name| name == own)));
+    }
+}

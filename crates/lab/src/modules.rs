@@ -1,0 +1,272 @@
+//! Builds the project's modules against the lab kernel and puts them where `modprobe` looks.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use busbar::{Error, Result};
+
+use crate::at;
+use crate::cache::{Cache, prune};
+use crate::kernel;
+use crate::key::Key;
+use crate::progress::Progress;
+use crate::tools;
+
+/// Part of the key of a set of modules. To be raised when a change here gives other modules.
+const RECIPE: &str = "1";
+
+/// A set that no guest uses any more by then can go.
+const OLD: Duration = Duration::from_secs(24 * 3600);
+/// Sets that stay however old they are.
+const KEPT: usize = 3;
+
+/// The modules' sources as they are at one moment: someone may be editing them.
+pub(crate) struct Modules {
+    /// Relative to `kernel/`.
+    folders: Vec<PathBuf>,
+    files: Vec<Source>,
+}
+
+struct Source {
+    /// Relative to `kernel/`.
+    name: PathBuf,
+    content: Vec<u8>,
+}
+
+impl Modules {
+    /// Every folder in `kernel/modules` with a `Kbuild` or `Makefile`, the lab's own module, and
+    /// the headers in `kernel/uapi`.
+    pub fn find(kernel: &Path) -> Result<Self> {
+        let mut folders = Vec::new();
+        for name in list(&kernel.join("modules"))? {
+            let folder = Path::new("modules").join(name);
+            if ["Kbuild", "Makefile"].iter().any(|file| kernel.join(&folder).join(file).is_file()) {
+                folders.push(folder);
+            }
+        }
+        folders.push(PathBuf::from("lab/selftest"));
+        let mut files = Vec::new();
+        for folder in folders.iter().map(PathBuf::as_path).chain([Path::new("uapi")]) {
+            sources(kernel, folder, &mut files)?;
+        }
+        Ok(Self { folders, files })
+    }
+
+    fn key(&self) -> String {
+        let mut key = Key::default();
+        key.part(RECIPE);
+        for file in &self.files {
+            key.part(file.name.as_os_str().as_encoded_bytes()).part(&file.content);
+        }
+        key.finish()
+    }
+
+    /// A folder with `lib/modules/<release>` in it, built if this set is not there yet.
+    ///
+    /// `name` is that of the kernel in the cache, `built` its folder. The caller holds the lock.
+    pub fn staged(
+        &self,
+        cache: &Cache,
+        name: &str,
+        built: &Path,
+        release: &str,
+    ) -> Result<PathBuf> {
+        let sets = format!("modules/{name}/sets");
+        let done = cache.folder(&format!("{sets}/{}", self.key()), |stage| {
+            let work = cache.path(format!("modules/{name}/work"));
+            self.copy(&work)?;
+            make(&built.join("build"), &work, stage)?;
+            index(stage, built, release)
+        })?;
+        // The time says when it was last used.
+        fs::File::open(&done)
+            .and_then(|folder| folder.set_modified(std::time::SystemTime::now()))
+            .map_err(at("touch", &done))?;
+        prune(&cache.path(sets), KEPT, OLD)?;
+        Ok(done)
+    }
+
+    /// Copies what has changed into `work`, so that `make` rebuilds only that, and the project's
+    /// own folders stay clean.
+    fn copy(&self, work: &Path) -> Result<()> {
+        let manifest = work.join("files");
+        let names = lines(self.files.iter().map(|file| file.name.display().to_string()));
+        if fs::read_to_string(&manifest).ok().as_ref() != Some(&names) {
+            // Nothing of a file that is gone must go into a module.
+            crate::cache::remove(work)?;
+        }
+        for file in &self.files {
+            let to = work.join(&file.name);
+            if fs::read(&to).ok().as_ref() != Some(&file.content) {
+                write(&to, &file.content)?;
+            }
+        }
+        let kbuild = lines(self.folders.iter().map(|name| format!("obj-m += {}/", name.display())));
+        write(&work.join("Kbuild"), kbuild.as_bytes())?;
+        write(&manifest, names.as_bytes())
+    }
+}
+
+/// Builds what is in `work` against the kernel in `build` and installs it into `stage`.
+fn make(build: &Path, work: &Path, stage: &Path) -> Result<()> {
+    let log = work.join("make.log");
+    crate::cache::remove(&log)?;
+    let mut progress = Progress::new("building modules", None);
+    let module = format!("M={}", work.display());
+    let mut make = kernel::make(build);
+    make.args([&module, "KCFLAGS=-Werror", "modules"]);
+    tools::step(&mut make, "build the modules of", &log, &mut progress)?;
+    let mut install = kernel::make(build);
+    let root = format!("INSTALL_MOD_PATH={}", stage.display());
+    // depmod runs when all modules are together.
+    install.args([&module, &root, "INSTALL_MOD_DIR=updates", "DEPMOD=true", "modules_install"]);
+    tools::step(&mut install, "install the modules of", &log, &mut progress)
+}
+
+fn lines(lines: impl Iterator<Item = String>) -> String {
+    lines.map(|line| line + "\n").collect()
+}
+
+/// Adds the in-tree modules to those in `stage` and writes the index that `modprobe` reads.
+fn index(stage: &Path, built: &Path, release: &str) -> Result<()> {
+    let lib = Path::new("lib/modules").join(release);
+    copy_tree(&built.join("root").join(&lib), &stage.join(&lib))?;
+    let output = tools::bound("depmod", "TERM")
+        .args(["-b".as_ref(), stage.as_os_str(), "-e".as_ref(), "-F".as_ref()])
+        .args([built.join("build/System.map").as_os_str(), release.as_ref()])
+        .output()
+        .map_err(|error| Error::new("run", "depmod", error).help("apt-get install kmod"))?;
+    // A module with a symbol that nobody has is a line on stderr, not a failure.
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() && said.trim().is_empty() {
+        return Ok(());
+    }
+    Err(at("index the modules in", stage)(io::Error::other(said.trim().to_owned())))
+}
+
+fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).map_err(at("create", to))?;
+    for name in list(from)? {
+        let (from, to) = (from.join(&name), to.join(&name));
+        // `build` and `source` point to where the modules were made.
+        if from.is_symlink() {
+            continue;
+        }
+        if from.is_dir() {
+            copy_tree(&from, &to)?;
+        } else {
+            fs::copy(&from, &to).map_err(at("copy", &from))?;
+        }
+    }
+    Ok(())
+}
+
+/// The names in a folder, in order; none if there is no folder.
+fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(at("read", folder))?,
+    };
+    let mut names: Vec<_> =
+        entries.filter_map(|entry| Some(PathBuf::from(entry.ok()?.file_name()))).collect();
+    names.sort();
+    Ok(names)
+}
+
+/// Collects what a module is built from; not what a `make` in place has left.
+fn sources(kernel: &Path, folder: &Path, files: &mut Vec<Source>) -> Result<()> {
+    for entry in list(&kernel.join(folder))? {
+        let name = folder.join(&entry);
+        let path = kernel.join(&name);
+        if path.is_dir() {
+            sources(kernel, &name, files)?;
+        } else if is_source(&entry) {
+            let content = fs::read(&path).map_err(at("read", &path))?;
+            files.push(Source { name, content });
+        }
+    }
+    Ok(())
+}
+
+fn is_source(name: &Path) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    let made = name.starts_with('.') || name.ends_with(".mod.c");
+    let source =
+        ["c", "h", "S"].iter().any(|end| Path::new(name).extension() == Some(end.as_ref()));
+    !made && (source || ["Kbuild", "Makefile"].contains(&name))
+}
+
+fn write(path: &Path, content: &[u8]) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(at("create", folder))?;
+    }
+    let mut file = fs::File::create(path).map_err(at("create", path))?;
+    file.write_all(content).map_err(at("write", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn project(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            write(&dir.path().join(name), content.as_bytes()).unwrap();
+        }
+        dir
+    }
+
+    const FILES: [(&str, &str); 8] = [
+        ("modules/a/Kbuild", "obj-m := a.o"),
+        ("modules/a/a.c", "a"),
+        ("modules/a/a.ko", "made in place"),
+        ("modules/a/a.mod.c", "made in place"),
+        ("modules/a/README.md", "words"),
+        ("modules/not-yet/notes.c", "no Kbuild"),
+        ("lab/selftest/Kbuild", "obj-m := lab_selftest.o"),
+        ("uapi/linux/x.h", "x"),
+    ];
+
+    #[test]
+    fn modules_are_folders_with_a_kbuild() {
+        let dir = project(&FILES);
+        let modules = Modules::find(dir.path()).unwrap();
+        assert_eq!(modules.folders, [Path::new("modules/a"), Path::new("lab/selftest")]);
+        let files = ["modules/a/Kbuild", "modules/a/a.c", "lab/selftest/Kbuild", "uapi/linux/x.h"];
+        let found: Vec<_> = modules.files.iter().map(|file| file.name.as_path()).collect();
+        assert_eq!(found, files.map(Path::new));
+    }
+
+    #[test]
+    fn a_header_changes_the_key_and_a_readme_does_not() {
+        let dir = project(&FILES);
+        let key = || Modules::find(dir.path()).unwrap().key();
+        let before = key();
+        write(&dir.path().join("modules/a/README.md"), b"other words").unwrap();
+        assert_eq!(before, key());
+        write(&dir.path().join("uapi/linux/x.h"), b"y").unwrap();
+        assert_ne!(before, key());
+    }
+
+    #[test]
+    fn only_what_changed_is_copied_and_what_is_gone_goes() {
+        let dir = project(&FILES);
+        let work = tempfile::tempdir().unwrap();
+        let work = work.path().join("work");
+        let copy = || Modules::find(dir.path()).unwrap().copy(&work).unwrap();
+        copy();
+        let time = |name: &str| work.join(name).metadata().unwrap().modified().unwrap();
+        let (a, x) = (time("modules/a/a.c"), time("uapi/linux/x.h"));
+        write(&work.join("modules/a/a.o"), b"built").unwrap();
+        write(&dir.path().join("uapi/linux/x.h"), b"y").unwrap();
+        copy();
+        assert_eq!(time("modules/a/a.c"), a);
+        assert_ne!(time("uapi/linux/x.h"), x);
+        assert!(work.join("modules/a/a.o").exists());
+        fs::remove_file(dir.path().join("modules/a/a.c")).unwrap();
+        copy();
+        assert!(!work.join("modules/a/a.c").exists() && !work.join("modules/a/a.o").exists());
+    }
+}

@@ -1,0 +1,311 @@
+//! A guest that runs: what it says, how long it may take, and its end.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use busbar::{Error, Result};
+use rustix::process::{Pid, Signal, kill_process_group};
+use tempfile::TempDir;
+
+use crate::console;
+use crate::job::End;
+use crate::patience::{Limits, Patience};
+use crate::transport::{self, Connected, Event, Streams};
+
+/// From the end of the command until the guest has said all, with a search for leaks.
+const LAST_WORDS: Limits = Limits {
+    first: Duration::from_secs(1800),
+    time: Duration::from_secs(1800),
+    work: Duration::from_secs(180),
+};
+/// For bytes that the guest has sent and that do not come.
+const IN_FLIGHT: Duration = Duration::from_secs(10);
+/// For killed processes to be gone.
+const KILLED: Duration = Duration::from_secs(10);
+/// How often signals and deadlines are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// Lines of the console that an error shows.
+const TAIL: usize = 25;
+
+/// Taint flags that stand for a report, with what they mean.
+const TAINTS: [(u32, &str); 4] =
+    [(5, "a bad page"), (7, "an oops"), (9, "a warning"), (14, "a soft lockup")];
+
+/// virtme-ng and QEMU. They and their files are gone when this is dropped.
+pub(crate) struct Process {
+    child: Child,
+    events: Receiver<Event>,
+    streams: Connected,
+    console: PathBuf,
+    interrupt: Arc<AtomicUsize>,
+    leaks: String,
+    taint: u64,
+    /// Nothing has the console open any more.
+    gone: bool,
+    /// It has been killed and waited for.
+    ended: bool,
+    _folder: TempDir,
+}
+
+/// What remains of a guest.
+pub(crate) struct Remains {
+    pub reports: Vec<String>,
+    pub console: PathBuf,
+    pub captured: [Vec<u8>; 2],
+}
+
+impl Process {
+    /// Starts `command`, whose stderr is the console; `folder` is for as long as it lives.
+    pub fn start(
+        mut command: Command,
+        folder: TempDir,
+        streams: Streams,
+        (console, log): (PathBuf, File),
+        interrupt: Arc<AtomicUsize>,
+    ) -> Result<Self> {
+        let failed = |error| Error::new("start", "virtme-ng", error);
+        let (reader, writer) = io::pipe().map_err(failed)?;
+        // A group of its own: Ctrl-C is for this process, and all of it can be ended at once.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
+        let child = command.spawn().map_err(failed)?;
+        // It holds an end of the pipe.
+        drop(command);
+        let (sender, events) = mpsc::channel();
+        let mut process = Self {
+            child,
+            events,
+            streams: Connected::default(),
+            console,
+            interrupt,
+            leaks: String::new(),
+            taint: 0,
+            gone: false,
+            ended: false,
+            _folder: folder,
+        };
+        transport::console(reader, log, sender.clone());
+        process.streams = streams.connect(&sender)?;
+        Ok(process)
+    }
+
+    /// The number of the signal that this process got.
+    pub fn interrupted(&self) -> Option<usize> {
+        Some(self.interrupt.load(Ordering::Relaxed)).filter(|&signal| signal != 0)
+    }
+
+    /// Waits until the command starts. An interrupt ends it too.
+    pub fn up(&mut self, limits: Limits) -> Result<()> {
+        let mut patience = Patience::new(limits, self.group());
+        loop {
+            let why = match self.next(Some(patience.next())) {
+                Next::Event(Event::Up) | Next::Interrupted(_) => return Ok(()),
+                Next::Event(Event::Failed(why)) => Some(why),
+                Next::Event(Event::Gone) => Some("it went down".to_owned()),
+                Next::Event(event) => {
+                    if event == Event::Console {
+                        patience.heard();
+                    }
+                    None
+                }
+                Next::Late => patience.end(),
+            };
+            if let Some(why) = why {
+                return Err(self.failed("boot", &why));
+            }
+        }
+    }
+
+    /// Ends the guest and says why, with the end of its console.
+    fn failed(&mut self, tried: &str, why: &str) -> Error {
+        self.kill();
+        let error = io::Error::other(format!("{why}; its console ends with\n{}", self.tail()));
+        Error::new(tried, "the guest", error).help(format!("all of it: {}", self.console.display()))
+    }
+
+    /// The last lines of the console.
+    fn tail(&self) -> String {
+        let text = fs::read(&self.console).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<_> = text.lines().collect();
+        lines[lines.len().saturating_sub(TAIL)..].join("\n")
+    }
+
+    /// Waits until the command has ended and all that it wrote is here.
+    pub fn end(&mut self, timeout: Option<Duration>) -> Result<End> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            match self.next(deadline) {
+                Next::Event(Event::Exited(code)) => return self.last_words(code),
+                Next::Event(event) => {
+                    if let Some(end) = self.note(event)? {
+                        return Ok(end);
+                    }
+                }
+                Next::Interrupted(signal) => return Ok(End::Interrupted(signal)),
+                Next::Late => return Ok(End::TimedOut),
+            }
+        }
+    }
+
+    /// Waits for what the guest says after the command has ended.
+    fn last_words(&mut self, code: u8) -> Result<End> {
+        let mut patience = Patience::new(LAST_WORDS, self.group());
+        patience.heard();
+        loop {
+            match self.next(Some(patience.next())) {
+                Next::Event(Event::Done(bytes)) => return self.drained(bytes, code),
+                Next::Event(event) => {
+                    if let Some(end) = self.note(event)? {
+                        return Ok(end);
+                    }
+                }
+                Next::Interrupted(signal) => return Ok(End::Interrupted(signal)),
+                Next::Late => {
+                    if let Some(why) = patience.end() {
+                        let why = format!("a process cannot be killed, or the kernel hangs: {why}");
+                        return Err(self.failed("end", &why));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes in what may come at any time; some of it is the end.
+    fn note(&mut self, event: Event) -> Result<Option<End>> {
+        match event {
+            Event::Leak(line) => self.leaks.extend([line.as_str(), "\n"]),
+            Event::Taint(taint) => self.taint = taint,
+            Event::OutputClosed(None) => return Ok(Some(End::OutputClosed)),
+            Event::OutputClosed(Some(why)) => {
+                return Err(Error::new("write", "the command's output", io::Error::other(why)));
+            }
+            Event::Escape => return Ok(Some(End::Escaped)),
+            Event::Gone => {
+                self.gone = true;
+                return Ok(Some(End::Died));
+            }
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    fn group(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Waits for the bytes that are on their way. A reader may take as long as it likes.
+    fn drained(&mut self, bytes: [u64; 2], code: u8) -> Result<End> {
+        let mut deadline = Instant::now() + IN_FLIGHT;
+        let mut before = [0; 2];
+        loop {
+            let now = self.streams.bytes();
+            if now == bytes {
+                return Ok(End::Exited(code));
+            }
+            if now != before || self.streams.is_writing() {
+                before = now;
+                deadline = Instant::now() + IN_FLIGHT;
+            }
+            match self.next(Some(deadline.min(Instant::now() + Duration::from_millis(5)))) {
+                Next::Interrupted(signal) => return Ok(End::Interrupted(signal)),
+                Next::Event(Event::OutputClosed(None)) => return Ok(End::OutputClosed),
+                Next::Late if Instant::now() >= deadline => {
+                    let error = io::Error::other(format!("{now:?} of {bytes:?} bytes came"));
+                    return Err(Error::new("read", "the command's output", error));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The next event before the deadline.
+    fn next(&mut self, deadline: Option<Instant>) -> Next {
+        loop {
+            if let Some(signal) = self.interrupted() {
+                return Next::Interrupted(signal);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            match self.events.recv_timeout(left.map_or(LOOK, |left| left.min(LOOK))) {
+                Ok(event) => return Next::Event(event),
+                Err(RecvTimeoutError::Disconnected) => return Next::Event(Event::Gone),
+                Err(RecvTimeoutError::Timeout) if left.is_some_and(|left| left.is_zero()) => {
+                    return Next::Late;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Ends the guest and looks at what the kernel had to say.
+    pub fn finish(mut self) -> Result<Remains> {
+        self.kill();
+        let text = fs::read(&self.console)
+            .map_err(|error| Error::new("read", self.console.display().to_string(), error))?;
+        let mut reports = console::reports(&String::from_utf8_lossy(&text));
+        if !self.leaks.is_empty() {
+            reports.push(std::mem::take(&mut self.leaks));
+        }
+        if reports.is_empty() {
+            // What is not on the console, say because the command has silenced it.
+            reports.extend(tainted(self.taint));
+        }
+        Ok(Remains { reports, console: self.console.clone(), captured: self.streams.captured() })
+    }
+
+    /// Kills the group and waits until all of it is gone.
+    fn kill(&mut self) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let _ = kill_process_group(self.group(), Signal::KILL);
+        let _ = self.child.wait();
+        let deadline = Instant::now() + KILLED;
+        while !self.gone && Instant::now() < deadline {
+            // The console ends with the last of them.
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.gone =
+                !matches!(self.events.recv_timeout(left), Ok(event) if event != Event::Gone);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+enum Next {
+    Event(Event),
+    Interrupted(usize),
+    Late,
+}
+
+/// What the kernel's taint flags say.
+fn tainted(flags: u64) -> Option<String> {
+    let set = TAINTS.iter().filter(|(bit, _)| flags >> bit & 1 == 1);
+    let names: Vec<_> = set.map(|(_, name)| *name).collect();
+    let names = names.join(", ");
+    (!names.is_empty()).then(|| format!("the kernel is tainted ({flags}) by {names}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taint_flags_are_named() {
+        assert_eq!(tainted(0), None);
+        // A module from outside of the tree is no mistake.
+        assert_eq!(tainted(1 << 12), None);
+        let text = tainted(1 << 9 | 1 << 12 | 1 << 7).unwrap();
+        assert!(text.contains("an oops, a warning"), "{text}");
+    }
+}

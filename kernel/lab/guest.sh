@@ -1,0 +1,110 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+#
+# The guest's side of `busbar lab run`: one command, with the host's streams.
+#
+# The host puts beside this file
+#   setup.sh     folders to share, stdin, terminal, loglevel
+#   command.sh   environment, folder and command
+#   firmware/    what request_firmware() finds
+#
+# A virtio port has one opener at a time, so that the command gets pipes, as it
+# may on the host, and pumps carry bytes between pipes and ports. What the
+# pumps have carried is counted: the host waits for the last byte.
+#
+# Lines to the host, on the control port:
+#   up            the command starts now
+#   fail TEXT     it cannot be started
+#   exit CODE     it has ended
+#   taint MASK    the kernel's taint flags
+#   leak TEXT     a line of kmemleak's report
+#   done OUT ERR  all is said; bytes that went to stdout and stderr
+
+here=/run/busbar
+
+# port NAME: its device. udev makes links too, but may be late.
+port() {
+	for folder in /sys/class/virtio-ports/*; do
+		read -r name <"$folder/name"
+		[ "$name" != "busbar.$1" ] || echo "/dev/${folder##*/}"
+	done
+}
+
+exec 3>"$(port control)"
+
+fail() {
+	echo "fail $*" >&3
+	sleep 60
+	exit 1
+}
+
+# share TAG FOLDER: the host's folder, to read and write. With cache=mmap each
+# read and write is the host's at once, and shared mappings work.
+share() {
+	mkdir -p -- "$2" &&
+		mount -t 9p -o trans=virtio,version=9p2000.L,access=any,msize=512000,cache=mmap \
+			"$1" "$2" || fail "cannot share $2"
+}
+
+. "$here/setup.sh"
+# virtme-ng's own point to its ports.
+ln -sf /proc/self/fd/1 /dev/stdout
+ln -sf /proc/self/fd/2 /dev/stderr
+mkdir /run/busbar.pipes && cd /run/busbar.pipes && mkfifo in out err || fail "cannot make pipes"
+echo "$loglevel" >/proc/sys/kernel/printk
+
+pump() {
+	LC_ALL=C exec dd bs=64k 2>"$1.count"
+}
+
+carried() {
+	[ -e "$1.count" ] || echo 0
+	sed -n 's/^\([0-9]*\) bytes.*/\1/p' "$1.count" 2>/dev/null
+}
+
+if [ -n "$terminal" ]; then
+	# shellcheck disable=SC2086  # rows R cols C
+	stty $terminal </dev/hvc0
+	echo up >&3
+	setsid --ctty env -i /bin/sh "$here/command.sh" <>/dev/hvc0 >&0 2>&1 3>&-
+	code=$?
+	pumps=
+else
+	pump out <out >"$(port stdout)" 3>&- &
+	pumps=$!
+	pump err <err >"$(port stderr)" 3>&- &
+	pumps="$pumps $!"
+	# /dev/null is not pumped: a command may ask what its stdin is.
+	[ "$stdin" = /dev/null ] || cat <"$(port stdin)" >in 3>&- &
+	echo up >&3
+	setsid env -i /bin/sh "$here/command.sh" <"$stdin" >out 2>err 3>&-
+	code=$?
+fi
+echo "exit $code" >&3
+
+# What the command has left behind would hold the pipes open.
+for process in /proc/[0-9]*; do
+	process=${process#/proc/}
+	case " 1 $$ $pumps " in
+	*" $process "*) ;;
+	*) kill -KILL "$process" ;;
+	esac
+done 2>/dev/null
+# shellcheck disable=SC2086  # one or more processes
+[ -z "$pumps" ] || wait $pumps
+
+# An object counts as lost when it was so in two scans and is older than 5 s.
+leaks=/sys/kernel/debug/kmemleak
+if [ -e "$leaks" ]; then
+	if echo scan >"$leaks" && sleep 6 && echo scan >"$leaks"; then
+		sed 's/^/leak /' "$leaks" >&3
+	else
+		echo "leak kmemleak has switched itself off: it found nothing because it looked for nothing" >&3
+	fi
+fi
+read -r taint </proc/sys/kernel/tainted
+echo "taint $taint" >&3
+sync
+echo "done $(carried out) $(carried err)" >&3
+# The host ends the machine.
+sleep 600
