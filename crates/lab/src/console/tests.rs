@@ -1,1 +1,113 @@
 use super::*;
+
+const WARNING: &str = "\
+[   12.000001] remoteproc remoteproc0: vcoproc.0 is available
+[   12.345678][  T123] ------------[ cut here ]------------
+[   12.345679][  T123] WARNING: CPU: 1 PID: 123 at lab_selftest.c:20 fault_warn+0x5/0x10 [lab_selftest]
+[   12.345680][  T123] Call Trace:
+[   12.345681][  T123]  <TASK>
+[   12.345682][  T123]  do_one_initcall+0x50/0x200
+[   12.345683][  T123]  </TASK>
+[   12.345684][  T123] ---[ end trace 0000000000000000 ]---
+[   13.000000] remoteproc remoteproc0: powering up vcoproc.0
+";
+
+const KASAN: &str = "\
+[   20.000000] ==================================================================
+[   20.000001] BUG: KASAN: slab-out-of-bounds in fault_kasan+0x40/0x60 [lab_selftest]
+[   20.000002] Write of size 1 at addr ffff888003c0a010 by task modprobe/97
+[   20.000003] Call Trace:
+[   20.000004]  <TASK>
+[   20.000005]  </TASK>
+[   20.000006] Allocated by task 97:
+[   20.000007]  __kmalloc_cache_noprof+0x12c/0x300
+[   20.000008] ==================================================================
+[   20.000009] virtio_rpmsg_bus virtio0: rpmsg host is online
+";
+
+#[test]
+fn warning_is_reported_whole_and_nothing_else() {
+    let reports = reports(WARNING);
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert!(reports[0].contains("fault_warn+0x5"), "{}", reports[0]);
+    assert!(reports[0].contains("do_one_initcall"), "{}", reports[0]);
+    assert!(!reports[0].contains("powering up"), "{}", reports[0]);
+}
+
+#[test]
+fn kasan_report_goes_on_after_its_trace() {
+    let reports = reports(KASAN);
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert!(reports[0].contains("Allocated by task 97"), "{}", reports[0]);
+    assert!(!reports[0].contains("rpmsg host"), "{}", reports[0]);
+}
+
+#[test]
+fn each_kind_of_report_is_found() {
+    let kinds = [
+        "WARNING: possible recursive locking detected",
+        "WARNING: suspicious RCU usage",
+        "BUG: sleeping function called from invalid context at mm/slab.c:1",
+        "BUG: unable to handle page fault for address: 0000000000000008",
+        "BUG kmalloc-64 (Tainted: G    B     O      ): Poison overwritten",
+        "INFO: possible circular locking dependency detected",
+        "INFO: task cat:99 blocked for more than 30 seconds.",
+        "INFO: trying to register non-static key.",
+        "kernel BUG at lab_selftest.c:1!",
+        "Oops: general protection fault, probably for non-canonical address 0xdead: 0000 [#1]",
+        "Kernel panic - not syncing: lab_selftest",
+        "general protection fault: 0000 [#1]",
+        "UBSAN: array-index-out-of-bounds in a.c:1:2",
+        "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
+        "watchdog: BUG: soft lockup - CPU#0 stuck for 26s! [cat:99]",
+        "Call Trace:",
+    ];
+    for kind in kinds {
+        let console =
+            format!("[    1.000000] before\n[    2.000000] {kind}\n[    3.000000] after\n");
+        let reports = reports(&console);
+        assert_eq!(reports.len(), 1, "{kind}");
+        assert!(reports[0].starts_with(&format!("[    2.000000] {kind}")), "{}", reports[0]);
+    }
+}
+
+#[test]
+fn ordinary_lines_are_no_reports() {
+    let console = "\
+[    0.000000] Linux version 6.12.117-busbar-debug
+[    0.100000] kmemleak: Kernel memory leak detector initialized
+[    0.200000] rcu: RCU calculated value of scheduler-enlistment delay is 25 jiffies.
+[    1.000000] lab_selftest: loading out-of-tree module taints kernel.
+[    2.000000] remoteproc remoteproc0: crash detected in vcoproc.0: type fatal error
+[    3.000000] virtio_rpmsg_bus virtio0: inbound msg too big: (513, 496)
+virtme-ng-init: WARNING: something of the program's
+systemd-udevd[70]: BUG: no word of the kernel
+";
+    assert_eq!(reports(console), Vec::<String>::new());
+    assert_eq!(reports(""), Vec::<String>::new());
+}
+
+#[test]
+fn trace_of_an_injected_fault_is_as_ordered() {
+    let console = "\
+[    5.000000] FAULT_INJECTION: forcing a failure.
+[    5.000001] Call Trace:
+[    5.000002]  <TASK>
+[    5.000003]  </TASK>
+";
+    assert_eq!(reports(console), Vec::<String>::new());
+    let real = format!("{console}[    6.000000] Call Trace:\n");
+    assert_eq!(reports(&real).len(), 1, "the next one is not");
+}
+
+#[test]
+fn report_without_an_end_is_cut() {
+    let mut console =
+        String::from("[    1.000000] INFO: task a:1 blocked for more than 30 seconds.\n");
+    for line in 0..LONGEST * 2 {
+        console.push_str(&format!("[    2.000000] line {line}\n"));
+    }
+    let reports = reports(&console);
+    assert_eq!(reports.len(), 1);
+    assert_eq!(reports[0].lines().count(), LONGEST);
+}
