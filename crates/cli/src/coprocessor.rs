@@ -51,7 +51,7 @@ struct RunArgs {
     /// Device node [default: the first one that is free]
     #[arg(long)]
     device: Option<PathBuf>,
-    /// Services: KIND[=ANNOUNCED][@ADDRESS], several with commas
+    /// Services: `KIND[=ANNOUNCED][@ADDRESS]`, several with commas
     #[arg(long = "service", value_name = "SERVICE", required = true, value_delimiter = ',')]
     services: Vec<Spec>,
     /// Do not start the remoteproc if it is offline, nor stop it at the end

@@ -102,11 +102,8 @@ fn trace_of_an_injected_fault_is_as_ordered() {
 
 #[test]
 fn report_without_an_end_is_cut() {
-    let mut console =
-        String::from("[    1.000000] INFO: task a:1 blocked for more than 30 seconds.\n");
-    for line in 0..LONGEST * 2 {
-        console.push_str(&format!("[    2.000000] line {line}\n"));
-    }
+    let console = "[    1.000000] INFO: task a:1 blocked for more than 30 seconds.\n".to_owned()
+        + &"[    2.000000] and more\n".repeat(2 * LONGEST);
     let reports = reports(&console);
     assert_eq!(reports.len(), 1);
     assert_eq!(reports[0].lines().count(), LONGEST);
