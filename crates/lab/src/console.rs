@@ -1,7 +1,7 @@
 //! Finds the kernel's reports of its own mistakes in what it wrote to the console.
 
 /// Lines that a report may have; what is longer is cut.
-const LONGEST: usize = 120;
+const LONGEST: usize = 200;
 
 /// What a line starts with that begins a report.
 const STARTS: [&str; 11] = [

@@ -4,7 +4,6 @@
  * and prints the report. Loading the module with fault=NAME commits it.
  */
 
-#include <linux/delay.h>
 #include <linux/kernel.h>
 #include <linux/module.h>
 #include <linux/mutex.h>
@@ -75,7 +74,7 @@ static void fault_sleep(void)
 	static DEFINE_SPINLOCK(lock);
 
 	spin_lock(&lock);
-	usleep_range(1, 2);
+	might_sleep();
 	spin_unlock(&lock);
 }
 
