@@ -4,7 +4,7 @@ BUSBAR := target/release/busbar
 # Where modules come from and go to: an installed kernel's build directory.
 KDIR ?= /lib/modules/$(shell uname -r)/build
 
-.PHONY: demo test test-host test-kernel-style test-lab test-dkms bench deps build fuzz clean
+.PHONY: demo test test-host test-kernel-style test-lab test-lab-itself test-dkms bench deps build fuzz clean
 
 demo: build
 	$(BUSBAR) lab run -- demo/endpoint.sh
@@ -26,6 +26,10 @@ test-kernel-style: build
 # Everything that needs the kernel, in one boot of the debug kernel.
 test-lab: build
 	tests/lab.sh
+
+# The lab's own tests: boots some thirty guests, on the host, one after another.
+test-lab-itself: build
+	cargo test -p busbar-cli --test lab --locked -- --ignored --test-threads=1
 
 # The modules as a board builds them.
 test-dkms: build

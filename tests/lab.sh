@@ -20,4 +20,6 @@ echo "$programs" | while read -r name program; do
     fi
 done >"$plan"
 
-"$busbar" lab run --debug --timeout 2400 -- tests/guest.sh "$plan"
+# The in-tree rpmsg_char warns when an endpoint ends while somebody polls it, and tests of the
+# fallback let that happen (see kernel/modules/rpmsg_eptfd/README.md).
+"$busbar" lab run --debug --timeout 2400 --known 'rpmsg_eptdev_poll+' -- tests/guest.sh "$plan"

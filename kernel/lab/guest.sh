@@ -102,8 +102,7 @@ if [ -e "$leaks" ]; then
 		echo "leak kmemleak has switched itself off: it found nothing because it looked for nothing" >&3
 	fi
 fi
-read -r taint </proc/sys/kernel/tainted
-echo "taint $taint" >&3
+echo "taint $(cat /proc/sys/kernel/tainted)" >&3
 sync
 echo "done $(carried out) $(carried err)" >&3
 # The host ends the machine.

@@ -66,6 +66,9 @@ struct Run {
     /// One more folder that the command may write to
     #[arg(long, value_name = "FOLDER")]
     writable: Vec<PathBuf>,
+    /// A report of the kernel that has this text in it does not make the run fail
+    #[arg(long, value_name = "TEXT")]
+    known: Vec<String>,
     /// Program and arguments
     #[arg(required = true, last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -151,6 +154,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 timeout: run.timeout.map(Duration::from_secs),
                 console: run.console,
                 writable: run.writable,
+                known: run.known,
                 ..run.guest.job(run.command)
             };
             boot(run.guest.flavour.flavour(), &job)

@@ -47,6 +47,9 @@ pub struct Job {
     pub writable: Vec<PathBuf>,
     /// Where the console goes, instead of a new file in the cache.
     pub console: Option<PathBuf>,
+    /// Reports of the kernel that have one of these texts in them do not count: faults of drivers
+    /// that are not ours, which a test provokes on purpose.
+    pub known: Vec<String>,
     /// Ends the guest when it becomes a signal's number.
     pub interrupt: Arc<AtomicUsize>,
 }
@@ -65,6 +68,7 @@ impl Job {
             firmware: Vec::new(),
             writable: Vec::new(),
             console: None,
+            known: Vec::new(),
             interrupt: Arc::default(),
         }
     }

@@ -95,7 +95,8 @@ impl Machine<'_> {
         };
         let last = guest.finish()?;
         let [stdout, stderr] = last.captured;
-        let (reports, console) = (last.reports, last.console);
+        let (mut reports, console) = (last.reports, last.console);
+        reports.retain(|report| !job.known.iter().any(|text| report.contains(text)));
         Ok(Outcome { end, reports, console, stdout, stderr, accelerator, boot })
     }
 
