@@ -551,6 +551,16 @@ fn the_release_kernel_reports_warnings_and_bugs() {
 
 #[test]
 #[ignore = "needs the lab"]
+fn a_known_report_does_not_count() {
+    ready(&RELEASE, &["build"]);
+    let script = "modprobe lab_selftest fault=warn || true";
+    let knowing = |text| Lab::new(&["run", "--known", text, "--", "sh", "-c", script]).output();
+    assert_code(&knowing("fault_warn"), 0);
+    assert_code(&knowing("fault_bug"), 1);
+}
+
+#[test]
+#[ignore = "needs the lab"]
 fn a_panic_is_the_end() {
     assert_reported(Lab::run, "panic", &["Kernel panic", "the guest went down"]);
 }

@@ -4,7 +4,8 @@ use std::env;
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
 
 use busbar::{Error, Result};
 
@@ -18,6 +19,9 @@ pub(crate) struct Cache {
 
 /// Where the guest has file systems of its own, so that nothing of the host's can be seen.
 const HIDDEN: [&str; 7] = ["/dev", "/proc", "/run", "/sys", "/var/cache", "/var/log", "/var/tmp"];
+
+/// Where nothing is to be built, a lock is held for less.
+const UNSAID: Duration = Duration::from_secs(3);
 
 /// Console logs of past runs that are kept.
 const CONSOLES: usize = 20;
@@ -80,13 +84,15 @@ impl Cache {
     pub fn lock(&self, name: &str) -> Result<File> {
         let path = self.path(format!("{name}.lock"));
         let file = File::create(&path).map_err(at("create", &path))?;
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) => {
-                eprintln!("busbar: waiting for another process that builds ({name})");
+        let start = Instant::now();
+        while start.elapsed() < UNSAID {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::WouldBlock) => sleep(Duration::from_millis(20)),
+                Err(TryLockError::Error(error)) => return Err(at("lock", &path)(error)),
             }
-            Err(TryLockError::Error(error)) => return Err(at("lock", &path)(error)),
         }
+        eprintln!("busbar: waiting for another process that builds ({name})");
         file.lock().map_err(at("lock", &path))?;
         Ok(file)
     }
