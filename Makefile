@@ -9,7 +9,7 @@ KDIR ?= /lib/modules/$(shell uname -r)/build
 demo: build
 	$(BUSBAR) lab run -- demo/endpoint.sh
 
-test: test-host test-kernel-style test-lab test-dkms
+test: test-host test-kernel-style test-lab test-lab-itself test-dkms
 
 # What needs no kernel of our own.
 test-host: deps
@@ -29,6 +29,7 @@ test-lab: build
 
 # The lab's own tests: boots some thirty guests, on the host, one after another.
 test-lab-itself: build
+	$(BUSBAR) lab build
 	cargo test -p busbar-cli --test lab --locked -- --ignored --test-threads=1
 
 # The modules as a board builds them.

@@ -4,6 +4,8 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/fs.h>
+#include <linux/kdev_t.h>
 #include <linux/module.h>
 #include <linux/sizes.h>
 
@@ -22,7 +24,28 @@ module_param_named(rx_limit, eptfd_rx_limit, uint, 0644);
 MODULE_PARM_DESC(rx_limit,
 		 "bytes of memory that unread messages of one endpoint may take (default: 8388608)");
 
+static int first_number = -1;
+module_param(first_number, int, 0444);
+MODULE_PARM_DESC(first_number,
+		 "number of the first /dev/rpmsg_ctrlN and /dev/rpmsgN (default: 512, with replace 0)");
+
 unsigned int eptfd_first_number;
+
+static int __init eptfd_choose_first_number(void)
+{
+	if (first_number == -1) {
+		eptfd_first_number = replace ? 0 : EPTFD_FIRST_BESIDE;
+		return 0;
+	}
+
+	if (first_number < 0 || first_number > MINORMASK) {
+		pr_err("first_number=%d: not in 0 to %u\n", first_number, MINORMASK);
+		return -EINVAL;
+	}
+	eptfd_first_number = first_number;
+
+	return 0;
+}
 
 static int __init eptfd_register_spaces(void)
 {
@@ -64,7 +87,9 @@ static int __init eptfd_init(void)
 {
 	int ret;
 
-	eptfd_first_number = replace ? 0 : EPTFD_FIRST_BESIDE;
+	ret = eptfd_choose_first_number();
+	if (ret)
+		return ret;
 
 	ret = eptfd_register_spaces();
 	if (ret)

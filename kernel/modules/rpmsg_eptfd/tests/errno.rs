@@ -6,7 +6,7 @@
 mod support;
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use rustix::io::{Errno, read, write};
 use rustix::ioctl::{Opcode, opcode};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use support::{BAD_POINTER, eptfd, open_descriptors, raw_ioctl, wait_until};
 
 const CREATE_EPT: Opcode = opcode::write::<EndpointInfo>(0xb5, 0x1);
@@ -154,6 +155,31 @@ fn create_fd_leaves_nothing_behind_when_it_fails_late() {
     setrlimit(Resource::Nofile, limit).unwrap();
     assert_eq!(result.unwrap_err(), Errno::MFILE);
 
+    drop(rpmsg::create_ept_fd(&control, fd_info(FREE, FIRST, blocking())).expect("address free"));
+    assert_eq!(open_descriptors(), before);
+}
+
+/// The limit of the system, which is none for whoever may administrate it.
+#[test]
+#[ignore = "needs the lab"]
+fn create_fd_needs_a_file() {
+    const LIMIT: &str = "/proc/sys/fs/file-max";
+    let side = eptfd(&["echo"]);
+    let control = control(&side);
+    let usual = std::fs::read_to_string(LIMIT).unwrap();
+    let before = open_descriptors();
+    std::fs::write(LIMIT, "0").unwrap();
+    let result = std::thread::scope(|scope| {
+        let unprivileged = || {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective.remove(CapabilitySet::SYS_ADMIN);
+            set_capabilities(None, sets).unwrap();
+            rpmsg::create_ept_fd(&control, fd_info(FREE, FIRST, blocking()))
+        };
+        scope.spawn(unprivileged).join().unwrap()
+    });
+    std::fs::write(LIMIT, usual.trim()).unwrap();
+    assert_eq!(result.unwrap_err(), Errno::NFILE);
     drop(rpmsg::create_ept_fd(&control, fd_info(FREE, FIRST, blocking())).expect("address free"));
     assert_eq!(open_descriptors(), before);
 }
@@ -357,6 +383,9 @@ fn node_calls() {
     rpmsg::destroy_ept(&file).unwrap();
     wait_until("the node to go", || !node.exists());
     assert_eq!(write(&file, b"x"), Err(Errno::PIPE));
+    let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let refused = File::options().read(true).open(again).unwrap_err();
+    assert_eq!(Errno::from_io_error(&refused), Some(Errno::NETRESET));
 
     side.kill().unwrap();
     assert_eq!(rpmsg::create_ept(&control, info("node", ADDR_ANY, FIRST)), Err(Errno::NODEV));

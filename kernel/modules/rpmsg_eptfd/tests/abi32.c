@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A 32-bit program that makes every call of an endpoint. Descriptor 0 is a
+ * control device with an echo service at address 0x400.
+ *
+ * Without a C library, as a 64-bit system rarely has one of 32 bit. Exits with
+ * 0, or with the line that failed.
+ */
+#include <asm/unistd_32.h>
+#include <linux/errno.h>
+#include <linux/fcntl.h>
+
+#include <linux/rpmsg_eptfd.h>
+
+static long call(long number, long a, long b, long c)
+{
+	long ret;
+
+	asm volatile("int $0x80"
+		     : "=a" (ret)
+		     : "a" (number), "b" (a), "c" (b), "d" (c)
+		     : "memory");
+	return ret;
+}
+
+static long ioctl(int fd, unsigned long cmd, void *arg)
+{
+	return call(__NR_ioctl, fd, cmd, (long)arg);
+}
+
+static void expect(_Bool good, int line)
+{
+	if (!good)
+		call(__NR_exit, line, 0, 0);
+}
+
+#define EXPECT(condition) expect(condition, __LINE__)
+
+void _start(void)
+{
+	struct rpmsg_endpoint_fd_info info = {
+		.name = "abi32", .src = RPMSG_ADDR_ANY, .dst = 0x400,
+		.flags = O_RDWR | O_CLOEXEC, .fd = -1,
+	};
+	struct rpmsg_endpoint_info channel = {
+		.name = "abi32", .src = 0x500, .dst = 0x501,
+	};
+	char sent[] = "32 bit", got[16] = "";
+	int paused = 7, fd;
+
+	_Static_assert(sizeof(void *) == 4, "a 32-bit program");
+
+	EXPECT(ioctl(0, RPMSG_CREATE_EPT_FD_IOCTL, (void *)8) == -EFAULT);
+	EXPECT(ioctl(0, RPMSG_CREATE_EPT_FD_IOCTL, &info) == 0);
+	fd = info.fd;
+	EXPECT(fd > 0);
+	EXPECT(info.src == RPMSG_ADDR_ANY && info.dst == 0x400);
+	EXPECT(info.flags == (O_RDWR | O_CLOEXEC));
+	EXPECT(call(__NR_write, fd, (long)sent, sizeof(sent)) == sizeof(sent));
+	EXPECT(call(__NR_read, fd, (long)got, sizeof(got)) == sizeof(sent));
+	for (unsigned int i = 0; i < sizeof(sent); i++)
+		EXPECT(got[i] == sent[i]);
+	EXPECT(ioctl(fd, RPMSG_GET_OUTGOING_FLOWCONTROL, &paused) == 0);
+	EXPECT(paused == 0);
+	EXPECT(ioctl(fd, RPMSG_SET_INCOMING_FLOWCONTROL, (void *)2) == -EINVAL);
+	EXPECT(ioctl(fd, RPMSG_SET_INCOMING_FLOWCONTROL, (void *)1) == -EOPNOTSUPP);
+	EXPECT(ioctl(fd, RPMSG_DESTROY_EPT_IOCTL, 0) == 0);
+	EXPECT(call(__NR_write, fd, (long)sent, sizeof(sent)) == -EPIPE);
+	EXPECT(call(__NR_close, fd, 0, 0) == 0);
+
+	EXPECT(ioctl(0, RPMSG_CREATE_DEV_IOCTL, &channel) == 0);
+	EXPECT(ioctl(0, RPMSG_CREATE_DEV_IOCTL, &channel) == -ENXIO);
+	EXPECT(ioctl(0, RPMSG_RELEASE_DEV_IOCTL, &channel) == 0);
+	channel.src = 0x80000000;
+	EXPECT(ioctl(0, RPMSG_CREATE_EPT_IOCTL, &channel) == -EINVAL);
+	EXPECT(ioctl(0, _IO(0xb5, 0x42), 0) == -ENOTTY);
+
+	call(__NR_exit, 0, 0, 0);
+}

@@ -1,0 +1,179 @@
+//! `rpmsg_eptfd` as a module: its parameters, in place of the in-tree pair, and its end.
+
+#[path = "../../../../crates/cli/tests/support/mod.rs"]
+mod support;
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, EndpointInfo, NAME_SIZE};
+use rustix::fs::OFlags;
+use rustix::io::{Errno, read, write};
+use support::{busbar, eptfd, wait_until};
+
+const ECHO: u32 = 0x400;
+const INFO: EndpointInfo = EndpointInfo { name: [b'm'; NAME_SIZE], src: ADDR_ANY, dst: ECHO };
+
+fn open(path: impl AsRef<Path>) -> std::io::Result<File> {
+    File::options().read(true).write(true).open(path)
+}
+
+fn fd_info() -> EndpointFdInfo {
+    let flags = (OFlags::RDWR | OFlags::CLOEXEC).bits();
+    EndpointFdInfo { name: INFO.name, src: ADDR_ANY, dst: ECHO, flags, fd: -1 }
+}
+
+/// What `modprobe` says, if it is not content.
+fn modprobe(arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new("modprobe").args(arguments).output().expect("modprobe");
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Loaded with `options`, and unloaded in the end, so that others get it as it is by default.
+struct Loaded;
+
+impl Loaded {
+    fn with(options: &[&str]) -> Self {
+        modprobe(&["-r", "rpmsg_eptfd"]).unwrap();
+        modprobe(&[&["rpmsg_eptfd"], options].concat()).unwrap();
+        Self
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let unloaded = modprobe(&["-r", "rpmsg_eptfd"]);
+        assert!(std::thread::panicking() || unloaded.is_ok(), "{unloaded:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn unloading_waits_for_the_last_descriptor() {
+    let side = eptfd(&["echo"]);
+    let control = open(side.controller()).unwrap();
+    let refused = || assert!(modprobe(&["-r", "rpmsg_eptfd"]).unwrap_err().contains("in use"));
+    refused();
+    let endpoint = rpmsg::create_ept_fd(&control, fd_info()).unwrap();
+    rpmsg::create_ept(&control, INFO).unwrap();
+    drop(control);
+    refused();
+    rpmsg::destroy_ept(&endpoint).unwrap();
+    refused();
+    drop(endpoint);
+    // A node that nobody has open is no reason to stay.
+    modprobe(&["-r", "rpmsg_eptfd"]).unwrap();
+    assert!(!side.controller().exists());
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn nodes_run_out_of_numbers() {
+    let _loaded = Loaded::with(&["first_number=1048574"]);
+    let side = eptfd(&["echo"]);
+    assert_eq!(side.controller(), Path::new("/dev/rpmsg_ctrl1048574"));
+    let control = open(side.controller()).unwrap();
+    rpmsg::create_ept(&control, INFO).unwrap();
+    rpmsg::create_ept(&control, INFO).unwrap();
+    assert_eq!(rpmsg::create_ept(&control, INFO), Err(Errno::NOSPC));
+
+    let last = Path::new("/dev/rpmsg1048575");
+    wait_until("the last node", || last.exists());
+    rpmsg::destroy_ept(open(last).unwrap()).unwrap();
+    wait_until("its number", || rpmsg::create_ept(&control, INFO).is_ok());
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_first_number_beyond_the_minors_is_refused() {
+    modprobe(&["-r", "rpmsg_eptfd"]).unwrap();
+    for number in ["1048576", "-2", "none"] {
+        let said = modprobe(&["rpmsg_eptfd", &format!("first_number={number}")]).unwrap_err();
+        assert!(said.contains("Invalid argument"), "{said}");
+    }
+}
+
+/// A file of `modprobe.d`, as the README of the module advises it.
+struct Advice;
+
+impl Advice {
+    const PATH: &str = "/etc/modprobe.d/rpmsg_eptfd.conf";
+
+    fn follow() -> Self {
+        let advice = "blacklist rpmsg_ctrl\nblacklist rpmsg_char\noptions rpmsg_eptfd replace=1\n";
+        fs::write(Self::PATH, advice).unwrap();
+        udev_rereads();
+        Self
+    }
+}
+
+impl Drop for Advice {
+    fn drop(&mut self) {
+        fs::remove_file(Self::PATH).unwrap();
+        udev_rereads();
+    }
+}
+
+/// udevd loads modules too, and keeps for some seconds what it has read of `/etc/modprobe.d`. (Of
+/// `/run/modprobe.d` it knows nothing if that came later than udevd.)
+fn udev_rereads() {
+    assert!(Command::new("udevadm").args(["control", "--reload"]).status().unwrap().success());
+}
+
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn it_takes_the_place_of_the_pair() {
+    modprobe(&["-r", "rpmsg_eptfd"]).unwrap();
+    modprobe(&["-a", "rpmsg_ctrl", "rpmsg_char", "vcoproc"]).unwrap();
+    let advice = Advice::follow();
+    for other in ["rpmsg_ctrl", "rpmsg_char"] {
+        let said = modprobe(&["rpmsg_eptfd"]).unwrap_err();
+        assert!(said.contains("busy"), "beside {other}: {said}");
+        // Not `modprobe -r`, which takes what it depends on along.
+        assert!(Command::new("rmmod").arg(other).status().unwrap().success());
+    }
+
+    // Nothing but the coming of the device loads and binds the module.
+    let coprocessor = Command::new(busbar())
+        .args(["coprocessor", "run", "--device", "/dev/vcoproc0", "--service", "echo"])
+        .stdout(Stdio::null())
+        .spawn();
+    let coprocessor = Process(coprocessor.unwrap());
+    let find = || -> Option<std::path::PathBuf> {
+        let nodes = fs::read_dir("/dev").unwrap().flatten();
+        let mut names = nodes.map(|node| node.path());
+        names.find(|path| path.to_string_lossy().starts_with("/dev/rpmsg_ctrl"))
+    };
+    wait_until("the control device", || find().is_some());
+    assert_eq!(find().unwrap(), Path::new("/dev/rpmsg_ctrl0"));
+    assert!(!Path::new("/sys/module/rpmsg_ctrl").exists());
+
+    let control = open("/dev/rpmsg_ctrl0").unwrap();
+    let echo = rpmsg::create_ept_fd(&control, fd_info()).unwrap();
+    rpmsg::create_ept(&control, INFO).unwrap();
+    wait_until("the node", || Path::new("/dev/rpmsg0").exists());
+    let node = open("/dev/rpmsg0").unwrap();
+    for (number, endpoint) in [echo.into(), node].iter().enumerate() {
+        let message = number.to_le_bytes();
+        wait_until("the service", || write(endpoint, &message).is_ok());
+        let mut answer = [0; 16];
+        assert_eq!(read(endpoint, &mut answer), Ok(message.len()));
+        assert_eq!(&answer[..message.len()], &message);
+    }
+    drop(control);
+    drop((coprocessor, advice));
+    wait_until("it to go", || modprobe(&["-r", "rpmsg_eptfd"]).is_ok());
+}
