@@ -36,6 +36,32 @@ struct rpmsg_endpoint_fd_info {
 #define RPMSG_CREATE_EPT_FD_IOCTL _IOWR(0xb5, 0x7, struct rpmsg_endpoint_fd_info)
 #endif
 
+/**
+ * struct rpmsg_dmabuf - a part of a DMABUF that changes hands
+ * @fd: descriptor of the DMABUF, attached to the endpoint
+ * @flags: RPMSG_DMABUF_TO_REMOTE or RPMSG_DMABUF_FROM_REMOTE
+ *	(<linux/rpmsg_bulk.h>)
+ * @offset: first byte
+ * @length: bytes, at least 1
+ * @cookie: returned: names this use in the answer
+ */
+struct rpmsg_dmabuf {
+	__s32 fd;
+	__u32 flags;
+	__u64 offset;
+	__u64 length;
+	__u64 cookie;
+};
+
+/*
+ * Shares buffers with the remote, in the manner of IIO's DMABUF interface:
+ * attach once, send often, detach. All are calls of an endpoint. What they do
+ * and return is in kernel/modules/rpmsg_eptfd/README.md.
+ */
+#define RPMSG_DMABUF_ATTACH_IOCTL _IOW(0xb5, 0x10, __s32)
+#define RPMSG_DMABUF_DETACH_IOCTL _IOW(0xb5, 0x11, __s32)
+#define RPMSG_DMABUF_SEND_IOCTL	_IOWR(0xb5, 0x12, struct rpmsg_dmabuf)
+
 /* Calls that the headers of an older distribution lack */
 #ifndef RPMSG_CREATE_DEV_IOCTL
 #define RPMSG_CREATE_DEV_IOCTL	_IOW(0xb5, 0x3, struct rpmsg_endpoint_info)
