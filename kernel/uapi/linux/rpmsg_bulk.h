@@ -45,7 +45,7 @@ struct rpmsg_bulk_header {
 	__le16 preamble;
 	__le16 length;
 	__le16 crc;
-} __attribute__((packed));
+};
 
 /**
  * struct rpmsg_bulk_long_header - header with a type and 32 bits of length
@@ -59,7 +59,7 @@ struct rpmsg_bulk_long_header {
 	__le16 type;
 	__le32 length;
 	__le32 value;
-} __attribute__((packed));
+};
 
 /* Longest block with the short header */
 #define RPMSG_BULK_SHORT_MAX	(0xffff - 6)
@@ -117,7 +117,7 @@ struct rpmsg_dmabuf_message {
 	__le64 length;
 	__le32 status;
 	__le32 reserved;
-} __attribute__((packed));
+};
 
 /* Linux gives the part to the coprocessor. */
 #define RPMSG_DMABUF_GIVEN	1
