@@ -5,6 +5,9 @@
 // The calls are what this crate is for; each block says why it is sound.
 #![allow(unsafe_code)]
 
+pub mod dmabuf;
 pub mod probe;
 pub mod rpmsg;
+pub mod rpmsg_bulk;
+pub mod rpmsg_netlink;
 pub mod vcoproc;

@@ -12,6 +12,9 @@ pub const EVENT_STOP: u32 = 1 << 1;
 /// Linux has kicked the vrings in [`Event::vrings`].
 pub const EVENT_KICK: u32 = 1 << 2;
 
+/// Where buffers that Linux shares begin: device address and `mmap` offset (`VCOPROC_BUFFERS`).
+pub const BUFFERS: u64 = 1 << 40;
+
 const MAGIC: u8 = 0xbb;
 
 /// `struct vcoproc_event`: what one `read` returns.

@@ -20,14 +20,21 @@ static void anon_free(struct eptfd_ep *ep)
 	kfree(ep);
 }
 
-static int anon_release(struct inode *inode, struct file *file)
+static void anon_closed(struct eptfd_ep *ep)
 {
-	struct eptfd_ep *ep = file->private_data;
-
 	/* First the end, then off the list that removal goes through */
 	eptfd_ep_close(ep);
 	eptfd_ctrl_detach(ep->ctrl, ep);
 	anon_free(ep);
+}
+
+static int anon_release(struct inode *inode, struct file *file)
+{
+	struct eptfd_ep *ep = file->private_data;
+	struct eptfd_share *share = eptfd_ep_share(ep);
+
+	if (!share || !eptfd_share_close(share, anon_closed))
+		anon_closed(ep);
 
 	return 0;
 }
@@ -37,7 +44,7 @@ static long anon_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	struct eptfd_ep *ep = file->private_data;
 
 	if (cmd != RPMSG_DESTROY_EPT_IOCTL)
-		return eptfd_ep_ioctl(ep, cmd, arg);
+		return eptfd_ep_ioctl(file, cmd, arg);
 
 	eptfd_ep_end(ep);
 

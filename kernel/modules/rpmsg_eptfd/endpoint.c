@@ -100,6 +100,7 @@ void eptfd_ep_init_default(struct eptfd_ep *ep, struct rpmsg_device *rpdev)
 void eptfd_ep_fini(struct eptfd_ep *ep)
 {
 	eptfd_queue_purge(&ep->queue);
+	eptfd_share_free(ep->share);
 	if (ep->ctrl)
 		put_device(&ep->ctrl->cdev.dev);
 }
@@ -120,8 +121,13 @@ int eptfd_ep_rx(struct rpmsg_device *rpdev, void *data, int len, void *priv,
 		u32 addr)
 {
 	struct eptfd_ep *ep = priv;
+	struct eptfd_share *share;
 
 	if (!ep)
+		return 0;
+
+	share = eptfd_ep_share(ep);
+	if (share && eptfd_share_rx(share, data, len))
 		return 0;
 
 	eptfd_queue_push(&ep->queue, data, len);
@@ -242,10 +248,17 @@ void eptfd_ep_close(struct eptfd_ep *ep)
  */
 void eptfd_ep_end(struct eptfd_ep *ep)
 {
+	struct eptfd_share *share;
+
 	mutex_lock(&ep->lock);
 	ep_destroy(ep);
 	ep->rpdev = NULL;
 	mutex_unlock(&ep->lock);
+
+	/* Whoever makes one later finds no device */
+	share = eptfd_ep_share(ep);
+	if (share)
+		eptfd_share_end(share);
 
 	eptfd_queue_end(&ep->queue);
 	wake_up_interruptible_all(&ep->wait);
@@ -320,8 +333,13 @@ ssize_t eptfd_ep_read_iter(struct kiocb *iocb, struct iov_iter *to)
 	return len;
 }
 
-/* Retries come from the timer, as buses do not tell when there is room again */
-static void ep_mark_full(struct eptfd_ep *ep)
+/**
+ * eptfd_ep_mark_full() - report no room for a moment
+ * @ep: endpoint that has just refused to send
+ *
+ * Retries come from the timer, as buses do not tell when there is room again.
+ */
+void eptfd_ep_mark_full(struct eptfd_ep *ep)
 {
 	if (!test_and_set_bit(EPTFD_TX_FULL, &ep->flags))
 		hrtimer_start(&ep->tx_timer, ns_to_ktime(EPTFD_TX_WAIT_MAX),
@@ -366,7 +384,7 @@ static int ep_send_locked(struct eptfd_ep *ep, void *data, size_t len,
 	ret = ep_trysend(ep, data, len);
 	if (ret == -ENOMEM || ret == -EAGAIN) {
 		if (!block)
-			ep_mark_full(ep);
+			eptfd_ep_mark_full(ep);
 		return -EAGAIN;
 	}
 
@@ -377,38 +395,51 @@ static int ep_send_locked(struct eptfd_ep *ep, void *data, size_t len,
 	return ret;
 }
 
-static int ep_send(struct eptfd_ep *ep, void *data, size_t len,
-		   const struct kiocb *iocb)
+static int ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
+		   bool block)
 {
 	int ret;
 
-	if (!(iocb->ki_flags & IOCB_NOWAIT))
+	if (!nowait)
 		ret = mutex_lock_interruptible(&ep->lock);
 	else
 		ret = mutex_trylock(&ep->lock) ? 0 : -EAGAIN;
 	if (ret)
 		return ret == -EINTR ? -ERESTARTSYS : ret;
 
-	ret = ep_send_locked(ep, data, len, iocb_blocks(iocb));
+	ret = ep_send_locked(ep, data, len, block);
 	mutex_unlock(&ep->lock);
 
 	return ret;
 }
 
-/*
+/**
+ * eptfd_ep_send() - send one message
+ * @ep: endpoint
+ * @data: the message
+ * @len: its length
+ * @nowait: do not even wait for a lock
+ * @block: wait for room
+ *
  * The waiting calls of the buses are of no use here: that of virtio sleeps on
  * a queue of the bus that neither the end of the endpoint nor a signal ends,
  * and the lock would have to be held meanwhile.
+ *
+ * Return: 0, -EAGAIN, -EINVAL without a destination, -EMSGSIZE, -EPIPE after
+ * the end, -ERESTARTSYS, what the bus returns.
  */
-static int ep_send_wait(struct eptfd_ep *ep, void *data, size_t len,
-			const struct kiocb *iocb)
+int eptfd_ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
+		  bool block)
 {
 	u64 pause = EPTFD_TX_WAIT_MIN;
 	int ret;
 
+	if (len > ep->mtu)
+		return -EMSGSIZE;
+
 	for (;;) {
-		ret = ep_send(ep, data, len, iocb);
-		if (ret != -EAGAIN || !iocb_blocks(iocb))
+		ret = ep_send(ep, data, len, nowait, block);
+		if (ret != -EAGAIN || !block)
 			return ret;
 
 		ret = wait_event_interruptible_hrtimeout(ep->wait,
@@ -443,7 +474,8 @@ ssize_t eptfd_ep_write_iter(struct kiocb *iocb, struct iov_iter *from)
 		return -ENOMEM;
 
 	if (copy_from_iter_full(data, len, from))
-		ret = ep_send_wait(ep, data, len, iocb);
+		ret = eptfd_ep_send(ep, data, len, iocb->ki_flags & IOCB_NOWAIT,
+				    iocb_blocks(iocb));
 	else
 		ret = -EFAULT;
 	kfree(data);
@@ -529,21 +561,23 @@ static int ep_set_flow(struct eptfd_ep *ep, unsigned long arg)
 
 /**
  * eptfd_ep_ioctl() - the calls that nodes and descriptors have in common
- * @ep: endpoint
+ * @file: file of an endpoint
  * @cmd: call
  * @arg: its argument
  *
  * Return: 0, -ENOTTY for any other call, or the call's own error.
  */
-long eptfd_ep_ioctl(struct eptfd_ep *ep, unsigned int cmd, unsigned long arg)
+long eptfd_ep_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
+	struct eptfd_ep *ep = file->private_data;
+
 	switch (cmd) {
 	case RPMSG_GET_OUTGOING_FLOWCONTROL:
 		return ep_get_flow(ep, (int __user *)arg);
 	case RPMSG_SET_INCOMING_FLOWCONTROL:
 		return ep_set_flow(ep, arg);
 	default:
-		return -ENOTTY;
+		return eptfd_dmabuf_ioctl(ep, file, cmd, arg);
 	}
 }
 
@@ -555,6 +589,7 @@ long eptfd_ep_ioctl(struct eptfd_ep *ep, unsigned int cmd, unsigned long arg)
 void eptfd_ep_show_fdinfo(struct seq_file *m, struct file *file)
 {
 	struct eptfd_ep *ep = file->private_data;
+	struct eptfd_share *share;
 	unsigned int count;
 	u64 dropped;
 
@@ -568,4 +603,7 @@ void eptfd_ep_show_fdinfo(struct seq_file *m, struct file *file)
 	seq_printf(m, "\nrpmsg-src:\t0x%x\nrpmsg-dst:\t0x%x\n"
 		   "rpmsg-queued:\t%u\nrpmsg-dropped:\t%llu\n",
 		   ep->addr, ep->chinfo.dst, count, dropped);
+	share = eptfd_ep_share(ep);
+	if (share)
+		eptfd_share_show_fdinfo(share, m);
 }

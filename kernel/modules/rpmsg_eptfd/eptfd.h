@@ -5,6 +5,7 @@
  * Parts
  *	queue.c		received messages, bounded
  *	endpoint.c	an endpoint: read, write, poll, flow control
+ *	dmabuf.c	buffers that an endpoint shares with the remote
  *	anon.c		an endpoint that is nothing but a file descriptor
  *	node.c		an endpoint that is a device node, /dev/rpmsgN
  *	cdev.c		numbers and names of device nodes
@@ -22,11 +23,20 @@
  *				bus's rpmsg_endpoint.cb_lock, under which
  *				callbacks run: callbacks must not take it.
  *	eptfd_queue.lock	the messages; taken in callbacks
+ *	Of buffers, each with none of the above held but those of the caller of
+ *	eptfd_ep_end(), and with none of the above taken inside:
+ *	dma_buf.resv		the fences of a buffer. Whoever holds it may wait for
+ *				a fence: nothing that a fence waits for takes it.
+ *	eptfd_share.setup	the list of buffers. Nothing is taken inside.
+ *	eptfd_share.lock	what the remote has; taken in callbacks. Inside of
+ *				dma_buf.resv, nothing is taken inside.
  *
  * Ends
  *	The rpmsg device, and with it all of the bus, may be freed as soon as a
  *	driver's remove() returns. remove() therefore ends every endpoint under
  *	the locks above. Files stay valid after that and find the end marked.
+ *	A file that is closed while the remote has a part of a buffer leaves its
+ *	endpoint as it is, until the remote gives the part back or the end comes.
  */
 #ifndef RPMSG_EPTFD_H
 #define RPMSG_EPTFD_H
@@ -130,6 +140,7 @@ enum eptfd_ep_flag {
 };
 
 struct eptfd_ctrl;
+struct eptfd_share;
 
 /**
  * struct eptfd_ep - an endpoint for user space
@@ -145,6 +156,7 @@ struct eptfd_ctrl;
  * @queue: received messages
  * @wait: readers, writers and pollers
  * @tx_timer: clears %EPTFD_TX_FULL
+ * @share: buffers shared with the remote, NULL until one is attached
  * @ctrl: the control device that made the endpoint; holds a reference.
  *	NULL for a default endpoint
  * @link: in eptfd_ctrl.eps
@@ -161,9 +173,22 @@ struct eptfd_ep {
 	struct eptfd_queue queue;
 	wait_queue_head_t wait;
 	struct hrtimer tx_timer;
+	struct eptfd_share *share;
 	struct eptfd_ctrl *ctrl;
 	struct list_head link;
 };
+
+/**
+ * eptfd_ep_share() - what the endpoint shares with the remote
+ * @ep: endpoint
+ *
+ * Return: the buffers, NULL if none has ever been attached.
+ */
+static inline struct eptfd_share *eptfd_ep_share(struct eptfd_ep *ep)
+{
+	/* Pairs with the cmpxchg() that publishes it initialized */
+	return smp_load_acquire(&ep->share);
+}
 
 void eptfd_ep_init(struct eptfd_ep *ep, struct eptfd_ctrl *ctrl,
 		   const struct rpmsg_channel_info *chinfo);
@@ -172,6 +197,9 @@ void eptfd_ep_fini(struct eptfd_ep *ep);
 int eptfd_ep_open(struct eptfd_ep *ep);
 void eptfd_ep_close(struct eptfd_ep *ep);
 void eptfd_ep_end(struct eptfd_ep *ep);
+int eptfd_ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
+		  bool block);
+void eptfd_ep_mark_full(struct eptfd_ep *ep);
 
 int eptfd_ep_rx(struct rpmsg_device *rpdev, void *data, int len, void *priv,
 		u32 addr);
@@ -181,8 +209,50 @@ void eptfd_ep_setup_file(struct eptfd_ep *ep, struct file *file);
 ssize_t eptfd_ep_read_iter(struct kiocb *iocb, struct iov_iter *to);
 ssize_t eptfd_ep_write_iter(struct kiocb *iocb, struct iov_iter *from);
 __poll_t eptfd_ep_poll(struct file *file, poll_table *wait);
-long eptfd_ep_ioctl(struct eptfd_ep *ep, unsigned int cmd, unsigned long arg);
+long eptfd_ep_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
 void eptfd_ep_show_fdinfo(struct seq_file *m, struct file *file);
+
+#if IS_ENABLED(CONFIG_DMA_SHARED_BUFFER)
+long eptfd_dmabuf_ioctl(struct eptfd_ep *ep, struct file *file,
+			unsigned int cmd, unsigned long arg);
+bool eptfd_share_rx(struct eptfd_share *share, const void *data, size_t len);
+void eptfd_share_end(struct eptfd_share *share);
+bool eptfd_share_close(struct eptfd_share *share,
+		       void (*closed)(struct eptfd_ep *ep));
+void eptfd_share_free(struct eptfd_share *share);
+void eptfd_share_show_fdinfo(struct eptfd_share *share, struct seq_file *m);
+int eptfd_dmabuf_init(void);
+void eptfd_dmabuf_exit(void);
+#else
+static inline long eptfd_dmabuf_ioctl(struct eptfd_ep *ep, struct file *file,
+				      unsigned int cmd, unsigned long arg)
+{
+	return -ENOTTY;
+}
+
+static inline bool eptfd_share_rx(struct eptfd_share *share, const void *data,
+				  size_t len)
+{
+	return false;
+}
+
+static inline void eptfd_share_end(struct eptfd_share *share) { }
+static inline bool eptfd_share_close(struct eptfd_share *share,
+				     void (*closed)(struct eptfd_ep *ep))
+{
+	return false;
+}
+
+static inline void eptfd_share_free(struct eptfd_share *share) { }
+static inline void eptfd_share_show_fdinfo(struct eptfd_share *share,
+					   struct seq_file *m) { }
+static inline int eptfd_dmabuf_init(void)
+{
+	return 0;
+}
+
+static inline void eptfd_dmabuf_exit(void) { }
+#endif
 
 /**
  * struct eptfd_space - the numbers and names of one kind of device node

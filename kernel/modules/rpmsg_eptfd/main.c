@@ -91,15 +91,26 @@ static int __init eptfd_init(void)
 	if (ret)
 		return ret;
 
-	ret = eptfd_register_spaces();
+	ret = eptfd_dmabuf_init();
 	if (ret)
 		return ret;
+
+	ret = eptfd_register_spaces();
+	if (ret)
+		goto exit_dmabuf;
 
 	ret = eptfd_register_drivers();
 	if (ret == -EBUSY && replace)
 		pr_err("replace=1 needs rpmsg_ctrl and rpmsg_char unloaded\n");
 	if (ret)
-		eptfd_unregister_spaces();
+		goto unregister_spaces;
+
+	return 0;
+
+unregister_spaces:
+	eptfd_unregister_spaces();
+exit_dmabuf:
+	eptfd_dmabuf_exit();
 
 	return ret;
 }
@@ -110,6 +121,7 @@ static void __exit eptfd_exit(void)
 	eptfd_chrdev_unregister();
 	eptfd_ctrl_unregister();
 	eptfd_unregister_spaces();
+	eptfd_dmabuf_exit();
 }
 module_exit(eptfd_exit);
 

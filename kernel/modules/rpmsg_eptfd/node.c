@@ -38,9 +38,20 @@ static int node_open(struct inode *inode, struct file *file)
 	return 0;
 }
 
+static void node_closed(struct eptfd_ep *ep)
+{
+	eptfd_ep_close(ep);
+	put_device(&container_of(ep, struct eptfd_node, ep)->cdev.dev);
+}
+
 static int node_release(struct inode *inode, struct file *file)
 {
-	eptfd_ep_close(file->private_data);
+	struct eptfd_ep *ep = file->private_data;
+	struct eptfd_share *share = eptfd_ep_share(ep);
+
+	get_device(&container_of(ep, struct eptfd_node, ep)->cdev.dev);
+	if (!share || !eptfd_share_close(share, node_closed))
+		node_closed(ep);
 
 	return 0;
 }
@@ -67,7 +78,7 @@ static long node_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 	struct eptfd_ep *ep = file->private_data;
 
 	if (cmd != RPMSG_DESTROY_EPT_IOCTL)
-		return eptfd_ep_ioctl(ep, cmd, arg);
+		return eptfd_ep_ioctl(file, cmd, arg);
 
 	return node_destroy(container_of(ep, struct eptfd_node, ep));
 }

@@ -51,6 +51,15 @@ struct vcoproc_info {
 	__u64 table_size;
 };
 
+/*
+ * Where buffers that Linux shares with the coprocessor begin. The mmap() offset
+ * of a buffer, and of any part of it that begins a page, is the device address
+ * that Linux tells. MAP_SHARED; any range can be mapped at any time. An access
+ * is SIGBUS unless Linux has given that page to the coprocessor, for writing if
+ * it is one, and has not got it back yet.
+ */
+#define VCOPROC_BUFFERS		0x10000000000ULL
+
 #define VCOPROC_IOC_MAGIC	0xbb
 
 /* Tells where the memory is. Errors: EFAULT, ENODEV. */

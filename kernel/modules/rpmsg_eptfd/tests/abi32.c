@@ -8,8 +8,10 @@
  */
 #include <asm/unistd_32.h>
 #include <linux/errno.h>
+#include <linux/dma-heap.h>
 #include <linux/fcntl.h>
 
+#include <linux/rpmsg_bulk.h>
 #include <linux/rpmsg_eptfd.h>
 
 static long call(long number, long a, long b, long c)
@@ -35,6 +37,41 @@ static void expect(int good, int line)
 }
 
 #define EXPECT(condition) expect(condition, __LINE__)
+
+/* The echo is of the message, which is none that gives the buffer back. */
+static void share(int fd)
+{
+	struct dma_heap_allocation_data heap = {
+		.len = 4096, .fd_flags = O_RDWR | O_CLOEXEC,
+	};
+	struct rpmsg_dmabuf_message message;
+	struct rpmsg_dmabuf part = {
+		.flags = RPMSG_DMABUF_TO_REMOTE, .offset = 4095, .length = 1,
+	};
+	int device;
+
+	EXPECT(sizeof(part) == 32 && sizeof(message) == 48);
+	device = call(__NR_open, (long)"/dev/dma_heap/system", O_RDWR, 0);
+	EXPECT(device > 0);
+	EXPECT(ioctl(device, DMA_HEAP_IOCTL_ALLOC, &heap) == 0);
+	part.fd = heap.fd;
+	EXPECT(ioctl(fd, RPMSG_DMABUF_SEND_IOCTL, &part) == -EPERM);
+	EXPECT(ioctl(fd, RPMSG_DMABUF_ATTACH_IOCTL, &part.fd) == 0);
+	EXPECT(ioctl(fd, RPMSG_DMABUF_ATTACH_IOCTL, &part.fd) == -EBUSY);
+	EXPECT(ioctl(fd, RPMSG_DMABUF_SEND_IOCTL, &part) == 0);
+	EXPECT(call(__NR_read, fd, (long)&message, sizeof(message)) == sizeof(message));
+	EXPECT(message.magic == RPMSG_DMABUF_MAGIC);
+	EXPECT(message.type == RPMSG_DMABUF_GIVEN);
+	EXPECT(message.direction == RPMSG_DMABUF_TO_REMOTE);
+	EXPECT(part.cookie && message.cookie == part.cookie);
+	EXPECT(message.offset == 4095 && message.length == 1);
+	part.offset = 1ULL << 32;
+	EXPECT(ioctl(fd, RPMSG_DMABUF_SEND_IOCTL, &part) == -EINVAL);
+	EXPECT(ioctl(fd, RPMSG_DMABUF_DETACH_IOCTL, &part.fd) == 0);
+	EXPECT(ioctl(fd, RPMSG_DMABUF_DETACH_IOCTL, &part.fd) == -EPERM);
+	EXPECT(call(__NR_close, heap.fd, 0, 0) == 0);
+	EXPECT(call(__NR_close, device, 0, 0) == 0);
+}
 
 void _start(void)
 {
@@ -63,6 +100,7 @@ void _start(void)
 	EXPECT(paused == 0);
 	EXPECT(ioctl(fd, RPMSG_SET_INCOMING_FLOWCONTROL, (void *)2) == -EINVAL);
 	EXPECT(ioctl(fd, RPMSG_SET_INCOMING_FLOWCONTROL, (void *)1) == -EOPNOTSUPP);
+	share(fd);
 	EXPECT(ioctl(fd, RPMSG_DESTROY_EPT_IOCTL, 0) == 0);
 	EXPECT(call(__NR_write, fd, (long)sent, sizeof(sent)) == -EPIPE);
 	EXPECT(call(__NR_close, fd, 0, 0) == 0);

@@ -6,13 +6,18 @@
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
 
+mod remote;
+
 use std::fs::{self, File};
 use std::path::Path;
 
+use busbar_uapi::dmabuf::{self, FROM_REMOTE};
 use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, EndpointInfo, NAME_SIZE};
+use remote::{Bench, PAGE, answer, fdinfo, heap, references};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat};
 use rustix::io::{Errno, pread, pwrite};
-use support::{eptfd, open_descriptors};
+use support::{eptfd, open_descriptors, wait_until};
 
 const DEBUGFS: &str = "/sys/kernel/debug";
 const FREE: u32 = 0x321;
@@ -73,10 +78,6 @@ fn each_fault<T>(
         }
     }
     panic!("the call never got through");
-}
-
-fn references() -> String {
-    fs::read_to_string("/sys/module/rpmsg_eptfd/refcnt").unwrap()
 }
 
 #[test]
@@ -153,4 +154,68 @@ fn write_loses_no_memory() {
     let nth = FailNth::open();
     let faults = each_fault(&nth, || rustix::io::write(&endpoint, b"message"), |_| {});
     assert!(faults >= 2, "the buffer and the copy, not {faults}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn attach_undoes_everything() {
+    arm();
+    let bench = Bench::new();
+    let buffer = heap(1 << 21);
+    let nth = FailNth::open();
+    let before = (open_descriptors(), references());
+    // A new endpoint each time, as the first buffer needs more than the next ones.
+    let mut endpoint = bench.endpoint();
+    for fault in 1..1000 {
+        let call = || dmabuf::attach(&endpoint, &buffer);
+        let (result, hit) = nth.run(&fault.to_string(), call);
+        match result {
+            Ok(()) => dmabuf::detach(&endpoint, &buffer).unwrap(),
+            Err(why) => {
+                assert!(hit && [Errno::NOMEM, Errno::FAULT].contains(&why), "fault {fault}: {why}");
+                assert!(fdinfo(&endpoint, "rpmsg-buffers").unwrap_or(0) == 0, "fault {fault}");
+                dmabuf::attach(&endpoint, &buffer).expect("once more");
+            }
+        }
+        endpoint = bench.endpoint();
+        assert_eq!((open_descriptors() - 1, references() - 1), before);
+        if !hit {
+            // Copy in, share, buffer, attachment, exporter's attachment and table, mapping.
+            assert!(fault > 7, "only {} faults were possible", fault - 1);
+            return;
+        }
+    }
+    panic!("the call never got through");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn send_undoes_everything() {
+    arm();
+    let bench = Bench::new();
+    let before = references();
+    let endpoint = bench.endpoint();
+    let buffer = heap(PAGE);
+    dmabuf::attach(&endpoint, &buffer).unwrap();
+    let nth = FailNth::open();
+    let mut sent = 0;
+    let call = || dmabuf::send(&endpoint, &buffer, FROM_REMOTE, 0, PAGE);
+    let faults = each_fault(&nth, call, |fault| {
+        // What was sent is there, and what was not has left nothing.
+        if fdinfo(&endpoint, "rpmsg-given") == Some(1) {
+            let (from, part) = bench.remote.given();
+            bench.remote.map(&part).write(&[1; 4096]).expect("access to what is given");
+            bench.remote.give_back(from, &part);
+            answer(&endpoint);
+            sent += 1;
+        }
+        assert!(bench.remote.has_message().is_none(), "fault {fault}");
+        let mut fds = [PollFd::new(&buffer, PollFlags::OUT)];
+        assert_eq!(poll(&mut fds, Some(&Timespec::default())), Ok(1), "fault {fault}");
+    });
+    assert!(sent >= 1);
+    // Copy in, cookie, transfer, room for a fence.
+    assert!(faults >= 4, "only {faults} faults were possible");
+    drop(endpoint);
+    wait_until("the module", || references() == before);
 }

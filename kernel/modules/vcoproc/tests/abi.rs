@@ -121,7 +121,7 @@ fn only_memory_and_table_can_be_mapped() {
         (8192, rw, shared, memory - 4096, Errno::INVAL),
         (8192, ro, shared, info.table_offset, Errno::INVAL),
         (4096, ro, shared, info.table_offset + 4096, Errno::INVAL),
-        (4096, ro, shared, 1 << 40, Errno::INVAL),
+        (4096, ro, shared, 1 << 39, Errno::INVAL),
         (4096, ro, MapFlags::PRIVATE, 0, Errno::INVAL),
         (4096, rw, shared, info.table_offset, Errno::ACCESS),
     ];

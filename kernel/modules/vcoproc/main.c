@@ -13,6 +13,9 @@
  * block; remoteproc passes them on to the virtio device. The resource table
  * has a page of its own, which the process can only read: the remoteproc
  * core trusts what it finds there.
+ *
+ * Buffers that drivers share with the process lie elsewhere. They go through
+ * an IOMMU, see iommu.c.
  */
 
 #include <linux/bitmap.h>
@@ -29,7 +32,6 @@
 #include <linux/platform_device.h>
 #include <linux/poll.h>
 #include <linux/remoteproc.h>
-#include <linux/rwsem.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
@@ -39,6 +41,8 @@
 #include <linux/workqueue.h>
 
 #include <linux/vcoproc.h>
+
+#include "iommu.h"
 
 #ifndef CONFIG_ARCH_HAS_DMA_OPS
 #error "vcoproc needs CONFIG_ARCH_HAS_DMA_OPS (on x86: CONFIG_XEN or CONFIG_GART_IOMMU)"
@@ -117,12 +121,13 @@ struct vcoproc_vring {
  * @used: pages of @mem that are handed out
  * @used_lock: protects @used
  * @table: page of the resource table
- * @map_lock: held for reading while a page is mapped, for writing to cut off
+ * @iommu: which of Linux's buffers the process can access. Its lock is held for
+ *	reading while any page is mapped, for writing to cut off and while @owner
+ *	changes. Taken before @lock.
  * @lock: protects everything below
  * @events: where the process waits for events
  * @answer: where ->stop() waits for the process
  * @owner: the file of the process, NULL without one
- * @mapping: the address space of @owner
  * @state: what @owner knows
  * @gone: the device is being removed
  * @running: Linux has started the core and nothing has stopped it
@@ -147,13 +152,12 @@ struct vcoproc {
 	DECLARE_BITMAP(used, VCOPROC_MAX_PAGES);
 	spinlock_t used_lock; /* see above */
 	void *table;
-	struct rw_semaphore map_lock;
+	struct vcoproc_iommu iommu;
 
 	spinlock_t lock; /* see above */
 	wait_queue_head_t events;
 	wait_queue_head_t answer;
 	struct file *owner;
-	struct address_space *mapping;
 	enum vcoproc_state state;
 	bool gone;
 	bool running;
@@ -224,7 +228,7 @@ static void vcoproc_interrupts_stop(struct rproc_subdev *subdev, bool crashed)
 		cancel_work_sync(&vc->vring[i].work);
 }
 
-/* -- DMA operations: parts of the shared memory -- */
+/* -- DMA operations: parts of the shared memory, and buffers -- */
 
 static struct vcoproc *vcoproc_of_dma(struct device *dev)
 {
@@ -276,9 +280,57 @@ static void vcoproc_dma_free(struct device *dev, size_t size, void *va,
 	spin_unlock(&vc->used_lock);
 }
 
+/* Access is granted by whole buffers only: a single page may be of anything. */
+static dma_addr_t vcoproc_dma_map_page(struct device *dev, struct page *page, unsigned long offset,
+				       size_t size, enum dma_data_direction dir,
+				       unsigned long attrs)
+{
+	return DMA_MAPPING_ERROR;
+}
+
+static int vcoproc_dma_map_sg(struct device *dev, struct scatterlist *sg, int nents,
+			      enum dma_data_direction dir, unsigned long attrs)
+{
+	struct vcoproc *vc = vcoproc_of_dma(dev);
+
+	return vc ? vcoproc_iommu_map(&vc->iommu, sg, nents) : -EINVAL;
+}
+
+static void vcoproc_dma_unmap_sg(struct device *dev, struct scatterlist *sg, int nents,
+				 enum dma_data_direction dir, unsigned long attrs)
+{
+	struct vcoproc *vc = vcoproc_of_dma(dev);
+
+	if (vc)
+		vcoproc_iommu_unmap(&vc->iommu, sg_dma_address(sg));
+}
+
+static void vcoproc_dma_sync_for_device(struct device *dev, dma_addr_t addr, size_t size,
+					enum dma_data_direction dir)
+{
+	struct vcoproc *vc = vcoproc_of_dma(dev);
+
+	if (vc)
+		vcoproc_iommu_grant(&vc->iommu, addr, size, dir);
+}
+
+static void vcoproc_dma_sync_for_cpu(struct device *dev, dma_addr_t addr, size_t size,
+				     enum dma_data_direction dir)
+{
+	struct vcoproc *vc = vcoproc_of_dma(dev);
+
+	if (vc)
+		vcoproc_iommu_revoke(&vc->iommu, addr, size);
+}
+
 static const struct dma_map_ops vcoproc_dma_ops = {
 	.alloc = vcoproc_dma_alloc,
 	.free = vcoproc_dma_free,
+	.map_page = vcoproc_dma_map_page,
+	.map_sg = vcoproc_dma_map_sg,
+	.unmap_sg = vcoproc_dma_unmap_sg,
+	.sync_single_for_device = vcoproc_dma_sync_for_device,
+	.sync_single_for_cpu = vcoproc_dma_sync_for_cpu,
 };
 
 /* -- remoteproc operations: Linux drives the core -- */
@@ -419,22 +471,24 @@ static bool vcoproc_ask_to_stop(struct vcoproc *vc)
 /* Takes descriptor and memory away from a process that does not answer. */
 static void vcoproc_cut_off(struct vcoproc *vc)
 {
-	struct address_space *mapping = NULL;
+	bool cut = false;
 
-	down_write(&vc->map_lock);
+	down_write(&vc->iommu.lock);
 	spin_lock_irq(&vc->lock);
 	if (vc->state == VCOPROC_STOPPING && vc->owner) {
-		mapping = vc->mapping;
+		cut = true;
 		vc->owner = NULL;
 		vc->state = VCOPROC_IDLE;
 		vc->stop = false;
 	}
 	spin_unlock_irq(&vc->lock);
-	if (mapping)
-		unmap_mapping_range(mapping, 0, 0, 1);
-	up_write(&vc->map_lock);
+	if (cut) {
+		unmap_mapping_range(vc->iommu.space, 0, 0, 1);
+		vc->iommu.space = NULL;
+	}
+	up_write(&vc->iommu.lock);
 
-	if (mapping) {
+	if (cut) {
 		dev_warn(&vc->dev, "process did not stop within %u ms, cut off\n",
 			 stop_timeout_ms);
 		wake_up_all(&vc->events);
@@ -485,6 +539,7 @@ static int vcoproc_open(struct inode *inode, struct file *filp)
 	struct vcoproc *vc = container_of(inode->i_cdev, struct vcoproc, cdev);
 	int ret = 0;
 
+	down_write(&vc->iommu.lock);
 	spin_lock_irq(&vc->lock);
 	if (vc->gone) {
 		ret = -ENODEV;
@@ -494,10 +549,11 @@ static int vcoproc_open(struct inode *inode, struct file *filp)
 		get_device(&vc->dev);
 		filp->private_data = vc;
 		vc->owner = filp;
-		vc->mapping = filp->f_mapping;
+		vc->iommu.space = filp->f_mapping;
 		vc->state = VCOPROC_IDLE;
 	}
 	spin_unlock_irq(&vc->lock);
+	up_write(&vc->iommu.lock);
 
 	return ret ?: nonseekable_open(inode, filp);
 }
@@ -511,22 +567,28 @@ static int vcoproc_check(struct vcoproc *vc, struct file *filp)
 	return vc->owner == filp ? 0 : -ESHUTDOWN;
 }
 
-/* A process that goes while its core runs is a crash, however it goes. */
+/*
+ * A process that goes while its core runs is a crash, however it goes. The
+ * address space of the file stays until whoever unmaps from it is through.
+ */
 static int vcoproc_release(struct inode *inode, struct file *filp)
 {
 	struct vcoproc *vc = filp->private_data;
 	bool crashed = false;
 
+	down_write(&vc->iommu.lock);
 	spin_lock_irq(&vc->lock);
 	if (vc->owner == filp) {
 		crashed = vc->running;
 		vc->owner = NULL;
+		vc->iommu.space = NULL;
 		vc->state = VCOPROC_IDLE;
 		vc->running = false;
 		vc->start = false;
 		vc->stop = false;
 	}
 	spin_unlock_irq(&vc->lock);
+	up_write(&vc->iommu.lock);
 	wake_up_all(&vc->answer);
 
 	if (crashed)
@@ -759,10 +821,10 @@ static vm_fault_t vcoproc_fault(struct vm_fault *vmf)
 
 	va = offset < vc->mem_size ? vc->mem + offset : vc->table;
 
-	down_read(&vc->map_lock);
+	down_read(&vc->iommu.lock);
 	if (!vcoproc_alive(vc, vmf->vma->vm_file))
 		ret = vmf_insert_page(vmf->vma, vmf->address, virt_to_page(va));
-	up_read(&vc->map_lock);
+	up_read(&vc->iommu.lock);
 
 	return ret;
 }
@@ -771,15 +833,43 @@ static const struct vm_operations_struct vcoproc_vm_ops = {
 	.fault = vcoproc_fault,
 };
 
-/* Either a part of the shared memory or the page of the resource table. */
-static int vcoproc_mmap(struct file *filp, struct vm_area_struct *vma)
+static vm_fault_t vcoproc_buffer_fault(struct vm_fault *vmf)
 {
-	struct vcoproc *vc = filp->private_data;
+	struct vcoproc *vc = vmf->vma->vm_private_data;
+	vm_fault_t ret = VM_FAULT_SIGBUS;
+
+	down_read(&vc->iommu.lock);
+	if (!vcoproc_alive(vc, vmf->vma->vm_file))
+		ret = vcoproc_iommu_fault(&vc->iommu, vmf);
+	up_read(&vc->iommu.lock);
+
+	return ret;
+}
+
+static vm_fault_t vcoproc_buffer_mkwrite(struct vm_fault *vmf)
+{
+	struct vcoproc *vc = vmf->vma->vm_private_data;
+	vm_fault_t ret = VM_FAULT_SIGBUS;
+
+	down_read(&vc->iommu.lock);
+	if (!vcoproc_alive(vc, vmf->vma->vm_file))
+		ret = vcoproc_iommu_mkwrite(&vc->iommu, vmf);
+	up_read(&vc->iommu.lock);
+
+	return ret;
+}
+
+static const struct vm_operations_struct vcoproc_buffer_vm_ops = {
+	.fault = vcoproc_buffer_fault,
+	.pfn_mkwrite = vcoproc_buffer_mkwrite,
+};
+
+/* Either a part of the shared memory or the page of the resource table. */
+static int vcoproc_mmap_memory(struct vcoproc *vc, struct vm_area_struct *vma)
+{
 	unsigned long pages = vc->mem_size >> PAGE_SHIFT;
 	bool table = vma->vm_pgoff == pages;
 
-	if (!(vma->vm_flags & VM_SHARED))
-		return -EINVAL;
 	if (vma->vm_pgoff > pages || vma_pages(vma) > (table ? 1 : pages - vma->vm_pgoff))
 		return -EINVAL;
 	if (table) {
@@ -787,10 +877,36 @@ static int vcoproc_mmap(struct file *filp, struct vm_area_struct *vma)
 			return -EACCES;
 		vm_flags_clear(vma, VM_MAYWRITE);
 	}
-
-	vm_flags_set(vma, VM_MIXEDMAP | VM_DONTEXPAND | VM_DONTCOPY);
-	vma->vm_private_data = vc;
+	vm_flags_set(vma, VM_MIXEDMAP);
 	vma->vm_ops = &vcoproc_vm_ops;
+
+	return 0;
+}
+
+/* Any range of device addresses: what is there, and for how long, each access finds out. */
+static void vcoproc_mmap_buffer(struct vm_area_struct *vma)
+{
+	vm_flags_set(vma, VM_PFNMAP | VM_DONTDUMP);
+	vma->vm_ops = &vcoproc_buffer_vm_ops;
+}
+
+static int vcoproc_mmap(struct file *filp, struct vm_area_struct *vma)
+{
+	struct vcoproc *vc = filp->private_data;
+	int ret = 0;
+
+	if (!(vma->vm_flags & VM_SHARED))
+		return -EINVAL;
+
+	if (vma->vm_pgoff >= VCOPROC_BUFFERS >> PAGE_SHIFT)
+		vcoproc_mmap_buffer(vma);
+	else
+		ret = vcoproc_mmap_memory(vc, vma);
+	if (ret)
+		return ret;
+
+	vm_flags_set(vma, VM_DONTEXPAND | VM_DONTCOPY);
+	vma->vm_private_data = vc;
 
 	return 0;
 }
@@ -858,7 +974,7 @@ static void vcoproc_init(struct vcoproc *vc, struct platform_device *pdev)
 {
 	int i;
 
-	init_rwsem(&vc->map_lock);
+	vcoproc_iommu_init(&vc->iommu);
 	spin_lock_init(&vc->used_lock);
 	spin_lock_init(&vc->lock);
 	init_waitqueue_head(&vc->events);
@@ -906,6 +1022,11 @@ static int vcoproc_probe(struct platform_device *pdev)
 	vcoproc_init(vc, pdev);
 	platform_set_drvdata(pdev, vc);
 	set_dma_ops(dev, &vcoproc_dma_ops);
+
+	/* For buffers: what dma_alloc_coherent() returns stays below 4 GiB */
+	ret = dma_set_mask(dev, DMA_BIT_MASK(64));
+	if (ret)
+		goto free_rproc;
 
 	ret = dev_set_name(&vc->dev, "vcoproc%d", pdev->id);
 	if (ret)

@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * The IOMMU of a virtual coprocessor: which of Linux's buffers its process
+ * can access.
+ *
+ * A mapping gives the pages of a scatterlist one range of device addresses. It
+ * gives no access: that is what the synchronization calls of the DMA API say,
+ * which tell for each byte whether it is the device's or the CPU's turn.
+ * dma_sync_single_for_device() grants a part, dma_sync_single_for_cpu() takes
+ * it back, out of the process's page tables, before it returns. Real devices
+ * without an IOMMU get by with less; a driver that forgets one of the calls
+ * finds out here.
+ *
+ * The calls for whole scatterlists say nothing here: exporters of DMABUFs make
+ * them for what the CPU does, whatever the device has been given.
+ */
+#include <linux/list.h>
+#include <linux/memremap.h>
+#include <linux/mm.h>
+#include <linux/scatterlist.h>
+#include <linux/slab.h>
+
+#include <linux/vcoproc.h>
+
+#include "iommu.h"
+
+/* Pages that one fault inserts at most, aligned to as many */
+#define VCOPROC_AROUND	256
+
+/**
+ * struct vcoproc_extent - pages of a mapping that are contiguous in memory
+ * @first: the first one's number in the mapping
+ * @pfn: its number in memory
+ */
+struct vcoproc_extent {
+	u64 first;
+	unsigned long pfn;
+};
+
+/**
+ * struct vcoproc_grant - a part that the process can access
+ * @link: in vcoproc_mapping.grants
+ * @first: first byte, from the start of the mapping
+ * @last: last byte. Parts do not overlap, but two can share a page.
+ * @writable: the process can write too
+ */
+struct vcoproc_grant {
+	struct list_head link;
+	u64 first;
+	u64 last;
+	bool writable;
+};
+
+/**
+ * struct vcoproc_mapping - pages with contiguous device addresses
+ * @node: in vcoproc_iommu.mappings
+ * @start: address of the first byte
+ * @size: bytes, whole pages
+ * @grants: parts that the process can access
+ * @count: elements of @extents
+ * @extents: the pages, in order
+ *
+ * What the scatterlist says is kept here, because CONFIG_DMABUF_DEBUG scrambles
+ * that while it is mapped.
+ */
+struct vcoproc_mapping {
+	struct rb_node node;
+	u64 start;
+	u64 size;
+	struct list_head grants;
+	unsigned int count;
+	struct vcoproc_extent extents[] __counted_by(count);
+};
+
+/**
+ * vcoproc_iommu_init() - prepare an IOMMU
+ * @iommu: zeroed IOMMU
+ */
+void vcoproc_iommu_init(struct vcoproc_iommu *iommu)
+{
+	init_rwsem(&iommu->lock);
+	iommu->mappings = RB_ROOT;
+	iommu->next = VCOPROC_BUFFERS;
+}
+
+/* -- Mappings -- */
+
+static int mapping_compare(const void *key, const struct rb_node *node)
+{
+	const struct vcoproc_mapping *mapping = rb_entry(node, struct vcoproc_mapping, node);
+	u64 addr = *(const u64 *)key;
+
+	if (addr < mapping->start)
+		return -1;
+
+	return addr - mapping->start >= mapping->size;
+}
+
+static bool mapping_less(struct rb_node *a, const struct rb_node *b)
+{
+	return rb_entry(a, struct vcoproc_mapping, node)->start <
+	       rb_entry(b, struct vcoproc_mapping, node)->start;
+}
+
+static struct vcoproc_mapping *mapping_find(struct vcoproc_iommu *iommu, u64 addr)
+{
+	struct rb_node *node = rb_find(&addr, &iommu->mappings, mapping_compare);
+
+	return node ? rb_entry(node, struct vcoproc_mapping, node) : NULL;
+}
+
+/* All of [@addr, @addr + @size) or nothing */
+static struct vcoproc_mapping *mapping_of(struct vcoproc_iommu *iommu, u64 addr, u64 size)
+{
+	struct vcoproc_mapping *mapping = mapping_find(iommu, addr);
+
+	if (!mapping || !size || size > mapping->size - (addr - mapping->start))
+		return NULL;
+
+	return mapping;
+}
+
+static unsigned long mapping_pfn(const struct vcoproc_mapping *mapping, u64 page)
+{
+	unsigned int low = 0, high = mapping->count, middle;
+
+	while (high - low > 1) {
+		middle = low + (high - low) / 2;
+		if (mapping->extents[middle].first <= page)
+			low = middle;
+		else
+			high = middle;
+	}
+
+	return mapping->extents[low].pfn + (page - mapping->extents[low].first);
+}
+
+/* Pages are what can be granted, and only memory can be mapped by a process. */
+static int check_entry(struct scatterlist *sg)
+{
+	if (!PAGE_ALIGNED(sg->offset) || !PAGE_ALIGNED(sg->length) || !sg->length)
+		return -EINVAL;
+
+	return is_zone_device_page(sg_page(sg)) ? -EREMOTEIO : 0;
+}
+
+static unsigned long entry_pfn(struct scatterlist *sg)
+{
+	return page_to_pfn(sg_page(sg)) + (sg->offset >> PAGE_SHIFT);
+}
+
+/* Returns the number of extents, which is at most that of the entries. */
+static int count_extents(struct scatterlist *sgl, int nents)
+{
+	unsigned long next = 0;
+	struct scatterlist *sg;
+	int count = 0, i, ret;
+
+	for_each_sg(sgl, sg, nents, i) {
+		ret = check_entry(sg);
+		if (ret)
+			return ret;
+		if (!count || entry_pfn(sg) != next)
+			count++;
+		next = entry_pfn(sg) + (sg->length >> PAGE_SHIFT);
+	}
+
+	return count;
+}
+
+static void fill_extents(struct vcoproc_mapping *mapping, struct scatterlist *sgl, int nents)
+{
+	struct vcoproc_extent *extent = mapping->extents;
+	unsigned long next = 0;
+	struct scatterlist *sg;
+	u64 page = 0;
+	int i;
+
+	for_each_sg(sgl, sg, nents, i) {
+		if (!page || entry_pfn(sg) != next) {
+			extent->first = page;
+			extent->pfn = entry_pfn(sg);
+			extent++;
+		}
+		next = entry_pfn(sg) + (sg->length >> PAGE_SHIFT);
+		page += sg->length >> PAGE_SHIFT;
+	}
+	mapping->size = page << PAGE_SHIFT;
+}
+
+static struct vcoproc_mapping *mapping_alloc(struct scatterlist *sgl, int nents)
+{
+	struct vcoproc_mapping *mapping;
+	int count;
+
+	count = count_extents(sgl, nents);
+	if (count < 0)
+		return ERR_PTR(count);
+
+	mapping = kvzalloc(struct_size(mapping, extents, count), GFP_KERNEL);
+	if (!mapping)
+		return ERR_PTR(-ENOMEM);
+
+	INIT_LIST_HEAD(&mapping->grants);
+	mapping->count = count;
+	fill_extents(mapping, sgl, nents);
+
+	return mapping;
+}
+
+/* With a page between two mappings that is in neither */
+static bool mapping_add(struct vcoproc_iommu *iommu, struct vcoproc_mapping *mapping)
+{
+	bool room;
+
+	down_write(&iommu->lock);
+	room = mapping->size <= S64_MAX - PAGE_SIZE - iommu->next;
+	if (room) {
+		mapping->start = iommu->next;
+		iommu->next += mapping->size + PAGE_SIZE;
+		rb_add(&mapping->node, &iommu->mappings, mapping_less);
+	}
+	up_write(&iommu->lock);
+
+	return room;
+}
+
+/* One range, but an entry has only 32 bits for a length. Returns the entries used. */
+static int describe(struct scatterlist *sg, u64 start, u64 size)
+{
+	int count = 0;
+	u64 len;
+
+	for (; size; size -= len, start += len, sg = sg_next(sg), count++) {
+		len = min_t(u64, size, UINT_MAX & PAGE_MASK);
+		sg_dma_address(sg) = start;
+		sg_dma_len(sg) = len;
+	}
+
+	return count;
+}
+
+/**
+ * vcoproc_iommu_map() - give pages a range of device addresses
+ * @iommu: IOMMU
+ * @sgl: the pages
+ * @nents: entries of @sgl
+ *
+ * Return: the number of entries that now describe the range, 1 below 4 GiB.
+ * -EINVAL for entries that are not whole pages, -EREMOTEIO for memory of another
+ * device, -ENOMEM.
+ */
+int vcoproc_iommu_map(struct vcoproc_iommu *iommu, struct scatterlist *sgl, int nents)
+{
+	struct vcoproc_mapping *mapping;
+
+	if (nents <= 0 || !IS_ENABLED(CONFIG_ARCH_DMA_ADDR_T_64BIT))
+		return -EINVAL;
+
+	mapping = mapping_alloc(sgl, nents);
+	if (IS_ERR(mapping))
+		return PTR_ERR(mapping);
+
+	if (!mapping_add(iommu, mapping)) {
+		kvfree(mapping);
+		return -ENOMEM;
+	}
+
+	return describe(sgl, mapping->start, mapping->size);
+}
+
+/* -- Grants -- */
+
+/* What of page tables shows the bytes from @first to @last of the mapping */
+static void zap(struct vcoproc_iommu *iommu, struct vcoproc_mapping *mapping, u64 first, u64 last)
+{
+	first = ALIGN_DOWN(first, PAGE_SIZE);
+	last |= ~PAGE_MASK;
+	if (iommu->space)
+		unmap_mapping_range(iommu->space, mapping->start + first, last - first + 1, 1);
+}
+
+/*
+ * Every grant that has one of the bytes goes. A page that it shared with another
+ * grant is inserted again by the next fault.
+ */
+static void take_back(struct vcoproc_iommu *iommu, struct vcoproc_mapping *mapping, u64 first,
+		      u64 last)
+{
+	struct vcoproc_grant *grant, *next;
+
+	list_for_each_entry_safe(grant, next, &mapping->grants, link) {
+		if (grant->first > last || grant->last < first)
+			continue;
+		list_del(&grant->link);
+		zap(iommu, mapping, grant->first, grant->last);
+		kfree(grant);
+	}
+}
+
+/**
+ * vcoproc_iommu_unmap() - forget a mapping, with all grants
+ * @iommu: IOMMU
+ * @addr: where it begins
+ */
+void vcoproc_iommu_unmap(struct vcoproc_iommu *iommu, dma_addr_t addr)
+{
+	struct vcoproc_mapping *mapping;
+
+	down_write(&iommu->lock);
+	mapping = mapping_find(iommu, addr);
+	if (mapping) {
+		take_back(iommu, mapping, 0, mapping->size - 1);
+		rb_erase(&mapping->node, &iommu->mappings);
+	}
+	up_write(&iommu->lock);
+	kvfree(mapping);
+}
+
+/**
+ * vcoproc_iommu_grant() - let the process access a part of a mapping
+ * @iommu: IOMMU
+ * @addr: first byte
+ * @size: bytes; the pages that they are in become accessible
+ * @dir: DMA_TO_DEVICE for reading only
+ *
+ * Context: may sleep.
+ */
+void vcoproc_iommu_grant(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t size,
+			 enum dma_data_direction dir)
+{
+	struct vcoproc_mapping *mapping;
+	struct vcoproc_grant *grant;
+
+	/* Nobody could be told of a failure */
+	grant = kmalloc(sizeof(*grant), GFP_KERNEL | __GFP_NOFAIL);
+
+	down_write(&iommu->lock);
+	mapping = mapping_of(iommu, addr, size);
+	if (mapping) {
+		grant->first = addr - mapping->start;
+		grant->last = grant->first + size - 1;
+		grant->writable = dir != DMA_TO_DEVICE;
+		take_back(iommu, mapping, grant->first, grant->last);
+		list_add(&grant->link, &mapping->grants);
+	}
+	up_write(&iommu->lock);
+
+	if (!mapping)
+		kfree(grant);
+}
+
+/**
+ * vcoproc_iommu_revoke() - take a part away from the process
+ * @iommu: IOMMU
+ * @addr: first byte
+ * @size: bytes
+ *
+ * Context: may sleep.
+ */
+void vcoproc_iommu_revoke(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t size)
+{
+	struct vcoproc_mapping *mapping;
+
+	down_write(&iommu->lock);
+	mapping = mapping_of(iommu, addr, size);
+	if (mapping)
+		take_back(iommu, mapping, addr - mapping->start,
+			  addr - mapping->start + size - 1);
+	up_write(&iommu->lock);
+}
+
+/* -- Faults of the process -- */
+
+/* The grant that allows most of what the others on the same page allow too */
+static struct vcoproc_grant *grant_of_page(struct vcoproc_mapping *mapping, u64 page)
+{
+	struct vcoproc_grant *grant, *readable = NULL;
+
+	list_for_each_entry(grant, &mapping->grants, link) {
+		if (page < grant->first >> PAGE_SHIFT || page > grant->last >> PAGE_SHIFT)
+			continue;
+		if (grant->writable)
+			return grant;
+		readable = grant;
+	}
+
+	return readable;
+}
+
+/*
+ * By number, not by page: nothing but the page table shows that it is mapped,
+ * so that nothing can pin it and keep it when it is taken away. Without
+ * VM_SHARED the bits are those for reading.
+ */
+static vm_fault_t insert(struct vm_fault *vmf, struct vcoproc_mapping *mapping, u64 page,
+			 bool writable)
+{
+	struct vm_area_struct *vma = vmf->vma;
+	u64 pgoff = (mapping->start >> PAGE_SHIFT) + page;
+	unsigned long addr = vma->vm_start + ((pgoff - vma->vm_pgoff) << PAGE_SHIFT);
+	unsigned long flags = writable ? vma->vm_flags : vma->vm_flags & ~VM_SHARED;
+
+	return vmf_insert_pfn_prot(vma, addr, mapping_pfn(mapping, page), vm_get_page_prot(flags));
+}
+
+/* Pages of the grant near the one that was asked for; whatever fails waits for its own fault */
+static void insert_around(struct vm_fault *vmf, struct vcoproc_mapping *mapping,
+			  const struct vcoproc_grant *grant, u64 page)
+{
+	u64 base = mapping->start >> PAGE_SHIFT;
+	u64 begin = vmf->vma->vm_pgoff, end = begin + vma_pages(vmf->vma);
+	u64 first, last, each;
+
+	first = max3(ALIGN_DOWN(page, VCOPROC_AROUND), grant->first >> PAGE_SHIFT,
+		     begin > base ? begin - base : 0);
+	last = min3(page | (VCOPROC_AROUND - 1), grant->last >> PAGE_SHIFT, end - base - 1);
+	for (each = first; each <= last; each++)
+		if (each != page &&
+		    insert(vmf, mapping, each, grant->writable) != VM_FAULT_NOPAGE)
+			return;
+}
+
+/**
+ * vcoproc_iommu_fault() - the process accesses a page that it does not have yet
+ * @iommu: IOMMU, locked for reading
+ * @vmf: the fault, at a device address
+ *
+ * Return: %VM_FAULT_NOPAGE with the page and what is granted around it inserted,
+ * %VM_FAULT_SIGBUS if it is not granted, %VM_FAULT_OOM.
+ */
+vm_fault_t vcoproc_iommu_fault(struct vcoproc_iommu *iommu, struct vm_fault *vmf)
+{
+	u64 addr = (u64)vmf->pgoff << PAGE_SHIFT;
+	struct vcoproc_mapping *mapping = mapping_find(iommu, addr);
+	struct vcoproc_grant *grant;
+	vm_fault_t ret;
+	u64 page;
+
+	if (!mapping)
+		return VM_FAULT_SIGBUS;
+
+	page = (addr - mapping->start) >> PAGE_SHIFT;
+	grant = grant_of_page(mapping, page);
+	if (!grant || (vmf->flags & FAULT_FLAG_WRITE && !grant->writable))
+		return VM_FAULT_SIGBUS;
+
+	ret = insert(vmf, mapping, page, grant->writable);
+	if (ret == VM_FAULT_NOPAGE)
+		insert_around(vmf, mapping, grant, page);
+
+	return ret;
+}
+
+/**
+ * vcoproc_iommu_mkwrite() - the process writes to a page that it can read
+ * @iommu: IOMMU, locked for reading
+ * @vmf: the fault, at a device address
+ *
+ * Return: 0 if it may, %VM_FAULT_SIGBUS if not.
+ */
+vm_fault_t vcoproc_iommu_mkwrite(struct vcoproc_iommu *iommu, struct vm_fault *vmf)
+{
+	u64 addr = (u64)vmf->pgoff << PAGE_SHIFT;
+	struct vcoproc_mapping *mapping = mapping_find(iommu, addr);
+	struct vcoproc_grant *grant = NULL;
+
+	if (mapping)
+		grant = grant_of_page(mapping, (addr - mapping->start) >> PAGE_SHIFT);
+
+	return grant && grant->writable ? 0 : VM_FAULT_SIGBUS;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * The IOMMU of a virtual coprocessor: which of Linux's buffers its process
+ * can access.
+ */
+#ifndef VCOPROC_IOMMU_H
+#define VCOPROC_IOMMU_H
+
+#include <linux/dma-direction.h>
+#include <linux/mm_types.h>
+#include <linux/rbtree.h>
+#include <linux/rwsem.h>
+#include <linux/types.h>
+
+struct address_space;
+struct scatterlist;
+
+/**
+ * struct vcoproc_iommu - the IOMMU of a coprocessor
+ * @lock: protects everything below. Held for reading while pages are inserted
+ *	into the process, for writing while they are taken away: a fault that has
+ *	seen a grant is over when the grant goes. Nests in the reservation lock
+ *	of a DMABUF and in mmap_lock.
+ * @mappings: struct vcoproc_mapping, by address
+ * @next: address of the next mapping; none is used twice
+ * @space: where the process maps from, NULL without a process
+ */
+struct vcoproc_iommu {
+	struct rw_semaphore lock; /* see above */
+	struct rb_root mappings;
+	u64 next;
+	struct address_space *space;
+};
+
+void vcoproc_iommu_init(struct vcoproc_iommu *iommu);
+int vcoproc_iommu_map(struct vcoproc_iommu *iommu, struct scatterlist *sg, int nents);
+void vcoproc_iommu_unmap(struct vcoproc_iommu *iommu, dma_addr_t addr);
+void vcoproc_iommu_grant(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t size,
+			 enum dma_data_direction dir);
+void vcoproc_iommu_revoke(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t size);
+vm_fault_t vcoproc_iommu_fault(struct vcoproc_iommu *iommu, struct vm_fault *vmf);
+vm_fault_t vcoproc_iommu_mkwrite(struct vcoproc_iommu *iommu, struct vm_fault *vmf);
+
+#endif
