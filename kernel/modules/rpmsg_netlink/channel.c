@@ -1,0 +1,615 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Channels: their driver, what user space can ask about them, and who waits
+ * for room to send.
+ */
+#include <linux/device.h>
+#include <linux/err.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/xarray.h>
+#include <net/sock.h>
+
+#include "rpnl.h"
+
+/* When there is no room: the shortest and the longest time until another try */
+#define PAUSE_MIN	(50 * NSEC_PER_USEC)
+#define PAUSE_MAX	NSEC_PER_MSEC
+/* Messages that should find room then: not so few, nor so many that the remote was idle */
+#define ROOM_FEW	32
+#define ROOM_MANY	128
+
+static DEFINE_XARRAY_ALLOC1(rpnl_chans);
+static u32 rpnl_next_id;
+static struct workqueue_struct *rpnl_wq;
+
+static void chan_free(struct kref *ref)
+{
+	struct rpnl_chan *chan = container_of(ref, struct rpnl_chan, ref);
+
+	kfree(chan->device);
+	kfree(chan);
+}
+
+/**
+ * rpnl_chan_put() - drop a reference
+ * @chan: channel
+ */
+void rpnl_chan_put(struct rpnl_chan *chan)
+{
+	kref_put(&chan->ref, chan_free);
+}
+
+/* The first from a number on, with a reference */
+static struct rpnl_chan *chan_from(unsigned long *id)
+{
+	struct rpnl_chan *chan;
+
+	xa_lock(&rpnl_chans);
+	chan = xa_find(&rpnl_chans, id, ULONG_MAX, XA_PRESENT);
+	if (chan)
+		kref_get(&chan->ref);
+	xa_unlock(&rpnl_chans);
+
+	return chan;
+}
+
+/**
+ * rpnl_chan_find() - find a channel
+ * @id: its number
+ *
+ * Return: the channel with a reference, or NULL.
+ */
+struct rpnl_chan *rpnl_chan_find(u32 id)
+{
+	struct rpnl_chan *chan;
+
+	xa_lock(&rpnl_chans);
+	chan = xa_load(&rpnl_chans, id);
+	if (chan)
+		kref_get(&chan->ref);
+	xa_unlock(&rpnl_chans);
+
+	return chan;
+}
+
+/**
+ * rpnl_chan_enter() - let a conversation have an endpoint
+ * @chan: channel
+ * @conv: new conversation
+ *
+ * The rpmsg device stays until rpnl_chan_no_ept(). Removal of the channel ends
+ * the conversation from now on.
+ *
+ * Return: 0, or -ENODEV if the channel has gone.
+ */
+int rpnl_chan_enter(struct rpnl_chan *chan, struct rpnl_conv *conv)
+{
+	int ret = -ENODEV;
+
+	mutex_lock(&chan->lock);
+	if (!chan->gone) {
+		atomic_inc(&chan->epts);
+		list_add(&conv->in_chan, &chan->convs);
+		ret = 0;
+	}
+	mutex_unlock(&chan->lock);
+
+	return ret;
+}
+
+/* Takes a conversation off those that wait for room, and drops a reference */
+static void chan_forget_sender(struct rpnl_chan *chan, struct rpnl_conv *conv)
+{
+	bool waiting;
+
+	spin_lock_irq(&chan->tx_lock);
+	waiting = !list_empty(&conv->in_senders);
+	list_del_init(&conv->in_senders);
+	spin_unlock_irq(&chan->tx_lock);
+
+	if (waiting)
+		rpnl_conv_put(conv);
+}
+
+/**
+ * rpnl_chan_leave() - undo rpnl_chan_enter(), except for the endpoint
+ * @chan: channel
+ * @conv: conversation. It need not have entered
+ */
+void rpnl_chan_leave(struct rpnl_chan *chan, struct rpnl_conv *conv)
+{
+	mutex_lock(&chan->lock);
+	list_del_init(&conv->in_chan);
+	mutex_unlock(&chan->lock);
+	chan_forget_sender(chan, conv);
+}
+
+/**
+ * rpnl_chan_no_ept() - a conversation has no endpoint, and will have none
+ * @chan: channel, of which the caller has a reference
+ */
+void rpnl_chan_no_ept(struct rpnl_chan *chan)
+{
+	if (atomic_dec_and_test(&chan->epts))
+		wake_up_all(&chan->no_epts);
+}
+
+/**
+ * rpnl_chan_is_full() - does anybody wait for room?
+ * @chan: channel
+ *
+ * Return: whether somebody does.
+ */
+bool rpnl_chan_is_full(struct rpnl_chan *chan)
+{
+	return !list_empty_careful(&chan->senders);
+}
+
+static void chan_add_sender(struct rpnl_chan *chan, struct rpnl_conv *conv,
+			    bool now, bool first)
+{
+	unsigned long irq;
+
+	spin_lock_irqsave(&chan->tx_lock, irq);
+	if (chan->stopped)
+		goto unlock;
+
+	if (list_empty(&conv->in_senders)) {
+		kref_get(&conv->ref);
+		if (first)
+			list_add(&conv->in_senders, &chan->senders);
+		else
+			list_add_tail(&conv->in_senders, &chan->senders);
+	}
+	if (now)
+		queue_work(rpnl_wq, &chan->pump);
+	else if (!hrtimer_is_queued(&chan->timer))
+		hrtimer_start(&chan->timer, ns_to_ktime(chan->pause),
+			      HRTIMER_MODE_REL_SOFT);
+unlock:
+	spin_unlock_irqrestore(&chan->tx_lock, irq);
+}
+
+/**
+ * rpnl_chan_wait() - send for a conversation when there is room
+ * @chan: channel
+ * @conv: conversation
+ */
+void rpnl_chan_wait(struct rpnl_chan *chan, struct rpnl_conv *conv)
+{
+	chan_add_sender(chan, conv, false, false);
+}
+
+/**
+ * rpnl_chan_kick() - send for a conversation as soon as possible
+ * @chan: channel
+ * @conv: conversation
+ *
+ * Context: any.
+ */
+void rpnl_chan_kick(struct rpnl_chan *chan, struct rpnl_conv *conv)
+{
+	chan_add_sender(chan, conv, true, false);
+}
+
+static enum hrtimer_restart chan_timer(struct hrtimer *timer)
+{
+	struct rpnl_chan *chan = container_of(timer, struct rpnl_chan, timer);
+
+	queue_work(rpnl_wq, &chan->pump);
+
+	return HRTIMER_NORESTART;
+}
+
+static struct rpnl_conv *chan_next_sender(struct rpnl_chan *chan)
+{
+	struct rpnl_conv *conv;
+
+	spin_lock_irq(&chan->tx_lock);
+	conv = list_first_entry_or_null(&chan->senders, struct rpnl_conv,
+					in_senders);
+	if (conv)
+		list_del_init(&conv->in_senders);
+	spin_unlock_irq(&chan->tx_lock);
+
+	return conv;
+}
+
+/* Adds the messages that were sent to @sent. Return: as rpnl_conv_pump() */
+static int chan_turn(struct rpnl_conv *conv, unsigned int *sent)
+{
+	u64 before;
+	int ret;
+
+	mutex_lock(&conv->mutex);
+	before = conv->tx.unsent;
+	ret = rpnl_conv_pump(conv);
+	*sent += (before - conv->tx.unsent) / conv->chan->mtu;
+	mutex_unlock(&conv->mutex);
+
+	return ret;
+}
+
+/* So long that some room comes together, so short that the remote has work */
+static u64 next_pause(u64 pause, unsigned int sent)
+{
+	if (sent < ROOM_FEW)
+		return min_t(u64, 2 * pause, PAUSE_MAX);
+	if (sent > ROOM_MANY)
+		return max_t(u64, pause / 2, PAUSE_MIN);
+
+	return pause;
+}
+
+static void chan_pump(struct work_struct *work)
+{
+	struct rpnl_chan *chan = container_of(work, struct rpnl_chan, pump);
+	struct rpnl_conv *conv;
+	unsigned int sent = 0;
+	int ret = 0;
+
+	while (ret != -EAGAIN && (conv = chan_next_sender(chan))) {
+		ret = chan_turn(conv, &sent);
+		if (ret == -EAGAIN) {
+			chan->pause = next_pause(chan->pause, sent);
+			chan_add_sender(chan, conv, false, true);
+		} else if (ret == -EINPROGRESS) {
+			chan_add_sender(chan, conv, true, false);
+		}
+		rpnl_conv_put(conv);
+	}
+}
+
+static int chan_fill(struct sk_buff *skb, const struct rpnl_chan *chan,
+		     u32 portid, u32 seq, int flags, u8 cmd)
+{
+	void *hdr;
+
+	hdr = genlmsg_put(skb, portid, seq, &rpmsg_netlink_nl_family, flags,
+			  cmd);
+	if (!hdr)
+		return -EMSGSIZE;
+
+	if (nla_put_u32(skb, RPMSG_NETLINK_A_CHAN_ID, chan->id) ||
+	    nla_put_string(skb, RPMSG_NETLINK_A_CHAN_NAME, chan->name) ||
+	    nla_put_string(skb, RPMSG_NETLINK_A_CHAN_DEVICE, chan->device) ||
+	    nla_put_u32(skb, RPMSG_NETLINK_A_CHAN_ADDRESS, chan->address) ||
+	    nla_put_u32(skb, RPMSG_NETLINK_A_CHAN_MTU, chan->mtu)) {
+		genlmsg_cancel(skb, hdr);
+		return -EMSGSIZE;
+	}
+	genlmsg_end(skb, hdr);
+
+	return 0;
+}
+
+static struct sk_buff *chan_message(const struct rpnl_chan *chan, u32 portid,
+				    u32 seq, u8 cmd)
+{
+	struct sk_buff *skb;
+
+	skb = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
+	if (!skb)
+		return NULL;
+
+	if (chan_fill(skb, chan, portid, seq, 0, cmd)) {
+		nlmsg_free(skb);
+		return NULL;
+	}
+
+	return skb;
+}
+
+static struct rpnl_chan *request_chan(struct genl_info *info)
+{
+	struct nlattr *id = info->attrs[RPMSG_NETLINK_A_CHAN_ID];
+	struct rpnl_chan *chan;
+
+	if (GENL_REQ_ATTR_CHECK(info, RPMSG_NETLINK_A_CHAN_ID)) {
+		NL_SET_ERR_MSG(info->extack, "no channel is named");
+		return ERR_PTR(-EINVAL);
+	}
+
+	chan = rpnl_chan_find(nla_get_u32(id));
+	if (!chan) {
+		NL_SET_ERR_MSG_ATTR(info->extack, id, "there is no such channel");
+		return ERR_PTR(-ENODEV);
+	}
+
+	return chan;
+}
+
+/**
+ * rpmsg_netlink_nl_channel_get_doit() - RPMSG_NETLINK_CMD_CHANNEL_GET of one
+ * @skb: the request
+ * @info: the same, parsed
+ *
+ * Return: 0 or a negative errno.
+ */
+int rpmsg_netlink_nl_channel_get_doit(struct sk_buff *skb,
+				      struct genl_info *info)
+{
+	struct rpnl_chan *chan;
+	struct sk_buff *reply;
+
+	chan = request_chan(info);
+	if (IS_ERR(chan))
+		return PTR_ERR(chan);
+
+	reply = chan_message(chan, info->snd_portid, info->snd_seq,
+			     RPMSG_NETLINK_CMD_CHANNEL_GET);
+	rpnl_chan_put(chan);
+
+	return reply ? genlmsg_reply(reply, info) : -ENOMEM;
+}
+
+/**
+ * rpmsg_netlink_nl_channel_get_dumpit() - RPMSG_NETLINK_CMD_CHANNEL_GET of all
+ * @skb: what to fill
+ * @cb: where we are
+ *
+ * Return: 0 or a negative errno.
+ */
+int rpmsg_netlink_nl_channel_get_dumpit(struct sk_buff *skb,
+					struct netlink_callback *cb)
+{
+	unsigned long *id = (unsigned long *)cb->ctx;
+	struct rpnl_chan *chan;
+	int ret = 0;
+
+	while (!ret && (chan = chan_from(id))) {
+		ret = chan_fill(skb, chan, NETLINK_CB(cb->skb).portid,
+				cb->nlh->nlmsg_seq, NLM_F_MULTI,
+				RPMSG_NETLINK_CMD_CHANNEL_GET);
+		if (!ret)
+			++*id;
+		rpnl_chan_put(chan);
+	}
+
+	return ret;
+}
+
+static void chan_notify(const struct rpnl_chan *chan, u8 cmd)
+{
+	struct sk_buff *skb;
+
+	skb = chan_message(chan, 0, 0, cmd);
+	if (!skb) {
+		genl_set_err(&rpmsg_netlink_nl_family, &init_net, 0,
+			     RPMSG_NETLINK_NLGRP_CHANNELS, ENOBUFS);
+		return;
+	}
+	genlmsg_multicast_allns(&rpmsg_netlink_nl_family, skb, 0,
+				RPMSG_NETLINK_NLGRP_CHANNELS);
+}
+
+static struct sk_buff *chan_unsolicited(const struct rpnl_chan *chan,
+					const void *data, int len)
+{
+	struct sk_buff *skb;
+	void *hdr;
+
+	skb = genlmsg_new(nla_total_size(sizeof(u32)) + nla_total_size(len),
+			  GFP_ATOMIC);
+	if (!skb)
+		return NULL;
+
+	hdr = genlmsg_put(skb, 0, 0, &rpmsg_netlink_nl_family, 0,
+			  RPMSG_NETLINK_CMD_MESSAGE_NTF);
+	nla_put_u32(skb, RPMSG_NETLINK_A_BLOCK_CHANNEL, chan->id);
+	nla_put(skb, RPMSG_NETLINK_A_BLOCK_DATA, len, data);
+	genlmsg_end(skb, hdr);
+
+	return skb;
+}
+
+/* A message to the channel's own endpoint. Called by the bus, in any context */
+static int chan_rx(struct rpmsg_device *rpdev, void *data, int len, void *priv,
+		   u32 src)
+{
+	struct rpnl_chan *chan = priv;
+	struct sk_buff *skb;
+
+	/* Before the driver has been probed, nobody can listen */
+	if (!chan || !genl_has_listeners(&rpmsg_netlink_nl_family, &init_net,
+					 RPMSG_NETLINK_NLGRP_MESSAGES))
+		return 0;
+
+	skb = len <= RPMSG_NETLINK_PART_MAX ?
+	      chan_unsolicited(chan, data, len) : NULL;
+	if (skb)
+		genlmsg_multicast(&rpmsg_netlink_nl_family, skb, 0,
+				  RPMSG_NETLINK_NLGRP_MESSAGES, GFP_ATOMIC);
+	else
+		genl_set_err(&rpmsg_netlink_nl_family, &init_net, 0,
+			     RPMSG_NETLINK_NLGRP_MESSAGES, ENOBUFS);
+
+	return 0;
+}
+
+/* What can be cut to messages of this length, or 0 */
+static u32 chan_mtu(struct rpmsg_device *rpdev)
+{
+	ssize_t mtu = rpmsg_get_mtu(rpdev->ept);
+
+	if (mtu < 0)
+		return RPNL_MTU_UNKNOWN;
+
+	return mtu < RPNL_MTU_MIN ? 0 : min_t(ssize_t, mtu, RPNL_MTU_MAX);
+}
+
+static struct rpnl_chan *chan_alloc(struct rpmsg_device *rpdev)
+{
+	struct rpnl_chan *chan;
+
+	chan = kzalloc(sizeof(*chan), GFP_KERNEL);
+	if (!chan)
+		return NULL;
+	chan->device = kstrdup(dev_name(&rpdev->dev), GFP_KERNEL);
+	if (!chan->device) {
+		kfree(chan);
+		return NULL;
+	}
+
+	kref_init(&chan->ref);
+	chan->rpdev = rpdev;
+	strscpy_pad(chan->name, rpdev->id.name);
+	chan->address = rpdev->dst;
+	mutex_init(&chan->lock);
+	INIT_LIST_HEAD(&chan->convs);
+	init_waitqueue_head(&chan->no_epts);
+	spin_lock_init(&chan->tx_lock);
+	INIT_LIST_HEAD(&chan->senders);
+	INIT_WORK(&chan->pump, chan_pump);
+	hrtimer_init(&chan->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
+	chan->timer.function = chan_timer;
+	chan->pause = PAUSE_MIN;
+
+	return chan;
+}
+
+static void chan_put_action(void *data)
+{
+	rpnl_chan_put(data);
+}
+
+/*
+ * The core destroys the default endpoint after remove(), and a message can
+ * arrive until then. Device-managed resources are freed after that.
+ */
+static struct rpnl_chan *chan_new(struct rpmsg_device *rpdev)
+{
+	u32 mtu = chan_mtu(rpdev);
+	struct rpnl_chan *chan;
+	int ret;
+
+	if (!mtu)
+		return ERR_PTR(-EOPNOTSUPP);
+
+	chan = chan_alloc(rpdev);
+	if (!chan)
+		return ERR_PTR(-ENOMEM);
+	chan->mtu = mtu;
+	ret = devm_add_action_or_reset(&rpdev->dev, chan_put_action, chan);
+
+	return ret ? ERR_PTR(ret) : chan;
+}
+
+static int chan_probe(struct rpmsg_device *rpdev)
+{
+	struct rpnl_chan *chan;
+	int ret;
+
+	chan = chan_new(rpdev);
+	if (IS_ERR(chan))
+		return PTR_ERR(chan);
+
+	ret = xa_alloc_cyclic(&rpnl_chans, &chan->id, chan,
+			      XA_LIMIT(1, INT_MAX), &rpnl_next_id, GFP_KERNEL);
+	if (ret < 0)
+		return ret;
+
+	/*
+	 * Without the lock that callbacks run under: the name service's
+	 * callback may have led here.
+	 */
+	smp_store_release(&rpdev->ept->priv, chan);
+	dev_set_drvdata(&rpdev->dev, chan);
+	chan_notify(chan, RPMSG_NETLINK_CMD_CHANNEL_ADD_NTF);
+
+	return 0;
+}
+
+/* Nobody sends for others after this */
+static void chan_stop_pump(struct rpnl_chan *chan)
+{
+	struct rpnl_conv *conv;
+
+	spin_lock_irq(&chan->tx_lock);
+	chan->stopped = true;
+	spin_unlock_irq(&chan->tx_lock);
+
+	hrtimer_cancel(&chan->timer);
+	cancel_work_sync(&chan->pump);
+	while ((conv = chan_next_sender(chan)))
+		rpnl_conv_put(conv);
+}
+
+/* Any conversation that is left, with a reference */
+static struct rpnl_conv *chan_pop_conv(struct rpnl_chan *chan)
+{
+	struct rpnl_conv *conv;
+
+	mutex_lock(&chan->lock);
+	chan->gone = true;
+	conv = list_first_entry_or_null(&chan->convs, struct rpnl_conv,
+					in_chan);
+	if (conv) {
+		kref_get(&conv->ref);
+		list_del_init(&conv->in_chan);
+	}
+	mutex_unlock(&chan->lock);
+
+	return conv;
+}
+
+static void chan_remove(struct rpmsg_device *rpdev)
+{
+	struct rpnl_chan *chan = dev_get_drvdata(&rpdev->dev);
+	struct rpnl_conv *conv;
+
+	xa_erase(&rpnl_chans, chan->id);
+	while ((conv = chan_pop_conv(chan))) {
+		rpnl_conv_end(conv, false);
+		rpnl_conv_put(conv);
+	}
+	chan_stop_pump(chan);
+	wait_event(chan->no_epts, !atomic_read(&chan->epts));
+	chan_notify(chan, RPMSG_NETLINK_CMD_CHANNEL_DEL_NTF);
+}
+
+static const struct rpmsg_device_id chan_ids[] = {
+	{ .name = "rpmsg-netlink" },
+	{ }
+};
+MODULE_DEVICE_TABLE(rpmsg, chan_ids);
+
+static struct rpmsg_driver chan_driver = {
+	.drv.name = "rpmsg_netlink",
+	.id_table = chan_ids,
+	.probe = chan_probe,
+	.remove = chan_remove,
+	.callback = chan_rx,
+};
+
+/**
+ * rpnl_driver_register() - take channels from now on
+ *
+ * Return: 0 or a negative errno.
+ */
+int rpnl_driver_register(void)
+{
+	int ret;
+
+	rpnl_wq = alloc_workqueue("rpmsg_netlink", WQ_UNBOUND | WQ_HIGHPRI, 0);
+	if (!rpnl_wq)
+		return -ENOMEM;
+
+	ret = register_rpmsg_driver(&chan_driver);
+	if (ret)
+		destroy_workqueue(rpnl_wq);
+
+	return ret;
+}
+
+/**
+ * rpnl_driver_unregister() - undo rpnl_driver_register()
+ *
+ * All channels have gone after this.
+ */
+void rpnl_driver_unregister(void)
+{
+	unregister_rpmsg_driver(&chan_driver);
+	destroy_workqueue(rpnl_wq);
+}

@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A conversation: what one socket does on one channel. It has an endpoint of
+ * its own, so that the remote's answers are to it and nobody else.
+ */
+#include <linux/random.h>
+#include <linux/slab.h>
+#include <linux/unaligned.h>
+
+#include "rpnl.h"
+
+/**
+ * rpnl_conv_alloc() - make a conversation
+ * @chan: channel, of which a reference is taken
+ * @net: where the socket is
+ * @portid: its port
+ *
+ * Return: a conversation without an endpoint, or NULL without memory.
+ */
+struct rpnl_conv *rpnl_conv_alloc(struct rpnl_chan *chan, struct net *net,
+				  u32 portid)
+{
+	struct rpnl_conv *conv;
+
+	conv = kzalloc(sizeof(*conv), GFP_KERNEL_ACCOUNT);
+	if (!conv)
+		return NULL;
+	if (rpnl_tx_init(&conv->tx, chan->mtu)) {
+		kfree(conv);
+		return NULL;
+	}
+
+	kref_init(&conv->ref);
+	kref_get(&chan->ref);
+	conv->chan = chan;
+	conv->net = net;
+	conv->portid = portid;
+	INIT_LIST_HEAD(&conv->in_client);
+	INIT_LIST_HEAD(&conv->in_chan);
+	INIT_LIST_HEAD(&conv->in_senders);
+	mutex_init(&conv->mutex);
+	spin_lock_init(&conv->lock);
+
+	return conv;
+}
+
+static void conv_free(struct kref *ref)
+{
+	struct rpnl_conv *conv = container_of(ref, struct rpnl_conv, ref);
+
+	rpnl_tx_fini(&conv->tx);
+	rpnl_rx_fini(&conv->rx);
+	rpnl_chan_put(conv->chan);
+	kfree(conv);
+}
+
+/**
+ * rpnl_conv_put() - drop a reference
+ * @conv: conversation
+ */
+void rpnl_conv_put(struct rpnl_conv *conv)
+{
+	kref_put(&conv->ref, conv_free);
+}
+
+/* With the lock held */
+static void conv_want_reset(struct rpnl_conv *conv)
+{
+	conv->reset_value++;
+	conv->resync = true;
+	conv->ignore = 0;
+	conv->credit_due = 0;
+	conv->due &= BIT(RPNL_DUE_OPEN) | BIT(RPNL_DUE_OPEN_2) |
+		     BIT(RPNL_DUE_ABORT);
+	conv->due |= BIT(RPNL_DUE_RESET);
+	conv->due_change++;
+	conv->rx.open = false;
+	conv->tx_drop = true;
+}
+
+/**
+ * rpnl_conv_stop() - end the block that is under way
+ * @conv: conversation, locked
+ * @status: errno of the client
+ *
+ * Return: a notification for the client, if it waits for one.
+ */
+struct sk_buff *rpnl_conv_stop(struct rpnl_conv *conv, u32 status)
+{
+	bool receiving = conv->state == RPNL_RECEIVING;
+
+	if (conv->state == RPNL_IDLE || conv->state == RPNL_BROKEN)
+		return NULL;
+
+	if (!conv->note) {
+		conv->state = RPNL_BROKEN;
+		conv->broken = status;
+		return NULL;
+	}
+	conv->state = RPNL_IDLE;
+
+	return receiving ? rpnl_note_no_data(conv, status) :
+			   rpnl_note_done(conv, 0, status);
+}
+
+/**
+ * rpnl_conv_break() - end the block that is under way, and start anew
+ * @conv: conversation, locked
+ * @status: errno of the client
+ *
+ * Somebody has to call rpnl_conv_pump() or rpnl_chan_kick() after this.
+ *
+ * Return: a notification for the client, if it waits for one.
+ */
+struct sk_buff *rpnl_conv_break(struct rpnl_conv *conv, u32 status)
+{
+	struct sk_buff *note;
+
+	note = rpnl_conv_stop(conv, status);
+	conv_want_reset(conv);
+
+	return note;
+}
+
+/* An errno of the remote, as far as it is one */
+static u32 remote_status(u32 value)
+{
+	return value <= MAX_ERRNO ? value : EPROTO;
+}
+
+/* The remote has answered our block. With the lock held */
+static struct sk_buff *conv_answered(struct rpnl_conv *conv, u32 length,
+				     u32 status)
+{
+	if (conv->ignore) {
+		conv->ignore--;
+		return NULL;
+	}
+
+	/* It has got all of a block only after all of it was sent */
+	if (conv->state == RPNL_SENDING || conv->tx_busy)
+		return rpnl_conv_break(conv, status ?: EPROTO);
+	if (!status && length != READ_ONCE(conv->tx.length))
+		return rpnl_conv_break(conv, EPROTO);
+
+	conv->state = RPNL_IDLE;
+
+	return rpnl_note_done(conv, length, status);
+}
+
+static struct sk_buff *conv_rx_status(struct rpnl_conv *conv,
+				      const struct rpnl_head *head)
+{
+	u32 status = remote_status(head->value);
+
+	switch (conv->state) {
+	case RPNL_SENDING:
+	case RPNL_ANSWER:
+		return conv_answered(conv, head->length, status);
+	case RPNL_RECEIVING:
+		if (conv->ignore)
+			return conv_answered(conv, head->length, status);
+		/* It has no block for us */
+		return status ? rpnl_conv_stop(conv, status) :
+				rpnl_conv_break(conv, EPROTO);
+	default:
+		if (conv->ignore)
+			conv->ignore--;
+		return NULL;
+	}
+}
+
+/* Two bytes: how much of a block with a short header was received */
+static struct sk_buff *conv_rx_short_answer(struct rpnl_conv *conv,
+					    const void *msg)
+{
+	u16 length = get_unaligned_le16(msg);
+
+	if (conv->state != RPNL_ANSWER && !conv->ignore)
+		return NULL;
+	if (length < RPNL_HEAD_SHORT && !conv->ignore)
+		return rpnl_conv_break(conv, EPROTO);
+
+	return conv_answered(conv, length - RPNL_HEAD_SHORT, 0);
+}
+
+static struct sk_buff *conv_rx_packet(struct rpnl_conv *conv, const void *msg,
+				      size_t len)
+{
+	struct rpnl_head head;
+
+	/* What is too short for a header is nothing */
+	if (len < RPNL_HEAD_SHORT)
+		return NULL;
+	if (!rpnl_head_parse(&head, msg, len))
+		return rpnl_conv_break(conv, EPROTO);
+
+	switch (head.type) {
+	case RPMSG_BULK_DATA:
+		return rpnl_rx_begin(conv, &head, msg, len);
+	case RPMSG_BULK_STATUS:
+		return conv_rx_status(conv, &head);
+	case RPMSG_BULK_RESET_DONE:
+		return NULL;
+	default:
+		return rpnl_conv_break(conv, EPROTO);
+	}
+}
+
+/* Until the remote has answered a reset, nothing else counts */
+static void conv_rx_resync(struct rpnl_conv *conv, const void *msg, size_t len)
+{
+	struct rpnl_head head;
+
+	if (rpnl_head_parse(&head, msg, len) &&
+	    head.type == RPMSG_BULK_RESET_DONE &&
+	    head.value == conv->reset_value)
+		conv->resync = false;
+}
+
+/* With the lock held. Return: a notification to be sent, or NULL */
+static struct sk_buff *conv_rx(struct rpnl_conv *conv, const void *msg,
+			       size_t len)
+{
+	if (conv->resync) {
+		conv_rx_resync(conv, msg, len);
+		return NULL;
+	}
+	if (conv->rx.open)
+		return rpnl_rx_go_on(conv, msg, len);
+	if (len == RPNL_ANSWER_SHORT)
+		return conv_rx_short_answer(conv, msg);
+
+	return conv_rx_packet(conv, msg, len);
+}
+
+/* Called by the bus, in any context */
+static int conv_rx_cb(struct rpmsg_device *rpdev, void *data, int len,
+		      void *priv, u32 src)
+{
+	struct rpnl_conv *conv = priv;
+	struct sk_buff *note;
+	unsigned long irq;
+	bool due;
+
+	spin_lock_irqsave(&conv->lock, irq);
+	note = conv_rx(conv, data, len);
+	due = conv->due;
+	spin_unlock_irqrestore(&conv->lock, irq);
+
+	rpnl_note_send(conv, note);
+	if (due)
+		rpnl_chan_kick(conv->chan, conv);
+
+	return 0;
+}
+
+static struct rpmsg_endpoint *conv_create_ept(struct rpnl_conv *conv)
+{
+	struct rpmsg_channel_info chinfo = {
+		.src = RPMSG_ADDR_ANY,
+		.dst = conv->chan->address,
+	};
+
+	strscpy_pad(chinfo.name, conv->chan->name);
+
+	return rpmsg_create_ept(conv->chan->rpdev, conv_rx_cb, conv, chinfo);
+}
+
+static int conv_open(struct rpnl_conv *conv)
+{
+	if (conv->ended)
+		return -ENODEV;
+
+	/* What is sent to the address before this is not for us */
+	conv->reset_value = get_random_u32();
+	conv_want_reset(conv);
+	conv->due |= BIT(RPNL_DUE_OPEN) | BIT(RPNL_DUE_OPEN_2);
+
+	/* The bus does not tell a want of addresses from one of memory */
+	conv->ept = conv_create_ept(conv);
+
+	return conv->ept ? 0 : -ENOMEM;
+}
+
+/**
+ * rpnl_conv_open() - make the endpoint
+ * @conv: new conversation
+ *
+ * Return: 0, -ENODEV if the channel has gone, -ENOMEM.
+ */
+int rpnl_conv_open(struct rpnl_conv *conv)
+{
+	int ret;
+
+	ret = rpnl_chan_enter(conv->chan, conv);
+	if (ret)
+		return ret;
+
+	mutex_lock(&conv->mutex);
+	ret = conv_open(conv);
+	mutex_unlock(&conv->mutex);
+	if (ret) {
+		rpnl_chan_leave(conv->chan, conv);
+		rpnl_chan_no_ept(conv->chan);
+	}
+
+	return ret;
+}
+
+/* The remote need not keep what it has of our block */
+static void conv_farewell(struct rpnl_conv *conv)
+{
+	bool idle;
+
+	spin_lock_irq(&conv->lock);
+	idle = conv->state == RPNL_IDLE && !conv->tx_busy && !conv->ignore;
+	if (!idle)
+		conv_want_reset(conv);
+	spin_unlock_irq(&conv->lock);
+
+	if (!idle)
+		rpnl_conv_pump(conv);
+}
+
+/**
+ * rpnl_conv_end() - end a conversation for good
+ * @conv: conversation
+ * @socket_gone: nobody is to be notified; the remote may be told
+ *
+ * The bus is not used after this returned, and no callback runs.
+ */
+void rpnl_conv_end(struct rpnl_conv *conv, bool socket_gone)
+{
+	struct rpmsg_endpoint *ept;
+	struct sk_buff *note;
+
+	mutex_lock(&conv->mutex);
+	if (socket_gone && conv->ept)
+		conv_farewell(conv);
+	ept = conv->ept;
+	conv->ept = NULL;
+	conv->ended = true;
+	mutex_unlock(&conv->mutex);
+
+	if (ept) {
+		rpmsg_destroy_ept(ept);
+		rpnl_chan_no_ept(conv->chan);
+	}
+
+	spin_lock_irq(&conv->lock);
+	note = rpnl_conv_stop(conv, EPIPE);
+	spin_unlock_irq(&conv->lock);
+
+	if (socket_gone)
+		kfree_skb(note);
+	else
+		rpnl_note_send(conv, note);
+}
+
+/**
+ * rpnl_conv_begin() - take the mutex for a request
+ * @conv: conversation
+ * @info: the request
+ *
+ * Return: 0 with the mutex held, or -ENODEV if the channel has just gone.
+ */
+int rpnl_conv_begin(struct rpnl_conv *conv, struct genl_info *info)
+{
+	mutex_lock(&conv->mutex);
+	if (!conv->ended)
+		return 0;
+	mutex_unlock(&conv->mutex);
+	NL_SET_ERR_MSG(info->extack, "the channel has gone");
+
+	return -ENODEV;
+}
+
+/**
+ * rpnl_conv_flush() - send what is due, now or when there is room
+ * @conv: conversation, its mutex held
+ */
+void rpnl_conv_flush(struct rpnl_conv *conv)
+{
+	if (rpnl_conv_pump(conv))
+		rpnl_chan_wait(conv->chan, conv);
+}
+
+/**
+ * rpnl_conv_reset() - end what is under way, as its client wants
+ * @conv: conversation
+ * @info: the request
+ *
+ * Return: 0, or -ENODEV if the channel has just gone.
+ */
+int rpnl_conv_reset(struct rpnl_conv *conv, struct genl_info *info)
+{
+	struct sk_buff *note;
+	int ret;
+
+	ret = rpnl_conv_begin(conv, info);
+	if (ret)
+		return ret;
+
+	spin_lock_irq(&conv->lock);
+	note = rpnl_conv_break(conv, ECANCELED);
+	conv->state = RPNL_IDLE;
+	spin_unlock_irq(&conv->lock);
+
+	rpnl_note_send(conv, note);
+	rpnl_conv_flush(conv);
+	mutex_unlock(&conv->mutex);
+
+	return 0;
+}
+
+/**
+ * rpnl_conv_told() - tell the client of a block that has ended badly
+ * @conv: conversation that is %RPNL_BROKEN, locked
+ * @info: the request
+ *
+ * Return: the error.
+ */
+int rpnl_conv_told(struct rpnl_conv *conv, struct genl_info *info)
+{
+	conv->state = RPNL_IDLE;
+	NL_SET_ERR_MSG(info->extack, "the block has ended meanwhile");
+
+	return -(int)conv->broken;
+}
+
+/**
+ * rpnl_conv_message() - put a message into the ring
+ * @conv: conversation, its mutex held
+ * @msg: the message
+ * @len: its length
+ *
+ * Return: 0, -EAGAIN without room, -EPIPE after the end, what the bus returns.
+ */
+int rpnl_conv_message(struct rpnl_conv *conv, void *msg, size_t len)
+{
+	int ret;
+
+	if (!conv->ept)
+		return -EPIPE;
+
+	/* The waiting calls of the buses end with neither a signal nor the remote */
+	ret = rpmsg_trysendto(conv->ept, msg, len, conv->chan->address);
+	if (ret == -ENOMEM || ret == -EBUSY)
+		return -EAGAIN;
+
+	return ret;
+}
+
+/* Writes a short message. Return: its length. With the lock held */
+static size_t conv_put_due(struct rpnl_conv *conv, enum rpnl_due due, u8 *msg)
+{
+	switch (due) {
+	case RPNL_DUE_OPEN:
+	case RPNL_DUE_OPEN_2:
+		return 1;
+	case RPNL_DUE_ABORT:
+		return conv->abort_len;
+	case RPNL_DUE_RESET:
+		rpnl_head_control(msg, RPMSG_BULK_RESET, 0, conv->reset_value);
+		return RPNL_HEAD_LONG;
+	case RPNL_DUE_ANSWER:
+		memcpy(msg, conv->answer, conv->answer_len);
+		return conv->answer_len;
+	case RPNL_DUE_RECEIVE:
+		rpnl_head_control(msg, RPMSG_BULK_RECEIVE, conv->rx.wanted,
+				  conv->credit_due);
+		return RPNL_HEAD_LONG;
+	case RPNL_DUE_CREDIT:
+		rpnl_head_control(msg, RPMSG_BULK_CREDIT, 0, conv->credit_due);
+		return RPNL_HEAD_LONG;
+	}
+
+	return 0;
+}
+
+/* Sends one. With the lock held, which is dropped meanwhile */
+static int conv_send_one_due(struct rpnl_conv *conv, enum rpnl_due due)
+{
+	unsigned int change = conv->due_change;
+	u64 credit = conv->credit_due;
+	u8 msg[RPNL_HEAD_LONG] = {};
+	size_t len = conv_put_due(conv, due, msg);
+	int ret;
+
+	/*
+	 * The answer may come before this returns. What was sent is taken off
+	 * first, so that it is not taken for something that is to be sent.
+	 */
+	if (due == RPNL_DUE_RECEIVE || due == RPNL_DUE_CREDIT) {
+		conv->credit_due = 0;
+		conv->rx.credit += credit;
+	}
+	spin_unlock_irq(&conv->lock);
+	ret = rpnl_conv_message(conv, msg, len);
+	spin_lock_irq(&conv->lock);
+
+	if (conv->due_change != change)
+		return ret;
+	if (!ret) {
+		conv->due &= ~BIT(due);
+	} else if (due == RPNL_DUE_RECEIVE || due == RPNL_DUE_CREDIT) {
+		conv->credit_due += credit;
+		conv->rx.credit -= credit;
+	}
+
+	return ret;
+}
+
+/**
+ * rpnl_conv_send_due() - send the short messages that are due
+ * @conv: conversation, its mutex held
+ *
+ * Return: 0, -EAGAIN without room, what the bus returns.
+ */
+int rpnl_conv_send_due(struct rpnl_conv *conv)
+{
+	int ret = 0;
+
+	spin_lock_irq(&conv->lock);
+	while (conv->due && !ret) {
+		/* Nothing of it must follow the reset */
+		if (conv->tx_drop) {
+			spin_unlock_irq(&conv->lock);
+			rpnl_tx_end(conv);
+			spin_lock_irq(&conv->lock);
+		}
+		ret = conv_send_one_due(conv, __ffs(conv->due));
+	}
+	spin_unlock_irq(&conv->lock);
+
+	return ret;
+}

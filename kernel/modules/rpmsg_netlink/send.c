@@ -1,0 +1,555 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * A block on its way to the remote: cut into messages as its parts come.
+ */
+#include <linux/minmax.h>
+#include <linux/slab.h>
+
+#include "rpnl.h"
+
+/* Messages of one conversation before it is another's turn */
+#define RPNL_TURN	32
+
+/**
+ * rpnl_tx_init() - make ready to send
+ * @tx: zeroed
+ * @mtu: longest message
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int rpnl_tx_init(struct rpnl_tx *tx, u32 mtu)
+{
+	tx->message = kmalloc(mtu, GFP_KERNEL_ACCOUNT);
+
+	return tx->message ? 0 : -ENOMEM;
+}
+
+/**
+ * rpnl_tx_fini() - free what a block has left
+ * @tx: what rpnl_tx_init() has made ready
+ */
+void rpnl_tx_fini(struct rpnl_tx *tx)
+{
+	kvfree(tx->rest);
+	kfree(tx->message);
+}
+
+static void tx_forget(struct rpnl_tx *tx)
+{
+	kvfree(tx->rest);
+	tx->rest = NULL;
+	tx->rest_at = 0;
+	tx->rest_len = 0;
+	tx->fill = 0;
+	tx->unsent = 0;
+	tx->active = false;
+	tx->begun = false;
+	tx->deferred = false;
+}
+
+/**
+ * rpnl_tx_end() - drop the block to the remote, complete or not
+ * @conv: conversation, its mutex held
+ *
+ * The remote will answer what was sent of it. Where a reset follows, nothing
+ * counts before the answer to that; otherwise this one is to be ignored.
+ */
+void rpnl_tx_end(struct rpnl_conv *conv)
+{
+	struct rpnl_tx *tx = &conv->tx;
+
+	spin_lock_irq(&conv->lock);
+	if (tx->begun && tx->unsent) {
+		/* A message that is not as long as the packet demands */
+		conv->abort_len = tx->unsent == 1 ? 2 : 1;
+		conv->due |= BIT(RPNL_DUE_ABORT);
+		conv->ignore += !conv->tx_drop;
+	}
+	conv->tx_drop = false;
+	conv->tx_busy = false;
+	spin_unlock_irq(&conv->lock);
+
+	tx_forget(tx);
+}
+
+static void tx_set_busy(struct rpnl_conv *conv, bool busy)
+{
+	spin_lock_irq(&conv->lock);
+	conv->tx_busy = busy;
+	spin_unlock_irq(&conv->lock);
+}
+
+/* Return: 0, -EAGAIN without room, -EINPROGRESS if it is another's turn */
+static int tx_message(struct rpnl_conv *conv, const void *msg, size_t len)
+{
+	struct rpnl_tx *tx = &conv->tx;
+	bool last = len == tx->unsent;
+	int ret;
+
+	if (!tx->budget)
+		return -EINPROGRESS;
+
+	/* Its answer may come before the call returns */
+	if (last)
+		tx_set_busy(conv, false);
+	ret = rpnl_conv_message(conv, (void *)msg, len);
+	if (ret) {
+		if (last)
+			tx_set_busy(conv, true);
+		return ret;
+	}
+
+	tx->budget--;
+	tx->begun = true;
+	tx->unsent -= len;
+
+	return 0;
+}
+
+static bool tx_is_full(const struct rpnl_tx *tx, size_t mtu)
+{
+	return tx->fill && (tx->fill == mtu || tx->fill == tx->unsent);
+}
+
+/* One step of tx_push(). Return: 0 or why there can be no other */
+static int tx_step(struct rpnl_conv *conv, const u8 *data, size_t len,
+		   size_t *done)
+{
+	struct rpnl_tx *tx = &conv->tx;
+	size_t mtu = conv->chan->mtu, n = min_t(u64, mtu, tx->unsent);
+	int ret;
+
+	if (tx_is_full(tx, mtu)) {
+		ret = tx_message(conv, tx->message, tx->fill);
+		if (!ret)
+			tx->fill = 0;
+		return ret;
+	}
+
+	/* A whole message is taken from where it lies */
+	if (!tx->fill && len - *done >= n) {
+		ret = tx_message(conv, data + *done, n);
+		if (!ret)
+			*done += n;
+		return ret;
+	}
+
+	n = min(mtu - tx->fill, len - *done);
+	memcpy(tx->message + tx->fill, data + *done, n);
+	tx->fill += n;
+	*done += n;
+
+	return 0;
+}
+
+/* Cuts bytes into messages. @done says how many were taken, also on failure */
+static int tx_push(struct rpnl_conv *conv, const u8 *data, size_t len,
+		   size_t *done)
+{
+	struct rpnl_tx *tx = &conv->tx;
+	int ret = 0;
+
+	*done = 0;
+	while (!ret && tx->unsent &&
+	       (*done < len || tx_is_full(tx, conv->chan->mtu)))
+		ret = tx_step(conv, data, len, done);
+
+	return ret;
+}
+
+/* The part is in the ring. Tells the client, unless the remote has the word */
+static void tx_part_done(struct rpnl_conv *conv)
+{
+	struct rpnl_tx *tx = &conv->tx;
+	struct sk_buff *note = NULL;
+
+	tx->deferred = false;
+	if (!tx->unsent)
+		tx_forget(tx);
+
+	spin_lock_irq(&conv->lock);
+	if (conv->state == RPNL_SENDING && conv->note)
+		note = rpnl_note_next(conv, tx->length, tx->taken);
+	spin_unlock_irq(&conv->lock);
+	rpnl_note_send(conv, note);
+}
+
+static int tx_push_rest(struct rpnl_conv *conv)
+{
+	struct rpnl_tx *tx = &conv->tx;
+	size_t done;
+	int ret;
+
+	ret = tx_push(conv, tx->rest + tx->rest_at, tx->rest_len - tx->rest_at,
+		      &done);
+	tx->rest_at += done;
+	if (ret)
+		return ret;
+
+	tx->rest_at = 0;
+	tx->rest_len = 0;
+	tx_part_done(conv);
+
+	return 0;
+}
+
+/* The bus does not want it, and will not tomorrow */
+static void tx_fail(struct rpnl_conv *conv, u32 status)
+{
+	struct sk_buff *note;
+
+	spin_lock_irq(&conv->lock);
+	note = rpnl_conv_break(conv, status);
+	spin_unlock_irq(&conv->lock);
+	rpnl_note_send(conv, note);
+}
+
+static bool is_for_later(int ret)
+{
+	return ret == -EAGAIN || ret == -EINPROGRESS;
+}
+
+/**
+ * rpnl_conv_pump() - send what is to be sent, as far as there is room
+ * @conv: conversation, its mutex held
+ *
+ * Return: 0, -EAGAIN without room, -EINPROGRESS if it is another's turn,
+ * another error if there is nothing to be done about it.
+ */
+int rpnl_conv_pump(struct rpnl_conv *conv)
+{
+	int ret;
+
+	conv->tx.budget = RPNL_TURN;
+	ret = rpnl_conv_send_due(conv);
+	if (!ret && conv->tx.deferred)
+		ret = tx_push_rest(conv);
+	if (ret && !is_for_later(ret) && ret != -EPIPE)
+		tx_fail(conv, -ret);
+
+	return ret;
+}
+
+/* Keeps what found no room */
+static int tx_keep(struct rpnl_conv *conv, const u8 *data, size_t len)
+{
+	struct rpnl_tx *tx = &conv->tx;
+
+	tx->deferred = true;
+	if (!len)
+		return 0;
+
+	/* For as long as the block takes */
+	if (!tx->rest)
+		tx->rest = kvmalloc(RPMSG_NETLINK_PART_MAX, GFP_KERNEL_ACCOUNT);
+	if (!tx->rest)
+		return -ENOMEM;
+	memcpy(tx->rest, data, len);
+	tx->rest_len = len;
+
+	return 0;
+}
+
+static void tx_begin(struct rpnl_tx *tx, u32 length, u16 crc)
+{
+	size_t head;
+
+	tx_forget(tx);
+	head = rpnl_head_block(tx->message, length, crc);
+	WRITE_ONCE(tx->length, length);
+	tx->active = true;
+	tx->taken = 0;
+	tx->crc = crc;
+	tx->sum = 0;
+	tx->fill = head;
+	tx->unsent = (u64)head + length;
+}
+
+/* A first part says all about the block that is not seen from it */
+static int part_check_first(const struct rpnl_part *part,
+			    struct genl_info *info)
+{
+	bool whole = part->len == part->length;
+
+	if (whole || part->has_crc)
+		return 0;
+
+	GENL_REQ_ATTR_CHECK(info, RPMSG_NETLINK_A_BLOCK_CRC);
+	NL_SET_ERR_MSG(info->extack,
+		       "a block in parts needs its check sum ahead");
+
+	return -EINVAL;
+}
+
+/* A later part continues the block where it is, and as it began */
+static int part_check_next(const struct rpnl_tx *tx,
+			   const struct rpnl_part *part, struct genl_info *info)
+{
+	if (part->offset != tx->taken) {
+		NL_SET_ERR_MSG_ATTR(info->extack,
+				    info->attrs[RPMSG_NETLINK_A_BLOCK_OFFSET],
+				    "not where the part before has ended");
+		return -EINVAL;
+	}
+	if (part->length != tx->length) {
+		NL_SET_ERR_MSG_ATTR(info->extack,
+				    info->attrs[RPMSG_NETLINK_A_BLOCK_LENGTH],
+				    "the block has begun with another length");
+		return -EINVAL;
+	}
+	if (part->has_crc && part->crc != tx->crc) {
+		NL_SET_ERR_MSG_ATTR(info->extack,
+				    info->attrs[RPMSG_NETLINK_A_BLOCK_CRC],
+				    "the block has begun with another check sum");
+		return -EINVAL;
+	}
+
+	return 0;
+}
+
+/* May a block begin? With the lock held */
+static int state_check_first(struct rpnl_conv *conv, struct genl_info *info)
+{
+	if (conv->state == RPNL_IDLE || conv->state == RPNL_BROKEN)
+		return 0;
+
+	NL_SET_ERR_MSG(info->extack, "another block is under way");
+
+	return -EBUSY;
+}
+
+/* May another part come? With the lock held */
+static int state_check_next(struct rpnl_conv *conv, struct genl_info *info)
+{
+	if (conv->state == RPNL_BROKEN)
+		return rpnl_conv_told(conv, info);
+	if (conv->state == RPNL_SENDING && !conv->note)
+		return 0;
+
+	if (conv->state == RPNL_IDLE) {
+		NL_SET_ERR_MSG_ATTR(info->extack,
+				    info->attrs[RPMSG_NETLINK_A_BLOCK_OFFSET],
+				    "no block has been begun");
+		return -EINVAL;
+	}
+	NL_SET_ERR_MSG(info->extack,
+		       "another block, or the part before, is under way");
+
+	return -EBUSY;
+}
+
+static int send_check(struct rpnl_conv *conv, const struct rpnl_part *part,
+		      struct genl_info *info)
+{
+	int ret;
+
+	spin_lock_irq(&conv->lock);
+	ret = part->offset ? state_check_next(conv, info) :
+			     state_check_first(conv, info);
+	spin_unlock_irq(&conv->lock);
+	if (ret)
+		return ret;
+
+	return part->offset ? part_check_next(&conv->tx, part, info) :
+			      part_check_first(part, info);
+}
+
+/* The client's check sum was wrong: the remote does not get the block */
+static int send_spoil(struct rpnl_conv *conv, struct genl_info *info)
+{
+	NL_SET_ERR_MSG_ATTR(info->extack,
+			    info->attrs[RPMSG_NETLINK_A_BLOCK_CRC],
+			    "not the check sum of the block");
+
+	spin_lock_irq(&conv->lock);
+	conv->state = RPNL_IDLE;
+	spin_unlock_irq(&conv->lock);
+
+	rpnl_tx_end(conv);
+	rpnl_conv_flush(conv);
+
+	return -EBADMSG;
+}
+
+/* Makes ready for the part. Return: the check sum up to its end, or errno */
+static int send_begin(struct rpnl_conv *conv, const struct rpnl_part *part)
+{
+	u16 sum = rpnl_crc(part->offset ? conv->tx.sum : 0, part->data,
+			   part->len);
+	bool last = part->offset + part->len == part->length;
+	u16 claim = part->offset ? conv->tx.crc : part->crc;
+
+	if (last && (part->offset || part->has_crc) && sum != claim)
+		return -EBADMSG;
+
+	if (!part->offset)
+		tx_begin(&conv->tx, part->length, part->has_crc ? claim : sum);
+
+	return sum;
+}
+
+/* From now on the remote may answer. Return: 0, or errno if it just has */
+static int send_claim(struct rpnl_conv *conv, const struct rpnl_part *part,
+		      struct genl_info *info, struct sk_buff *note)
+{
+	int ret = 0;
+
+	spin_lock_irq(&conv->lock);
+	if (part->offset)
+		ret = state_check_next(conv, info);
+	if (!ret) {
+		conv->note = note;
+		conv->seq = info->snd_seq;
+		conv->tx_busy = true;
+		/* Whatever was to be dropped, it was not this */
+		conv->tx_drop &= !!part->offset;
+		conv->state = part->offset + part->len == part->length ?
+			      RPNL_ANSWER : RPNL_SENDING;
+	}
+	spin_unlock_irq(&conv->lock);
+
+	return ret;
+}
+
+/* Takes the note back, if the remote has not made it a notification */
+static int send_unclaim(struct rpnl_conv *conv, u32 offset)
+{
+	struct sk_buff *note;
+
+	spin_lock_irq(&conv->lock);
+	note = conv->note;
+	conv->note = NULL;
+	if (note)
+		conv->state = offset ? RPNL_SENDING : RPNL_IDLE;
+	spin_unlock_irq(&conv->lock);
+
+	if (!note)
+		return 0;
+	nlmsg_free(note);
+	if (!offset)
+		tx_forget(&conv->tx);
+
+	return -EAGAIN;
+}
+
+/* The ring is full. What was taken is told; there will be another part */
+static int send_partly(struct rpnl_conv *conv, const struct rpnl_part *part,
+		       struct genl_info *info, size_t done, u16 sum)
+{
+	struct rpnl_tx *tx = &conv->tx;
+	struct sk_buff *note = NULL;
+
+	if (!done) {
+		NL_SET_ERR_MSG(info->extack, "the ring of the bus is full");
+		return send_unclaim(conv, part->offset);
+	}
+
+	/* A message may be complete without being in the ring */
+	tx->deferred = true;
+	if (done == part->len) {
+		tx->sum = sum;
+		return 0;
+	}
+
+	tx->sum = rpnl_crc(tx->sum, part->data, done);
+	spin_lock_irq(&conv->lock);
+	if (conv->note) {
+		conv->state = RPNL_SENDING;
+		note = rpnl_note_next(conv, tx->length, tx->taken);
+	}
+	spin_unlock_irq(&conv->lock);
+	rpnl_note_send(conv, note);
+
+	return 0;
+}
+
+/* Return: 0, or -EAGAIN if the client is to hear that nothing was taken */
+static int send_push(struct rpnl_conv *conv, const struct rpnl_part *part,
+		     struct genl_info *info, u16 sum)
+{
+	struct rpnl_tx *tx = &conv->tx;
+	size_t done = 0;
+	int ret;
+
+	tx->budget = UINT_MAX;
+	/* Those who wait already come first */
+	ret = rpnl_chan_is_full(conv->chan) ? -EAGAIN : rpnl_conv_send_due(conv);
+	if (!ret)
+		ret = tx_push(conv, part->data, part->len, &done);
+	if (!ret) {
+		tx->taken += done;
+		tx->sum = sum;
+		tx_part_done(conv);
+		return 0;
+	}
+
+	if (ret == -EAGAIN && part->nowait) {
+		tx->taken += done;
+		ret = send_partly(conv, part, info, done, sum);
+		if (ret)
+			return ret;
+	} else if (ret == -EAGAIN) {
+		tx->taken += part->len;
+		tx->sum = sum;
+		ret = tx_keep(conv, part->data + done, part->len - done);
+	}
+	if (ret)
+		tx_fail(conv, -ret);
+	rpnl_chan_wait(conv->chan, conv);
+
+	return 0;
+}
+
+/* With the mutex held */
+static int conv_send(struct rpnl_conv *conv, const struct rpnl_part *part,
+		     struct genl_info *info)
+{
+	struct sk_buff *note;
+	int sum, ret;
+
+	ret = send_check(conv, part, info);
+	if (ret)
+		return ret;
+	if (!part->offset)
+		rpnl_tx_end(conv);
+
+	note = rpnl_note_alloc();
+	if (!note)
+		return -ENOMEM;
+
+	sum = send_begin(conv, part);
+	if (sum < 0)
+		ret = send_spoil(conv, info);
+	else
+		ret = send_claim(conv, part, info, note);
+	if (ret) {
+		nlmsg_free(note);
+		return ret;
+	}
+
+	return send_push(conv, part, info, sum);
+}
+
+/**
+ * rpnl_conv_send() - take a part of a block, and send what there is room for
+ * @conv: conversation
+ * @part: the part
+ * @info: the request
+ *
+ * Return: 0, after which the client is notified. Otherwise nothing has changed,
+ * except that the block has ended for -EBADMSG and for what rpnl_conv_told()
+ * returns. -EAGAIN, -EBUSY, -EINVAL, -ENODEV, -ENOMEM.
+ */
+int rpnl_conv_send(struct rpnl_conv *conv, const struct rpnl_part *part,
+		   struct genl_info *info)
+{
+	int ret;
+
+	ret = rpnl_conv_begin(conv, info);
+	if (ret)
+		return ret;
+	ret = conv_send(conv, part, info);
+	mutex_unlock(&conv->mutex);
+
+	return ret;
+}
