@@ -30,7 +30,6 @@ mod controller;
 mod error;
 mod node;
 mod pass;
-mod poll;
 mod sysfs;
 #[cfg(feature = "tokio")]
 mod tokio;
@@ -53,7 +52,7 @@ pub use self::tokio::AsyncEndpoint;
 pub use busbar_uapi::rpmsg::ADDR_ANY;
 
 use self::error::{AGAIN_IN_KERNEL, failed};
-use self::poll::{Deadline, Pause};
+use crate::poll::{self, Deadline, Pause};
 use crate::{Error, Result};
 
 /// Bytes that fit in one message on the virtio bus.
@@ -349,9 +348,14 @@ impl Endpoint {
         Ok(!poll::wait(self, events, Some(Duration::ZERO))?.is_empty())
     }
 
+    /// What errors call it.
+    pub(crate) fn label(&self) -> String {
+        self.label.to_string()
+    }
+
     #[cold]
     fn failed(&self, tried: &str, errno: Errno) -> Error {
-        failed(tried, self.label.to_string(), errno)
+        failed(tried, self.label(), errno)
     }
 }
 

@@ -1,8 +1,12 @@
 //! Busbar: the short, low-resistance path for data on Linux.
 //!
-//! One module for each path: [`endpoint`] talks to a coprocessor.
+//! One module for each path: [`endpoint`] talks to a coprocessor. [`block`] is the memory that they
+//! share.
 
+pub mod block;
+pub mod bulk;
 pub mod endpoint;
 mod error;
+mod poll;
 
 pub use error::{Error, Result};

@@ -13,6 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use vm_memory::mmap::MmapRegionBuilder;
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
+use crate::buffer::{Area, Window};
 use crate::machine::{Machine, Notify, Shared, Statistics};
 use crate::remoteproc::{Coprocessor, NO_MODULE};
 use crate::run::{self, Device, Options};
@@ -159,7 +160,21 @@ fn map(fd: &File, info: &Info) -> io::Result<Shared> {
         .ok_or_else(|| io::Error::other("its device addresses go beyond 64 bits"))?;
     let memory = GuestMemoryMmap::from_regions(vec![region]).map_err(io::Error::other)?;
     let table = map_part(fd, info.table_offset, info.table_size, ProtFlags::READ)?;
-    Ok(Shared::new(memory, table))
+    Ok(Shared::new(memory, table).with_window(SharedBuffers(fd.try_clone()?)))
+}
+
+/// The device, as the window to the buffers that Linux shares.
+#[derive(Debug)]
+struct SharedBuffers(File);
+
+impl Window for SharedBuffers {
+    fn map(&self, address: u64, length: usize) -> io::Result<Area> {
+        // What lies below are the rings, which no message may lead to.
+        if address < vcoproc::BUFFERS {
+            return Err(Errno::FAULT.into());
+        }
+        Area::new(&self.0, address, length)
+    }
 }
 
 fn map_part(fd: &File, offset: u64, size: u64, protection: ProtFlags) -> io::Result<MmapRegion> {

@@ -9,6 +9,7 @@
 //! | [`table`] | the resource table: image for Linux to load, and what Linux made of it |
 //! | [`ring`] | the device side of a vring, over any guest memory |
 //! | [`message`], [`name_service`] | what lies in the buffers |
+//! | [`buffer`] | buffers that Linux shares |
 //! | [`service`] | what answers, behind one trait |
 //! | [`machine`] | all of this together, one turn at a time, without a device |
 //! | [`Core`] | the device, and the loop that waits for it |
@@ -28,6 +29,7 @@
 //! # }
 //! ```
 
+pub mod buffer;
 mod core;
 pub mod machine;
 pub mod message;

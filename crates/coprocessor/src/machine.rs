@@ -12,10 +12,11 @@ use busbar::{Error, Result};
 use serde::Serialize;
 use vm_memory::{Bytes, GuestMemoryMmap, MmapRegion, VolatileMemory};
 
+use crate::buffer::{Buffers, Window};
 use crate::message::{self, BUFFER_SIZE, Message};
 use crate::name_service::{self, Announcement, Change, Channel, Directory};
 use crate::ring::Ring;
-use crate::service::{Around, Call, Outbox, ServiceStatistics, Services};
+use crate::service::{Around, Call, Outbox, ServiceStatistics, Services, Transfer};
 use crate::table::{self, Device, STATUS_DRIVER_OK};
 
 /// Messages from Linux that are taken in one turn at most, with one kick for all answers.
@@ -26,13 +27,20 @@ const BATCH: usize = 64;
 pub struct Shared {
     memory: GuestMemoryMmap,
     table: Arc<MmapRegion>,
+    window: Option<Arc<dyn Window>>,
 }
 
 impl Shared {
     /// `memory` lies at its device address, `table` holds the resource table.
     #[must_use]
     pub fn new(memory: GuestMemoryMmap, table: impl Into<Arc<MmapRegion>>) -> Self {
-        Self { memory, table: table.into() }
+        Self { memory, table: table.into(), window: None }
+    }
+
+    /// Buffers that Linux shares can be mapped from `window`.
+    #[must_use]
+    pub fn with_window(self, window: impl Window + 'static) -> Self {
+        Self { window: Some(Arc::new(window)), ..self }
     }
 
     fn device(&self) -> Result<Device> {
@@ -74,6 +82,13 @@ pub enum Notice<'a> {
         channel: Channel,
         /// Why.
         error: &'a Error,
+    },
+    /// A service has taken or sent a block.
+    Transferred {
+        /// The service.
+        channel: Channel,
+        /// What it has taken or sent.
+        transfer: Transfer,
     },
     /// Linux has stopped the core.
     Stopped,
@@ -219,27 +234,36 @@ pub struct Machine<'a> {
     started: bool,
     closing: bool,
     link: Option<Link>,
+    buffers: Buffers,
+    transfers: Vec<Transfer>,
     statistics: Statistics,
 }
 
 impl<'a> Machine<'a> {
     /// A machine that waits for its first start.
     pub fn new(shared: &'a Shared, services: &'a mut Services) -> Self {
-        let statistics = Statistics::default();
-        Self { shared, services, started: false, closing: false, link: None, statistics }
+        let (transfers, statistics) = Default::default();
+        let buffers = Buffers::new(shared.window.clone());
+        let (started, closing, link) = (false, false, None);
+        Self { shared, services, started, closing, link, buffers, transfers, statistics }
     }
 
     /// Linux has started the core.
     pub fn start(&mut self) {
-        self.link = None;
+        self.forget();
         self.started = true;
         self.statistics.boots += 1;
     }
 
     /// Linux stops the core, or the core has crashed: the memory is not touched any more.
     pub fn halt(&mut self) {
-        self.link = None;
+        self.forget();
         self.started = false;
+    }
+
+    fn forget(&mut self) {
+        self.link = None;
+        self.buffers.clear();
     }
 
     /// Whether the core is started.
@@ -406,9 +430,16 @@ impl<'a> Machine<'a> {
         notify: Notify<'_>,
     ) -> Result<()> {
         let Link { outbox, channels, crash, .. } = link;
-        let result = self.services.call(index, call, Around { outbox, channels, crash });
-        if let (Err(error), Some(channel)) = (&result, self.services.channel(index)) {
-            notify(Notice::Failed { channel, error });
+        let Self { services, buffers, transfers, .. } = self;
+        let around = Around { outbox, channels, crash, buffers, transfers };
+        let result = services.call(index, call, around);
+        if let Some(channel) = services.channel(index) {
+            for transfer in transfers.drain(..) {
+                notify(Notice::Transferred { channel, transfer });
+            }
+            if let Err(error) = &result {
+                notify(Notice::Failed { channel, error });
+            }
         }
         link.flush()?;
         Ok(())

@@ -6,11 +6,17 @@
 // A mock that does not work is a test that fails.
 #![allow(clippy::missing_panics_doc)]
 
-use std::sync::Arc;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Mutex};
 
+use rustix::fs::MemfdFlags;
+use rustix::io::Errno;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap, MmapRegion, VolatileMemory};
 
+use crate::buffer::{Area, Window};
 use crate::machine::Shared;
 use crate::message::{self, BUFFER_SIZE, Header, Message};
 use crate::name_service::Announcement;
@@ -154,6 +160,56 @@ impl DriverRing {
     }
 }
 
+/// Where the buffers begin that Linux shares.
+pub const BUFFERS: u64 = 1 << 40;
+/// Addresses from one buffer to the next.
+const BUFFER_ROOM: u64 = 1 << 40;
+
+/// Memory that Linux shares: a file for each buffer, empty while the coprocessor may not touch it.
+#[derive(Clone, Debug, Default)]
+pub struct Dmabufs(Arc<Mutex<Vec<Arc<File>>>>);
+
+impl Dmabufs {
+    /// Adds a buffer that is not given yet; returns its device address.
+    #[must_use]
+    pub fn add(&self) -> u64 {
+        let memfd = rustix::fs::memfd_create("dmabuf", MemfdFlags::CLOEXEC).unwrap();
+        let mut files = self.0.lock().unwrap();
+        files.push(Arc::new(memfd.into()));
+        BUFFERS + BUFFER_ROOM * (files.len() as u64 - 1)
+    }
+
+    fn file(&self, address: u64) -> Option<Arc<File>> {
+        let index = address.checked_sub(BUFFERS)? / BUFFER_ROOM;
+        self.0.lock().unwrap().get(usize::try_from(index).ok()?).cloned()
+    }
+
+    /// Gives the buffer at `address` with these bytes.
+    pub fn give(&self, address: u64, bytes: &[u8]) {
+        self.file(address).unwrap().write_all_at(bytes, 0).unwrap();
+    }
+
+    /// The first `length` bytes of the buffer.
+    #[must_use]
+    pub fn bytes(&self, address: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.file(address).unwrap().read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+
+    /// Takes the buffer back: an access is `SIGBUS`.
+    pub fn take_back(&self, address: u64) {
+        self.file(address).unwrap().set_len(0).unwrap();
+    }
+}
+
+impl Window for Dmabufs {
+    fn map(&self, address: u64, length: usize) -> io::Result<Area> {
+        let file = self.file(address).ok_or(Errno::FAULT)?;
+        Area::new(&*file, (address - BUFFERS) % BUFFER_ROOM, length)
+    }
+}
+
 /// Linux: rpmsg bus, rings, and the memory that it shares with a coprocessor.
 #[derive(Debug)]
 pub struct Linux {
@@ -165,6 +221,7 @@ pub struct Linux {
     receive: DriverRing,
     transmit: DriverRing,
     unsent: Vec<u64>,
+    dmabufs: Dmabufs,
 }
 
 impl Linux {
@@ -181,14 +238,20 @@ impl Linux {
             DriverRing::new(&memory, BASE + RING_OFFSETS[index], entries, event_index)
         };
         let (receive, transmit) = (ring(table::RECEIVE), ring(table::TRANSMIT));
-        let unsent = Vec::new();
-        Self { memory, table, image, entries, event_index, receive, transmit, unsent }
+        let (unsent, dmabufs) = Default::default();
+        Self { memory, table, image, entries, event_index, receive, transmit, unsent, dmabufs }
     }
 
     /// What the coprocessor sees of this.
     #[must_use]
     pub fn shared(&self) -> Shared {
-        Shared::new(self.memory.clone(), Arc::clone(&self.table))
+        Shared::new(self.memory.clone(), Arc::clone(&self.table)).with_window(self.dmabufs.clone())
+    }
+
+    /// The buffers that it shares.
+    #[must_use]
+    pub fn dmabufs(&self) -> &Dmabufs {
+        &self.dmabufs
     }
 
     /// The shared memory.

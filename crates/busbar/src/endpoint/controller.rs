@@ -12,9 +12,9 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::error::failed;
-use super::poll::Deadline;
 use super::sysfs::{self, ControlDevice};
 use super::{Endpoint, Label, NO_OFFSET, node};
+use crate::poll::Deadline;
 use crate::{Error, Result};
 
 /// Addresses that the virtio bus can give to an endpoint: it counts them in an `int`.
@@ -141,6 +141,13 @@ impl Controller {
             .map_err(|error| Error::new("list the services of", &self.label, error))
     }
 
+    /// Whether the channel with this name in sysfs leads to the same coprocessor.
+    pub(crate) fn has_channel(&self, device: &str) -> Result<bool> {
+        self.device()?
+            .has_sibling(device)
+            .map_err(|error| Error::new("list the services of", &self.label, error))
+    }
+
     /// The announced service of this name, the one with the lowest address if there are several.
     ///
     /// # Errors
@@ -157,6 +164,21 @@ impl Controller {
             let none = io::Error::new(io::ErrorKind::NotFound, "no such service");
             Error::new("find", format!("service `{service}` on {}", self.label), none).help(help)
         })
+    }
+
+    /// The TTY that the kernel's `rpmsg_tty` has made for this coprocessor, `/dev/ttyRPMSGN`.
+    ///
+    /// # Errors
+    ///
+    /// As [`channels`](Self::channels), and [`NotFound`](io::ErrorKind::NotFound).
+    pub fn tty(&self) -> Result<PathBuf> {
+        let failed = |why: io::Error| Error::new("find the TTY of", &self.label, why);
+        let name = self.device()?.tty().map_err(failed)?;
+        let none = || {
+            failed(io::ErrorKind::NotFound.into())
+                .help("it needs the module rpmsg_tty, and a service `rpmsg-tty`")
+        };
+        Ok(Path::new("/dev").join(name.ok_or_else(none)?))
     }
 
     /// Prepares an endpoint; `name` is what it is called in the kernel, and the service that it

@@ -19,8 +19,8 @@ use rustix::io::Errno;
 
 use super::controller::{Controller, address_in_use};
 use super::error::failed;
-use super::poll::Deadline;
 use super::sysfs::{ControlDevice, Identity, Node};
+use crate::poll::Deadline;
 use crate::{Error, Result};
 
 /// Pause between two looks at what another process is to bring about.

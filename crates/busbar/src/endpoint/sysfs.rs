@@ -119,15 +119,34 @@ impl ControlDevice {
         Ok(self.siblings()?.iter().any(|one| one.source == source && has(one)))
     }
 
+    /// The TTY that a channel's driver has made, `ttyRPMSGN`: the one with the lowest number.
+    pub(super) fn tty(&self) -> io::Result<Option<String>> {
+        let mut found = Vec::new();
+        for dir in self.bus()? {
+            let ttys = unless_gone(|| directories(&dir.join("tty")).map(Some))?;
+            found.extend(ttys.unwrap_or_default().iter().map(|tty| last(tty)));
+        }
+        Ok(found.into_iter().min_by_key(|name| (name.len(), name.clone())))
+    }
+
+    /// Whether the rpmsg device of this name is on the same bus.
+    pub(super) fn has_sibling(&self, name: &str) -> io::Result<bool> {
+        Ok(self.bus()?.iter().any(|dir| last(dir) == name))
+    }
+
     /// All rpmsg devices of the same bus.
     fn siblings(&self) -> io::Result<Vec<Channel>> {
-        let device = self.0.join("device").canonicalize()?;
-        let Some(bus) = device.parent() else { return Ok(Vec::new()) };
         let mut channels = Vec::new();
-        for dir in directories(bus)? {
+        for dir in self.bus()? {
             channels.extend(unless_gone(|| channel(&dir))?);
         }
         Ok(channels)
+    }
+
+    /// The directories of its bus, those of rpmsg devices among them.
+    fn bus(&self) -> io::Result<Vec<PathBuf>> {
+        let device = self.0.join("device").canonicalize()?;
+        device.parent().map_or_else(|| Ok(Vec::new()), directories)
     }
 
     /// The device nodes made through it, opened or not, but for those that `known` has.
@@ -350,6 +369,20 @@ pub(super) mod tests {
         let short: Vec<_> =
             channels.iter().map(|one| (one.name.as_str(), one.source, one.destination)).collect();
         assert_eq!(short, [("echo", 0x404, 0x400), ("sink", ADDR_ANY, 0x401)]);
+    }
+
+    #[test]
+    fn a_tty_is_that_of_a_channel_of_the_same_coprocessor() {
+        let fake = Fake::new();
+        let bus = fake.controller(0, "rpmsg_ctrl");
+        let other = fake.controller(1, "rpmsg_ctrl");
+        fake.channel(&bus, "echo", "0x404", "0x400");
+        let control = ControlDevice::by_number(fake.0.path(), makedev(240, 0)).unwrap();
+        assert_eq!(control.tty().unwrap(), None);
+        for (bus, name) in [(&bus, "ttyRPMSG10"), (&bus, "ttyRPMSG9"), (&other, "ttyRPMSG0")] {
+            fake.put(&format!("{bus}/virtio.rpmsg-tty.{name}/tty/{name}"), &[], &[]);
+        }
+        assert_eq!(control.tty().unwrap().as_deref(), Some("ttyRPMSG9"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 
 use super::Endpoint;
-use super::poll::Pause;
+use crate::poll::Pause;
 use crate::{Error, Result};
 
 /// An [`Endpoint`] whose calls wait in the tokio runtime.

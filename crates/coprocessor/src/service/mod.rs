@@ -20,6 +20,7 @@
 //!
 //! Ready-made ones are listed in [`Spec`].
 
+pub mod bulk;
 mod crash;
 pub mod data;
 mod echo;
@@ -30,12 +31,15 @@ mod spec;
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use busbar::bulk::packet::BufferMessage;
 use busbar::{Error, Result};
 use serde::Serialize;
 
+use crate::buffer::{Buffers, Part};
 use crate::message::Message;
 use crate::name_service::{self, Channel, Directory, Name};
 
+pub use bulk::Bulk;
 pub use crash::Crash;
 pub use echo::Echo;
 pub use sink::Sink;
@@ -85,6 +89,8 @@ pub struct Port<'a> {
     outbox: &'a mut Outbox,
     channels: &'a Directory,
     crash: &'a mut Option<String>,
+    buffers: &'a mut Buffers,
+    transfers: &'a mut Vec<Transfer>,
     sent: &'a mut Traffic,
 }
 
@@ -118,6 +124,19 @@ impl Port<'_> {
         Ok(())
     }
 
+    /// Maps what Linux has given with `message`, to be read or filled in place.
+    ///
+    /// Fails where it cannot be mapped. Whether it is given at all shows at the first access.
+    /// Once it is given back, by sending [`BufferMessage::done`], it is not to be used any more.
+    pub fn buffer(&mut self, message: &BufferMessage) -> Result<Part> {
+        self.buffers.part(message)
+    }
+
+    /// Tells whoever runs the coprocessor of a block.
+    pub fn report(&mut self, transfer: Transfer) {
+        self.transfers.push(transfer);
+    }
+
     /// The channels that Linux has announced.
     #[must_use]
     pub fn channels(&self) -> &[Channel] {
@@ -128,6 +147,21 @@ impl Port<'_> {
     pub fn crash(&mut self, reason: impl Into<String>) {
         self.crash.get_or_insert_with(|| reason.into());
     }
+}
+
+/// A block that a service has taken or sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transfer {
+    /// Linux's end.
+    pub peer: u32,
+    /// Whether the service has sent it, and not taken it.
+    pub sent: bool,
+    /// Whether a shared buffer held it, and no messages.
+    pub shared: bool,
+    /// Bytes.
+    pub length: u64,
+    /// Their check sum, see [`busbar::bulk::packet::crc16`].
+    pub crc: u16,
 }
 
 /// Messages that wait for buffers of Linux.
@@ -289,9 +323,10 @@ impl Services {
     /// Calls the service at `index` for `call`.
     pub(crate) fn call(&mut self, index: usize, call: Call<'_>, around: Around<'_>) -> Result<()> {
         let Some(entry) = self.entries.get_mut(index) else { return Ok(()) };
-        let Around { outbox, channels, crash } = around;
+        let Around { outbox, channels, crash, buffers, transfers } = around;
         let address = entry.channel.address;
-        let mut port = Port { address, outbox, channels, crash, sent: &mut entry.sent };
+        let sent = &mut entry.sent;
+        let mut port = Port { address, outbox, channels, crash, buffers, transfers, sent };
         let result = match call {
             Call::Start => entry.service.on_start(&mut port),
             Call::Tick(now) => entry.service.on_tick(&mut port, now),
@@ -326,6 +361,8 @@ pub(crate) struct Around<'a> {
     pub(crate) outbox: &'a mut Outbox,
     pub(crate) channels: &'a Directory,
     pub(crate) crash: &'a mut Option<String>,
+    pub(crate) buffers: &'a mut Buffers,
+    pub(crate) transfers: &'a mut Vec<Transfer>,
 }
 
 #[cfg(test)]
@@ -333,12 +370,15 @@ pub(crate) mod testing {
     //! Calls one service without rings.
 
     use super::*;
+    use crate::buffer::Window;
     use crate::message;
 
     /// A service and what it has sent: destination and data.
     pub(crate) struct Bench {
         services: Services,
         channels: Directory,
+        buffers: Buffers,
+        pub(crate) transfers: Vec<Transfer>,
         pub(crate) crash: Option<String>,
     }
 
@@ -348,7 +388,13 @@ pub(crate) mod testing {
         pub(crate) fn new(service: impl Service + Send + 'static) -> Self {
             let mut services = Services::default();
             services.add(service).unwrap();
-            Self { services, channels: Directory::default(), crash: None }
+            let (channels, buffers, transfers) = Default::default();
+            Self { services, channels, buffers, transfers, crash: None }
+        }
+
+        pub(crate) fn with_window(mut self, window: impl Window + 'static) -> Self {
+            self.buffers = Buffers::new(Some(std::sync::Arc::new(window)));
+            self
         }
 
         pub(crate) fn message(&mut self, from: u32, data: &[u8]) -> Result<Sent> {
@@ -369,8 +415,10 @@ pub(crate) mod testing {
 
         fn call(&mut self, call: Call<'_>) -> Result<Sent> {
             let mut outbox = Outbox::default();
-            let (channels, crash) = (&self.channels, &mut self.crash);
-            self.services.call(0, call, Around { outbox: &mut outbox, channels, crash })?;
+            let Self { channels, buffers, transfers, crash, .. } = self;
+            let outbox_of_call = &mut outbox;
+            let around = Around { outbox: outbox_of_call, channels, crash, buffers, transfers };
+            self.services.call(0, call, around)?;
             let sent = outbox.0.iter().map(|message| {
                 let (header, data) = message::parse(message.as_bytes()).unwrap();
                 (header.destination, data.to_vec())

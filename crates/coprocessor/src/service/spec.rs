@@ -1,66 +1,147 @@
 //! Services by name, as the command line has them.
 
 use std::fmt::Write as _;
+use std::num::NonZeroU64;
 use std::str::FromStr;
+use std::time::Duration;
 
 use busbar::{Error, Result};
 
-use super::{Crash, Echo, Service, Services, Sink, Source};
+use super::{Bulk, Crash, Echo, Service, Services, Sink, Source};
 
 /// What a kind of service is called, announced as by default, and does.
 struct Kind {
     name: &'static str,
     announced: &'static str,
     does: &'static str,
-    make: fn(String) -> Box<dyn Service + Send>,
+    /// What can be said of it.
+    options: &'static [Switch],
+    make: fn(String, &Options) -> Box<dyn Service + Send>,
 }
 
-const KINDS: [Kind; 7] = [
+/// What an option is called and does; each has a number.
+struct Switch {
+    name: &'static str,
+    does: &'static str,
+    set: fn(&mut Options, NonZeroU64),
+}
+
+/// What was said of a service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Options {
+    corrupt: Option<NonZeroU64>,
+    truncate: Option<NonZeroU64>,
+    delay: Duration,
+}
+
+impl Options {
+    fn bulk(&self, name: String) -> Bulk {
+        let bulk = Bulk::new(name).delay(self.delay);
+        let bulk = self.corrupt.into_iter().fold(bulk, Bulk::corrupt);
+        self.truncate.into_iter().fold(bulk, Bulk::truncate)
+    }
+}
+
+const CORRUPT: Switch = Switch {
+    name: "corrupt",
+    does: "flips a bit in every N-th block that it sends in messages",
+    set: |options, number| options.corrupt = Some(number),
+};
+const TRUNCATE: Switch = Switch {
+    name: "truncate",
+    does: "sends a byte too few of every N-th block that it sends in messages",
+    set: |options, number| options.truncate = Some(number),
+};
+const DELAY: Switch = Switch {
+    name: "delay",
+    does: "answers blocks and gives buffers back N milliseconds late",
+    set: |options, number| options.delay = Duration::from_millis(number.get()),
+};
+
+/// Those of the services for blocks.
+const BULK: &[Switch] = &[CORRUPT, TRUNCATE, DELAY];
+
+const KINDS: [Kind; 11] = [
     Kind {
         name: "echo",
         announced: "echo",
         does: "answers each message with itself",
-        make: |name| Box::new(Echo::new(name)),
+        options: &[],
+        make: |name, _| Box::new(Echo::new(name)),
     },
     Kind {
         name: "sink",
         announced: "sink",
         does: "counts and checks numbered messages",
-        make: |name| Box::new(Sink::new(name)),
+        options: &[],
+        make: |name, _| Box::new(Sink::new(name)),
     },
     Kind {
         name: "source",
         announced: "source",
         does: "sends numbered messages on request",
-        make: |name| Box::new(Source::new(name)),
+        options: &[],
+        make: |name, _| Box::new(Source::new(name)),
     },
     Kind {
         name: "sample",
         announced: "rpmsg-client-sample",
         does: "echo for Linux's module rpmsg_client_sample",
-        make: |name| Box::new(Echo::new(name)),
+        options: &[],
+        make: |name, _| Box::new(Echo::new(name)),
     },
     Kind {
         name: "tty",
         announced: "rpmsg-tty",
         does: "echo for Linux's module rpmsg_tty",
-        make: |name| Box::new(Echo::new(name)),
+        options: &[],
+        make: |name, _| Box::new(Echo::new(name)),
     },
     Kind {
         name: "raw",
         announced: "rpmsg-raw",
         does: "echo for the default endpoint of Linux's module rpmsg_char",
-        make: |name| Box::new(Echo::new(name)),
+        options: &[],
+        make: |name, _| Box::new(Echo::new(name)),
     },
     Kind {
         name: "crash",
         announced: "crash",
         does: "crashes on request",
-        make: |name| Box::new(Crash::new(name)),
+        options: &[],
+        make: |name, _| Box::new(Crash::new(name)),
+    },
+    Kind {
+        name: "bulk",
+        announced: "bulk",
+        does: "takes blocks and sends them back, in messages and in shared buffers",
+        options: BULK,
+        make: |name, options| Box::new(options.bulk(name)),
+    },
+    Kind {
+        name: "bulk-netlink",
+        announced: "rpmsg-netlink",
+        does: "bulk for Busbar's module rpmsg_netlink",
+        options: BULK,
+        make: |name, options| Box::new(options.bulk(name)),
+    },
+    Kind {
+        name: "bulk-tty",
+        announced: "rpmsg-tty",
+        does: "bulk for Linux's module rpmsg_tty",
+        options: BULK,
+        make: |name, options| Box::new(options.bulk(name)),
+    },
+    Kind {
+        name: "handover",
+        announced: "handover",
+        does: "bulk that gives shared buffers back untouched",
+        options: BULK,
+        make: |name, options| Box::new(options.bulk(name).untouched()),
     },
 ];
 
-/// A service by name: `KIND[=ANNOUNCED][@ADDRESS]`.
+/// A service by name: `KIND[=ANNOUNCED][@ADDRESS][+OPTION=N]…`.
 ///
 /// | kind | announced as | does |
 /// |---|---|---|
@@ -71,13 +152,20 @@ const KINDS: [Kind; 7] = [
 /// | `tty` | `rpmsg-tty` | echo for Linux's module `rpmsg_tty` |
 /// | `raw` | `rpmsg-raw` | echo for the default endpoint of Linux's module `rpmsg_char` |
 /// | `crash` | `crash` | crashes on request |
+/// | `bulk` | `bulk` | takes blocks and sends them back, in messages and in shared buffers |
+/// | `bulk-netlink` | `rpmsg-netlink` | bulk for Busbar's module `rpmsg_netlink` |
+/// | `bulk-tty` | `rpmsg-tty` | bulk for Linux's module `rpmsg_tty` |
+/// | `handover` | `handover` | bulk that gives shared buffers back untouched |
 ///
-/// The address is decimal or, with `0x` before it, hexadecimal.
+/// The address is decimal or, with `0x` before it, hexadecimal. The last four kinds have options,
+/// which are faults for tests: `corrupt=N` and `truncate=N` spoil every N-th block that is sent,
+/// `delay=N` holds answers back for N milliseconds. An announced name cannot have a `+` in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     kind: usize,
     announced: String,
     address: Option<u32>,
+    options: Options,
 }
 
 impl Spec {
@@ -87,14 +175,25 @@ impl Spec {
         let mut lines = String::new();
         for kind in KINDS {
             let (name, announced, does) = (kind.name, kind.announced, kind.does);
-            let _ = writeln!(lines, "  {name:<8}{announced:<21}{does}");
+            let _ = writeln!(lines, "  {name:<14}{announced:<21}{does}");
+        }
+        lines
+    }
+
+    /// The options and what they do, one a line.
+    #[must_use]
+    pub fn options() -> String {
+        let mut lines = String::new();
+        for Switch { name, does, .. } in BULK {
+            let name = format!("+{name}=N");
+            let _ = writeln!(lines, "  {name:<14}{does}");
         }
         lines
     }
 
     /// Makes the service and adds it.
     pub fn add_to(&self, services: &mut Services) -> Result<u32> {
-        let service = (KINDS[self.kind].make)(self.announced.clone());
+        let service = (KINDS[self.kind].make)(self.announced.clone(), &self.options);
         services.add_boxed(service, self.address)
     }
 }
@@ -103,6 +202,8 @@ impl FromStr for Spec {
     type Err = Error;
 
     fn from_str(spec: &str) -> Result<Self> {
+        let mut parts = spec.split('+');
+        let spec = parts.next().unwrap_or_default();
         let (rest, address) = match spec.rsplit_once('@') {
             Some((rest, address)) => (rest, Some(parse_address(address)?)),
             None => (spec, None),
@@ -117,8 +218,26 @@ impl FromStr for Spec {
         };
         let announced = announced.unwrap_or(KINDS[kind].announced).to_owned();
         super::Name::new(&announced)?;
-        Ok(Self { kind, announced, address })
+        let options = parse_options(&KINDS[kind], parts)?;
+        Ok(Self { kind, announced, address, options })
     }
+}
+
+fn parse_options<'a>(kind: &Kind, parts: impl Iterator<Item = &'a str>) -> Result<Options> {
+    let mut options = Options::default();
+    for part in parts {
+        let (name, number) = part.split_once('=').unwrap_or((part, ""));
+        let Some(option) = kind.options.iter().find(|option| option.name == name) else {
+            let names: Vec<_> = kind.options.iter().map(|option| option.name).collect();
+            let allowed = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(Error::invalid(format!("option of {}", kind.name), name, allowed));
+        };
+        let number = number
+            .parse()
+            .map_err(|_| Error::invalid(format!("option {name}"), number, "a number from 1 on"))?;
+        (option.set)(&mut options, number);
+    }
+    Ok(options)
 }
 
 fn parse_address(text: &str) -> Result<u32> {
@@ -149,6 +268,16 @@ mod tests {
     }
 
     #[test]
+    fn options_come_last() {
+        let spec: Spec = "bulk=b@0x500+corrupt=3+delay=20".parse().unwrap();
+        let corrupt = NonZeroU64::new(3);
+        let delay = Duration::from_millis(20);
+        assert_eq!(spec.options, Options { corrupt, truncate: None, delay });
+        assert_eq!((spec.announced.as_str(), spec.address), ("b", Some(0x500)));
+        assert!(BULK.iter().all(|option| Spec::options().contains(option.name)));
+    }
+
+    #[test]
     fn errors_say_what_is_allowed() {
         for (spec, allowed) in [
             ("ehco", "echo, sink, source"),
@@ -158,6 +287,12 @@ mod tests {
             ("echo@", "0x406"),
             ("echo@0xfffffffff", "0x406"),
             ("echo@53", "name service"),
+            ("echo+delay=5", "allowed: none"),
+            ("bulk+corupt=5", "corrupt, truncate, delay"),
+            ("bulk+", "corrupt, truncate, delay"),
+            ("bulk+corrupt", "number from 1"),
+            ("bulk+corrupt=0", "number from 1"),
+            ("bulk+delay=-1", "number from 1"),
         ] {
             let error = channels(&[spec]).unwrap_err().to_string();
             assert!(error.contains(allowed), "{spec}: {error}");

@@ -8,21 +8,21 @@ use rustix::io::Errno;
 
 /// A point in time, or none.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Deadline(Option<Instant>);
+pub(crate) struct Deadline(Option<Instant>);
 
 impl Deadline {
-    pub(super) const NEVER: Self = Self(None);
+    pub(crate) const NEVER: Self = Self(None);
 
     /// A timeout that the clock cannot hold is no timeout.
-    pub(super) fn after(timeout: Duration) -> Self {
+    pub(crate) fn after(timeout: Duration) -> Self {
         Self(Instant::now().checked_add(timeout))
     }
 
-    pub(super) fn remaining(self) -> Option<Duration> {
+    pub(crate) fn remaining(self) -> Option<Duration> {
         Some(self.0?.saturating_duration_since(Instant::now()))
     }
 
-    pub(super) fn has_passed(self) -> bool {
+    pub(crate) fn has_passed(self) -> bool {
         self.remaining() == Some(Duration::ZERO)
     }
 }
@@ -30,7 +30,7 @@ impl Deadline {
 /// Waits until one of `events` has happened, the file has failed, or the time is over.
 ///
 /// Returns what has happened: nothing after the time, or after a signal.
-pub(super) fn wait(
+pub(crate) fn wait(
     fd: impl AsFd,
     events: PollFlags,
     timeout: Option<Duration>,
@@ -50,7 +50,7 @@ pub(super) fn wait(
 /// believes it once, and otherwise tries again after pauses that grow from [`SHORTEST`] to
 /// [`LONGEST`].
 #[derive(Debug)]
-pub(super) struct Pause {
+pub(crate) struct Pause {
     next: Duration,
     was_told: bool,
 }
@@ -66,7 +66,7 @@ impl Default for Pause {
 
 impl Pause {
     /// How long to wait this time, and for what besides failure.
-    pub(super) fn step(&mut self) -> (Duration, PollFlags) {
+    pub(crate) fn step(&mut self) -> (Duration, PollFlags) {
         let pause = self.next;
         self.next = (pause * 2).min(LONGEST);
         let events = if self.was_told { PollFlags::empty() } else { PollFlags::OUT };
@@ -74,12 +74,12 @@ impl Pause {
     }
 
     /// Takes note of what the wait of the last [`step`](Self::step) has reported.
-    pub(super) fn note(&mut self, reported: PollFlags) {
+    pub(crate) fn note(&mut self, reported: PollFlags) {
         self.was_told = reported.contains(PollFlags::OUT);
     }
 
     /// Waits before the next attempt, at most until `deadline`.
-    pub(super) fn until_writable(
+    pub(crate) fn until_writable(
         &mut self,
         fd: impl AsFd,
         deadline: Deadline,

@@ -1,0 +1,197 @@
+//! One conversation in blocks, whatever carries it.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use super::buffer::Buffers;
+use super::messages::EndpointMessages;
+use super::netlink::Netlink;
+use super::packets::Packets;
+use super::transfer::Transfer;
+use super::tty::Tty;
+use crate::block::Memory;
+use crate::endpoint::{Controller, Endpoint, Implementation};
+use crate::{Error, Result};
+
+/// Bytes that the coprocessor may send ahead through an endpoint: fewer than either driver keeps.
+const ENDPOINT_WINDOW: u32 = 64 << 10;
+/// The same through a TTY, whose driver drops what its buffer cannot take.
+const TTY_WINDOW: u32 = 16 << 10;
+
+/// What carries blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// Messages through the TTY of the in-tree `rpmsg_tty`.
+    Tty,
+    /// Pieces through `rpmsg_netlink`, which makes messages of them in the kernel.
+    Netlink,
+    /// Messages through a device node.
+    Node,
+    /// Messages through an endpoint that is a descriptor.
+    Fd,
+    /// No bytes at all: the memory changes hands.
+    Buffer,
+}
+
+impl Transport {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Tty, Self::Netlink, Self::Node, Self::Fd, Self::Buffer];
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tty => "tty",
+            Self::Netlink => "netlink",
+            Self::Node => "node",
+            Self::Fd => "fd",
+            Self::Buffer => "buffer",
+        })
+    }
+}
+
+impl FromStr for Transport {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|transport| transport.to_string() == text);
+        found.ok_or_else(|| {
+            Error::invalid("the transport", text, "tty, netlink, node, fd or buffer")
+        })
+    }
+}
+
+/// The block that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The last one that this link has sent; before it has sent any, the last one of anybody.
+    Last,
+    /// So many bytes, at least 1, byte `i` being `i & 0xff`.
+    Pattern(u32),
+}
+
+impl Wanted {
+    /// As a RECEIVE has it.
+    pub(super) fn on_the_wire(self) -> Result<u32> {
+        match self {
+            Self::Last => Ok(0),
+            Self::Pattern(0) => Err(Error::invalid("the length to receive", 0, "1 byte or more")),
+            Self::Pattern(length) => Ok(length),
+        }
+    }
+}
+
+/// What each transport does in its own way.
+pub(super) trait Carrier: Send {
+    fn send(&mut self, block: &[u8], transfer: &mut Transfer<'_>) -> Result<()>;
+    fn receive(&mut self, wanted: Wanted, transfer: &mut Transfer<'_>) -> Result<Vec<u8>>;
+}
+
+/// A conversation in blocks with one service of a coprocessor.
+///
+/// Blocks arrive whole and checked, or there is an error; after an error the next transfer begins
+/// afresh. Once the coprocessor is gone, every call fails with an error of kind
+/// [`BrokenPipe`](std::io::ErrorKind::BrokenPipe).
+pub struct Link {
+    carrier: Box<dyn Carrier>,
+    transport: Transport,
+}
+
+impl Link {
+    /// Opens a link to the coprocessor behind `controller`, to the service that it has announced
+    /// for this transport: `bulk`, and for TTY and netlink the channel of their driver.
+    ///
+    /// # Errors
+    ///
+    /// [`NotFound`](std::io::ErrorKind::NotFound) where there is no such service or driver, and
+    /// those of [`Controller::endpoint`].
+    pub fn open(controller: &Controller, transport: Transport) -> Result<Self> {
+        match transport {
+            Transport::Tty => Self::tty(controller.tty()?),
+            Transport::Netlink => Self::netlink(controller),
+            Transport::Node => Ok(Self::over(endpoint(controller, Implementation::Node)?)),
+            Transport::Fd => Ok(Self::over(endpoint(controller, Implementation::Fd)?)),
+            Transport::Buffer => {
+                Ok(Self::sharing(endpoint(controller, Implementation::Auto)?, None))
+            }
+        }
+    }
+
+    /// A link over an endpoint, whatever it is made of.
+    #[must_use]
+    pub fn over(endpoint: Endpoint) -> Self {
+        let transport = match endpoint.implementation() {
+            Implementation::Node => Transport::Node,
+            Implementation::Fd | Implementation::Auto => Transport::Fd,
+        };
+        let messages = EndpointMessages::new(endpoint);
+        Self { carrier: Box::new(Packets::new(messages, ENDPOINT_WINDOW)), transport }
+    }
+
+    /// A link that gives blocks of `memory` through an endpoint; the library chooses the memory if
+    /// it is nothing.
+    #[must_use]
+    pub fn sharing(endpoint: Endpoint, memory: Option<Memory>) -> Self {
+        let carrier = Box::new(Buffers::new(endpoint, memory));
+        Self { carrier, transport: Transport::Buffer }
+    }
+
+    /// A link over a TTY of `rpmsg_tty`, which nobody else can open until the link is dropped.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if somebody else uses it, `ENOTTY` if it is none.
+    pub fn tty(path: impl AsRef<Path>) -> Result<Self> {
+        let tty = Tty::open(path.as_ref())?;
+        Ok(Self { carrier: Box::new(Packets::new(tty, TTY_WINDOW)), transport: Transport::Tty })
+    }
+
+    /// A link over `rpmsg_netlink`.
+    fn netlink(controller: &Controller) -> Result<Self> {
+        let carrier = Box::new(Netlink::open(controller)?);
+        Ok(Self { carrier, transport: Transport::Netlink })
+    }
+
+    /// What carries it.
+    #[must_use]
+    pub fn transport(&self) -> Transport {
+        self.transport
+    }
+
+    /// Sends a block, and waits until the coprocessor has it and has found it good.
+    ///
+    /// # Errors
+    ///
+    /// [`TimedOut`](std::io::ErrorKind::TimedOut), `EBADMSG` if bytes were changed on the way,
+    /// `EMSGSIZE` if the coprocessor does not take blocks so long.
+    pub fn send(&mut self, block: &[u8], transfer: &mut Transfer<'_>) -> Result<()> {
+        if block.is_empty() {
+            return Err(Error::invalid("a block to send", "0 bytes", "1 byte or more"));
+        }
+        self.carrier.send(block, transfer)
+    }
+
+    /// Receives a block.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send), and `ENODATA` if the last block is asked for and there is none.
+    pub fn receive(&mut self, wanted: Wanted, transfer: &mut Transfer<'_>) -> Result<Vec<u8>> {
+        wanted.on_the_wire()?;
+        self.carrier.receive(wanted, transfer)
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("transport", &self.transport).finish_non_exhaustive()
+    }
+}
+
+/// The service that endpoints talk to.
+const SERVICE: &str = "bulk";
+
+fn endpoint(controller: &Controller, implementation: Implementation) -> Result<Endpoint> {
+    controller.endpoint(SERVICE).implementation(implementation).create()
+}

@@ -1,0 +1,190 @@
+//! The check sum: CRC-16 with polynomial 0x8006, reflected, from 0, nothing added at the end.
+
+use crc::{Algorithm, Crc, Digest, Table};
+
+use super::cut::MESSAGE_MAX;
+
+static ALGORITHM: Algorithm<u16> = Algorithm {
+    width: 16,
+    poly: 0x8006,
+    init: 0,
+    refin: true,
+    refout: true,
+    xorout: 0,
+    check: 0x3d56,
+    residue: 0,
+};
+
+/// Sixteen tables, so that sixteen bytes go in one step.
+static CRC: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&ALGORITHM);
+
+/// The polynomial, reflected and without its highest power.
+const POLYNOMIAL: u16 = 0x8006u16.reverse_bits();
+/// The polynomial 1, reflected.
+const ONE: u16 = 0x8000;
+
+/// Longest slice of [`pattern`].
+const PATTERN_MAX: usize = MESSAGE_MAX;
+
+static PATTERN: [u8; PATTERN_MAX + 256] = {
+    let mut bytes = [0; PATTERN_MAX + 256];
+    let mut at = 0;
+    while at < bytes.len() {
+        bytes[at] = at.to_le_bytes()[0];
+        at += 1;
+    }
+    bytes
+};
+
+/// The check sum of `bytes`.
+#[must_use]
+pub fn crc16(bytes: &[u8]) -> u16 {
+    CRC.checksum(bytes)
+}
+
+/// The check sum of bytes that come one after the other.
+#[derive(Clone)]
+pub struct Crc16(Digest<'static, u16, Table<16>>);
+
+impl Crc16 {
+    /// Adds bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The check sum of all bytes so far.
+    #[must_use]
+    pub fn value(&self) -> u16 {
+        self.0.clone().finalize()
+    }
+}
+
+impl Default for Crc16 {
+    fn default() -> Self {
+        Self(CRC.digest())
+    }
+}
+
+impl std::fmt::Debug for Crc16 {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Crc16({:#06x})", self.value())
+    }
+}
+
+/// The check sum of two parts together, of those of each and the length of the second.
+#[must_use]
+pub fn combine(first: u16, second: u16, second_length: u64) -> u16 {
+    if first == 0 {
+        return second;
+    }
+    // What comes behind the first part moves it up by eight powers a byte.
+    times(first, power_of_bytes(second_length)) ^ second
+}
+
+/// The check sum of `length` bytes of which byte i is `i & 0xff`, as a coprocessor's pattern is.
+///
+/// Takes no longer for a long one than for a short one.
+#[must_use]
+pub fn pattern_crc(length: u64) -> u16 {
+    let (mut periods, rest) = (length / 256, pattern_head(length % 256));
+    let (mut all, mut power, mut power_length) = (0, crc16(pattern_head(256)), 256);
+    while periods != 0 {
+        if periods & 1 != 0 {
+            all = combine(all, power, power_length);
+        }
+        power = combine(power, power, power_length);
+        power_length = power_length.wrapping_mul(2);
+        periods >>= 1;
+    }
+    combine(all, crc16(rest), rest.len() as u64)
+}
+
+/// Up to 65 536 of the bytes `i & 0xff`, from byte `from` on.
+#[must_use]
+pub fn pattern(from: u64, length: usize) -> &'static [u8] {
+    let from = usize::from(from.to_le_bytes()[0]);
+    &PATTERN[from..][..length.min(PATTERN_MAX)]
+}
+
+fn pattern_head(length: u64) -> &'static [u8] {
+    pattern(0, usize::try_from(length).unwrap_or(0))
+}
+
+/// The product of two reflected polynomials.
+fn times(mut a: u16, b: u16) -> u16 {
+    let mut product = 0;
+    for bit in (0..16).rev() {
+        if b >> bit & 1 != 0 {
+            product ^= a;
+        }
+        let carry = a & 1 != 0;
+        a >>= 1;
+        if carry {
+            a ^= POLYNOMIAL;
+        }
+    }
+    product
+}
+
+/// x to the power of eight times `bytes`.
+fn power_of_bytes(mut bytes: u64) -> u16 {
+    let (mut all, mut power) = (ONE, ONE >> 8);
+    while bytes != 0 {
+        if bytes & 1 != 0 {
+            all = times(all, power);
+        }
+        power = times(power, power);
+        bytes >>= 1;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Bit by bit, as the polynomial is defined.
+    fn slowly(bytes: &[u8]) -> u16 {
+        bytes.iter().fold(0, |crc, byte| {
+            (0..8).fold(crc ^ u16::from(*byte), |crc, _| {
+                if crc & 1 == 0 { crc >> 1 } else { crc >> 1 ^ POLYNOMIAL }
+            })
+        })
+    }
+
+    #[test]
+    fn check_value_and_that_of_the_example_are_right() {
+        assert_eq!(crc16(b"123456789"), 0x3d56);
+        let example: Vec<u8> = (0..32768u32).map(|i| i.to_le_bytes()[0]).collect();
+        assert_eq!(crc16(&example), 0x1818);
+        assert_eq!(pattern_crc(32768), 0x1818);
+        assert_eq!(crc16(b""), 0);
+    }
+
+    #[test]
+    fn pattern_begins_anywhere_and_is_never_longer_than_asked() {
+        assert_eq!(pattern(0x1_0000_00fe, 4), [0xfe, 0xff, 0, 1]);
+        assert_eq!(pattern(0xff, usize::MAX).len(), PATTERN_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn all_ways_agree(bytes in prop::collection::vec(any::<u8>(), 0..600), at: prop::sample::Index) {
+            let (first, second) = bytes.split_at(at.index(bytes.len() + 1));
+            let whole = slowly(&bytes);
+            prop_assert_eq!(crc16(&bytes), whole);
+            prop_assert_eq!(combine(crc16(first), crc16(second), second.len() as u64), whole);
+            let mut parts = Crc16::default();
+            parts.update(first);
+            parts.update(second);
+            prop_assert_eq!(parts.value(), whole);
+        }
+
+        #[test]
+        fn pattern_crc_is_that_of_the_pattern(length in 0usize..3000) {
+            prop_assert_eq!(pattern_crc(length as u64), crc16(pattern(0, length)));
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `busbar::block` on the real kernel.
+
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use busbar::block::{Block, Memory};
+use rustix::io::Errno;
+
+fn memories() -> [Memory; 3] {
+    std::fs::write("/proc/sys/vm/nr_hugepages", "8").unwrap();
+    [Memory::Heap("system".into()), Memory::Pages, Memory::HugePages]
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn memory_is_zeroed_and_holds_what_is_written() {
+    for memory in memories() {
+        let mut block = Block::with(100_000, &memory).unwrap();
+        assert_eq!(block.memory(), &memory);
+        assert!(block.len() >= 100_000 && block.len().is_multiple_of(4096), "{memory}");
+        assert!(block.read().unwrap().iter().all(|&byte| byte == 0), "{memory}");
+        block.write().unwrap()[99_999] = 7;
+        assert_eq!(block.read().unwrap()[99_999], 7, "{memory}");
+        assert!(block.wait_filled(Duration::ZERO).unwrap());
+        assert!(block.wait_unused(Duration::ZERO).unwrap());
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_descriptor_is_the_same_memory() {
+    for memory in memories() {
+        let mut block = Block::with(4096, &memory).unwrap();
+        let fd: OwnedFd = block.try_clone().unwrap().into();
+        let other = Block::try_from(fd).unwrap();
+        assert_eq!((other.len(), other.memory()), (block.len(), &Memory::Foreign));
+        block.write().unwrap()[..5].copy_from_slice(b"hello");
+        assert_eq!(&other.read().unwrap()[..5], b"hello", "{memory}");
+        drop(block);
+        assert_eq!(&other.read().unwrap()[..5], b"hello", "{memory}");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn the_library_chooses_a_heap_where_there_is_one() {
+    assert_eq!(Block::new(1).unwrap().memory(), &Memory::Heap("system".into()));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn no_descriptor_and_no_memory_stays() {
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    for memory in memories() {
+        let before = open();
+        for _ in 0..100 {
+            Block::with(1 << 20, &memory).unwrap().write().unwrap().fill(1);
+        }
+        assert_eq!(open(), before, "{memory}");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn huge_pages_that_nobody_has_reserved_are_an_error_with_advice() {
+    std::fs::write("/proc/sys/vm/nr_hugepages", "0").unwrap();
+    let error = Block::with(1, &Memory::HugePages).unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::NOMEM), "{error}");
+    assert!(error.to_string().contains("vm.nr_hugepages"), "{error}");
+}
+
+#[test]
+fn bad_input_is_named() {
+    let error = Block::new(0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    for name in ["", "../null"] {
+        let error = Block::with(1, &Memory::Heap(name.into())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    }
+    let error = Block::with(1, &Memory::Heap("no-such".into())).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.to_string().contains("/dev/dma_heap/no-such"), "{error}");
+    let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
+    let error = Block::try_from(null).unwrap_err();
+    assert!(error.to_string().contains("not a DMABUF"), "{error}");
+}

@@ -1,0 +1,180 @@
+//! Shared buffers with the real kernel: what Linux takes back under the service's work, and what it
+//! never gave, is an answer and not the end of the process.
+//!
+//! The program `busbar` is that of `BUSBAR_PROGRAM`, as in the lab.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use busbar::block::Block;
+use busbar::bulk::packet::{BufferMessage, Direction, Kind, errno};
+use busbar::bulk::{Link, Transfer, Wanted, done};
+use busbar::endpoint::{Controller, Endpoint, MAX_MESSAGE};
+use busbar_lab::stage::{Driver, Side};
+use rustix::process::Pid;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes that take the service many turns.
+const LONG: usize = 48 << 20;
+/// Where the kernel's shared buffers begin.
+const BUFFERS: u64 = 1 << 40;
+
+struct Bench {
+    side: Side,
+    process: Pid,
+}
+
+impl Bench {
+    fn new(service: &str) -> Self {
+        let program = std::env::var("BUSBAR_PROGRAM").expect("BUSBAR_PROGRAM");
+        let side = Side::up(0, Driver::Eptfd, program.as_ref(), &[service]).unwrap();
+        let process = side.process().unwrap();
+        Self { side, process }
+    }
+
+    fn endpoint(&self, service: &str) -> Endpoint {
+        let controller = Controller::open(self.side.controller()).unwrap();
+        let destination = controller.find(service).unwrap().destination;
+        controller.endpoint(service).destination(destination).create().unwrap()
+    }
+
+    /// The same process still serves.
+    fn check(&self) {
+        assert!(rustix::process::test_kill_process(self.process).is_ok(), "it has died");
+        let mut link = Link::over(self.endpoint("bulk"));
+        link.send(b"still there", &mut Transfer::new()).unwrap();
+        assert_eq!(link.receive(Wanted::Last, &mut Transfer::new()).unwrap(), b"still there");
+    }
+
+    fn set(&self, state: &str) {
+        fs::write(self.side.remoteproc().join("state"), state).unwrap();
+    }
+}
+
+/// The answer to the buffer that was given as `cookie`.
+fn answer(endpoint: &Endpoint, cookie: u64) -> BufferMessage {
+    let mut message = [0; MAX_MESSAGE];
+    let length = endpoint.recv_timeout(&mut message, PATIENCE).unwrap().expect("an answer");
+    let done = done(&message[..length]).expect("the answer");
+    assert_eq!(done.cookie, cookie);
+    done
+}
+
+fn long_block() -> Block {
+    let mut block = Block::new(LONG).unwrap();
+    block.write().unwrap().fill(7);
+    block
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_stop_under_the_work_on_a_buffer_is_survived() {
+    let mut bench = Bench::new("bulk");
+    for direction in [Direction::ToRemote, Direction::FromRemote] {
+        let endpoint = bench.endpoint("bulk");
+        let mut block = long_block();
+        endpoint.attach(&block).unwrap();
+        endpoint.give(&mut block, 0..LONG, direction).unwrap();
+        bench.set("stop");
+        drop((endpoint, block));
+        bench.set("start");
+        bench.side.bind().unwrap();
+        bench.check();
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn an_endpoint_that_ends_under_the_work_on_its_buffer_is_survived() {
+    let bench = Bench::new("bulk");
+    for direction in [Direction::ToRemote, Direction::FromRemote] {
+        for destroyed in [false, true] {
+            let endpoint = bench.endpoint("bulk");
+            let mut block = long_block();
+            endpoint.attach(&block).unwrap();
+            endpoint.give(&mut block, 0..LONG, direction).unwrap();
+            if destroyed {
+                endpoint.destroy().unwrap();
+            }
+            drop((endpoint, block));
+            bench.check();
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_buffer_that_was_never_given_is_answered_with_an_error() {
+    let bench = Bench::new("bulk");
+    let endpoint = bench.endpoint("bulk");
+    // One is mapped, so that there are addresses to hit.
+    let mut block = Block::new(1 << 20).unwrap();
+    endpoint.attach(&block).unwrap();
+    let cookie = endpoint.give(&mut block, 0..4096, Direction::ToRemote).unwrap();
+    let real = answer(&endpoint, cookie);
+    assert_eq!((real.length, real.status), (4096, 0));
+    for direction in [Direction::ToRemote, Direction::FromRemote] {
+        for (address, offset, length) in [
+            (real.address, 0, 4096),
+            (real.address, 8192, 1),
+            (BUFFERS + (1 << 39), 0, 100),
+            (u64::MAX - 4095, 0, 100),
+            // The rings of the coprocessor lie there.
+            (0, 0, 100),
+            (0x1000, 1, 100),
+        ] {
+            let (kind, cookie, status) = (Kind::Given, 0xf0f0, 0);
+            let forged = BufferMessage { kind, direction, cookie, address, offset, length, status };
+            endpoint.send(&forged.encode()).unwrap();
+            let refused = answer(&endpoint, cookie);
+            assert_eq!(refused.length, 0, "{forged:?}");
+            assert!(errno(refused.status).is_some(), "{forged:?}");
+        }
+    }
+    let forged = real.done(0, 0);
+    endpoint.send(&BufferMessage { kind: Kind::Given, ..forged }.encode()).unwrap();
+    bench.check();
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn bytes_are_those_that_were_given_at_any_offset_and_again_and_again() {
+    let bench = Bench::new("bulk");
+    let endpoint = bench.endpoint("bulk");
+    let mut block = Block::new(1 << 20).unwrap();
+    endpoint.attach(&block).unwrap();
+    for (round, part) in [0..1, 4095..4097, 1..1 << 20, 0..1 << 20, 70_000..70_001, 4096..8192]
+        .into_iter()
+        .enumerate()
+    {
+        let expected: Vec<u8> = part.clone().map(|at| (at / 7 + round).to_le_bytes()[0]).collect();
+        block.write().unwrap()[part.clone()].copy_from_slice(&expected);
+        for direction in [Direction::ToRemote, Direction::FromRemote] {
+            let cookie = endpoint.give(&mut block, part.clone(), direction).unwrap();
+            let done = answer(&endpoint, cookie);
+            assert_eq!((done.length, done.status), (part.len() as u64, 0));
+            if direction == Direction::ToRemote {
+                block.write().unwrap().fill(0);
+            }
+        }
+        let bytes = block.read().unwrap();
+        assert!(bytes[part.clone()] == expected, "{part:?}");
+        let others = bytes[..part.start].iter().chain(&bytes[part.end..]);
+        assert!(others.copied().all(|byte| byte == 0), "{part:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn delayed_answers_are_late_and_the_buffer_is_not_usable_before() {
+    let bench = Bench::new("handover+delay=300");
+    let endpoint = bench.endpoint("handover");
+    let mut block = Block::new(4096).unwrap();
+    endpoint.attach(&block).unwrap();
+    let begun = Instant::now();
+    let cookie = endpoint.give(&mut block, 0..4096, Direction::FromRemote).unwrap();
+    assert!(!block.wait_filled(Duration::ZERO).unwrap());
+    assert!(block.wait_filled(PATIENCE).unwrap());
+    assert!(begun.elapsed() >= Duration::from_millis(290), "{:?}", begun.elapsed());
+    assert_eq!(answer(&endpoint, cookie).status, 0);
+}
