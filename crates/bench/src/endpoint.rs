@@ -32,22 +32,13 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::{Case, Extent, Report};
+use crate::{Case, Controllers, Extent, Report};
 
 /// The services that both coprocessors have to offer.
 pub const SERVICES: [&str; 2] = ["echo", "sink"];
 
 /// Payloads, in bytes, up to the largest that one message carries.
 const SIZES: [u64; 4] = [16, 64, 256, 496];
-
-/// The control devices that are compared.
-#[derive(Clone, Copy, Debug)]
-pub struct Controllers<'a> {
-    /// One with the in-tree driver.
-    pub in_tree: &'a Path,
-    /// One with `rpmsg_eptfd`.
-    pub eptfd: &'a Path,
-}
 
 /// How often each thing is done.
 struct Plan {
@@ -62,7 +53,7 @@ impl Plan {
         match extent {
             Extent::Quick => Self { rows: 3, create: &[100], round_trips: 50, messages: 500 },
             Extent::Normal => {
-                Self { rows: 10, create: &[1_000], round_trips: 500, messages: 5_000 }
+                Self { rows: 10, create: &[1_000, 10_000], round_trips: 500, messages: 5_000 }
             }
             Extent::Full => Self {
                 rows: 10,
@@ -78,7 +69,7 @@ impl Plan {
 pub fn run(
     controllers: Controllers<'_>,
     extent: Extent,
-    mut progress: impl FnMut(&str),
+    progress: &mut dyn FnMut(&str),
 ) -> Result<Report> {
     let plan = Plan::of(extent);
     let usual = Side::open(controllers.in_tree, Means::Node)?;

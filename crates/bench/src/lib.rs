@@ -3,6 +3,7 @@
 //! Each takes the usual way and Busbar's in turn (A B A B …), both doing the same work to the end,
 //! and checks the data on both sides.
 
+pub mod bulk;
 pub mod endpoint;
 mod report;
 
@@ -17,4 +18,13 @@ pub enum Extent {
     Normal,
     /// Everything that the seed has.
     Full,
+}
+
+/// The control devices that are compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Controllers<'a> {
+    /// One with the in-tree driver.
+    pub in_tree: &'a std::path::Path,
+    /// One with `rpmsg_eptfd`.
+    pub eptfd: &'a std::path::Path,
 }

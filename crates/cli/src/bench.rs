@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use busbar::{Error, Result};
-use busbar_bench::{Extent, Report, endpoint};
+use busbar_bench::{Controllers, Extent, Report, bulk, endpoint};
 use busbar_lab::stage::Stage;
 use indicatif::ProgressBar;
 
@@ -19,17 +19,20 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Path {
     /// What it costs to make an endpoint, and to use one
-    Endpoint(EndpointArgs),
+    Endpoint(Sides),
+    /// What it costs to bring a block to a coprocessor, by every way there is
+    Bulk(Sides),
 }
 
 #[derive(clap::Args)]
-struct EndpointArgs {
+struct Sides {
     #[command(flatten)]
     common: Common,
     /// Control device with the in-tree driver; by default, virtual coprocessors are set up
     #[arg(long, value_name = "PATH", requires = "busbar")]
     baseline: Option<PathBuf>,
-    /// Control device with `rpmsg_eptfd`; on both, services `echo` and `sink` are needed
+    /// Control device with `rpmsg_eptfd`. On both coprocessors, the services are needed that
+    /// `busbar coprocessor run` has: echo and sink, or bulk, bulk-tty, bulk-netlink and handover
     #[arg(long, value_name = "PATH", requires = "baseline")]
     busbar: Option<PathBuf>,
 }
@@ -39,7 +42,7 @@ struct Common {
     /// A run under a minute: shows that the benchmark works
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Everything that the seed has: takes half an hour under emulation
+    /// Everything that the seed has: takes hours under emulation
     #[arg(long)]
     full: bool,
     /// Print one JSON object
@@ -67,25 +70,31 @@ impl Common {
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.path {
-        Path::Endpoint(args) => run_endpoint(args)?,
+        Path::Endpoint(args) => measure(args, &endpoint::SERVICES, endpoint::run)?,
+        Path::Bulk(args) => measure(args, &bulk::SERVICES, bulk::run)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn run_endpoint(args: &EndpointArgs) -> Result<()> {
+/// Runs `bench` on the given control devices, or on two coprocessors with `services`.
+fn measure(
+    args: &Sides,
+    services: &[&str],
+    bench: impl Fn(Controllers<'_>, Extent, &mut dyn FnMut(&str)) -> Result<Report>,
+) -> Result<()> {
     let bar = ProgressBar::new_spinner();
     bar.enable_steady_tick(Duration::from_millis(200));
-    let measure = |in_tree: &std::path::Path, eptfd: &std::path::Path| {
-        let controllers = endpoint::Controllers { in_tree, eptfd };
-        endpoint::run(controllers, args.common.extent(), |what| bar.set_message(what.to_string()))
+    let run = |in_tree: &std::path::Path, eptfd: &std::path::Path| {
+        let controllers = Controllers { in_tree, eptfd };
+        bench(controllers, args.common.extent(), &mut |what| bar.set_message(what.to_string()))
     };
     let report = if let (Some(in_tree), Some(eptfd)) = (&args.baseline, &args.busbar) {
-        measure(in_tree, eptfd)?
+        run(in_tree, eptfd)?
     } else {
         let program =
             std::env::current_exe().map_err(|why| Error::new("find", "the busbar command", why))?;
-        let stage = Stage::up(&program, &endpoint::SERVICES)?;
-        measure(stage.in_tree.controller(), stage.eptfd.controller())?
+        let stage = Stage::up(&program, services)?;
+        run(stage.in_tree.controller(), stage.eptfd.controller())?
     };
     bar.finish_and_clear();
     args.common.print(&report);

@@ -10,7 +10,7 @@ use busbar::{Error, Result};
 use busbar_coprocessor::machine::{Notice, Statistics};
 use busbar_coprocessor::name_service::Channel;
 use busbar_coprocessor::remoteproc::{Coprocessor, Remoteproc};
-use busbar_coprocessor::service::{ServiceStatistics, Services, Spec};
+use busbar_coprocessor::service::{ServiceStatistics, Services, Spec, Transfer};
 use busbar_coprocessor::table::Image;
 use busbar_coprocessor::{Core, Options, Stop};
 use rustix::process::Signal;
@@ -51,12 +51,15 @@ struct RunArgs {
     /// Device node [default: the first one that is free]
     #[arg(long)]
     device: Option<PathBuf>,
-    /// Services: `KIND[=ANNOUNCED][@ADDRESS]`, several with commas
+    /// Services: `KIND[=ANNOUNCED][@ADDRESS][+OPTION=N]…`, several with commas
     #[arg(long = "service", value_name = "SERVICE", required = true, value_delimiter = ',')]
     services: Vec<Spec>,
     /// Do not start the remoteproc if it is offline, nor stop it at the end
     #[arg(long)]
     no_start: bool,
+    /// Print also each block that is taken or sent, with its check sum
+    #[arg(long)]
+    blocks: bool,
     /// Print one JSON object a line: what happens, and statistics at the end
     #[arg(long)]
     json: bool,
@@ -65,8 +68,10 @@ struct RunArgs {
 fn services_help() -> String {
     format!(
         "Services, what they are announced as, and what they do:\n{}\n\
+         Options of those for blocks, to test the other side:\n{}\n\
          Addresses go up from 0x400 in the order of the services.",
-        Spec::kinds()
+        Spec::kinds(),
+        Spec::options()
     )
 }
 
@@ -107,6 +112,9 @@ fn run_core(args: &RunArgs) -> Result<ExitCode> {
     let options = Options { stop: Some(&stop), remoteproc, ..Options::default() };
     let name = coprocessor.name.as_str();
     let (statistics, result) = core.run(&mut services, &options, &mut |notice| {
+        if matches!(notice, Notice::Transferred { .. }) && !args.blocks {
+            return;
+        }
         if args.json {
             say(&notice_json(name, &notice));
         } else {
@@ -139,6 +147,13 @@ fn notice_text(notice: &Notice<'_>) -> String {
             format!("Linux {does} {name} {address:#x} ({change:?})").to_lowercase()
         }
         Notice::Failed { channel, error } => format!("{}: {error}", channel.name),
+        Notice::Transferred { channel, transfer } => {
+            let Transfer { peer, length, crc, .. } = transfer;
+            let does = if transfer.sent { "sent to" } else { "taken from" };
+            let shared = if transfer.shared { ", in a shared buffer" } else { "" };
+            let name = channel.name;
+            format!("{name}: {length} bytes {does} {peer:#x}, CRC-16 {crc:#06x}{shared}")
+        }
         Notice::Stopped => "stopped by Linux".to_owned(),
         Notice::Crashed { reason } => format!("crashed: {reason}"),
     }
@@ -165,6 +180,16 @@ fn notice_json(device: &str, notice: &Notice<'_>) -> Value {
             "device": device,
             "service": of(channel),
             "error": error.to_string(),
+        }),
+        Notice::Transferred { channel, transfer } => json!({
+            "event": "block",
+            "device": device,
+            "service": of(channel),
+            "peer": transfer.peer,
+            "sent": transfer.sent,
+            "shared": transfer.shared,
+            "length": transfer.length,
+            "crc": transfer.crc,
         }),
         Notice::Stopped => json!({ "event": "stopped", "device": device }),
         Notice::Crashed { reason } => {

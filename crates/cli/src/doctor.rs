@@ -3,6 +3,7 @@
 //! Every answer comes from the thing itself: a call that is made, a device that is opened, a file
 //! that is there. Nothing is concluded from a version number.
 
+mod bulk;
 mod endpoint;
 mod genetlink;
 mod machine;
@@ -80,7 +81,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let machine = Machine::this();
     let paths = [
         endpoint::diagnose(&machine),
-        others::bulk(&machine),
+        bulk::diagnose(&machine),
         others::wait(),
         others::stream(&machine),
         others::receive(&machine),
@@ -139,7 +140,7 @@ endpoint: messages
         let machine = Machine::this();
         let all = [
             endpoint::diagnose(&machine),
-            others::bulk(&machine),
+            bulk::diagnose(&machine),
             others::wait(),
             others::stream(&machine),
             others::receive(&machine),

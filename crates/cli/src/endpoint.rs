@@ -193,7 +193,7 @@ fn wait(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<()> {
 }
 
 /// A number of seconds such as 1 or 0.2.
-fn seconds(text: &str) -> Result<Duration, String> {
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let allowed = || "allowed: seconds from 0 on, such as 1 or 0.2".to_owned();
     let seconds = text.parse().map_err(|_| allowed())?;
     Duration::try_from_secs_f64(seconds).map_err(|_| allowed())

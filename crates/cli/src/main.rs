@@ -3,6 +3,7 @@
 //! Exit codes: 0, 1 for a failure, 2 for usage.
 
 mod bench;
+mod bulk;
 mod coprocessor;
 mod doctor;
 mod endpoint;
@@ -30,6 +31,8 @@ enum Verb {
     Coprocessor(coprocessor::Args),
     /// Talk to a coprocessor through an endpoint
     Endpoint(endpoint::Args),
+    /// Send blocks of any length to a coprocessor, and receive them
+    Bulk(bulk::Args),
     /// Measure a path: the usual way and Busbar's, in turn
     Bench(bench::Args),
 }
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Verb::Lab(args) => lab::run(args),
         Verb::Coprocessor(args) => coprocessor::run(args),
         Verb::Endpoint(args) => endpoint::run(args),
+        Verb::Bulk(args) => bulk::run(&args),
         Verb::Bench(args) => bench::run(&args),
     };
     result.unwrap_or_else(|error| {

@@ -13,8 +13,16 @@ use std::time::{Duration, Instant};
 use busbar::{Error, Result};
 use rustix::process::Pid;
 
-const MODULES: [&str; 6] =
-    ["virtio_rpmsg_bus", "rpmsg_ns", "rpmsg_char", "rpmsg_ctrl", "rpmsg_eptfd", "vcoproc"];
+const MODULES: [&str; 8] = [
+    "virtio_rpmsg_bus",
+    "rpmsg_ns",
+    "rpmsg_char",
+    "rpmsg_ctrl",
+    "rpmsg_tty",
+    "rpmsg_eptfd",
+    "rpmsg_netlink",
+    "vcoproc",
+];
 const DRIVERS: &str = "/sys/bus/rpmsg/drivers";
 /// Emulated, with a debug kernel, everything takes its time.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,27 +4,14 @@ use std::fs::File;
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, Protocol, RawProtocol, SocketFlags, SocketType, socket_with};
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 
 use super::genetlink::{self, BIND_RX};
 use super::machine::Machine;
 use super::{Answer, Diagnosis};
 
-/// Netlink unit of `rpmsg_netlink`.
-const RPMSG_UNIT: RawProtocol = RawProtocol::new(31).expect("not zero");
-
 /// Seconds beyond what the older call can wait, so that the newer one is made.
 const LONG: Timespec = Timespec { tv_sec: i32::MAX as i64 / 1000 * 2, tv_nsec: 0 };
-
-pub fn bulk(machine: &Machine) -> Diagnosis {
-    let mut diagnosis = Diagnosis::new("bulk", "large data to and from a coprocessor");
-    diagnosis.note("netlink unit 31", answer(rpmsg_netlink(), "opens"));
-    diagnosis.note("module rpmsg_netlink", machine.module("rpmsg_netlink"));
-    diagnosis.note("rpmsg terminals", machine.listed("sys/class/tty", "ttyRPMSG"));
-    not_yet(&mut diagnosis);
-    diagnosis
-}
 
 pub fn wait() -> Diagnosis {
     let mut diagnosis = Diagnosis::new("wait", "many descriptors with deadlines in microseconds");
@@ -69,13 +56,8 @@ fn answer<T>(result: Result<T, Errno>, yes: &str) -> Answer {
     result.map(|_| yes.into()).map_err(no)
 }
 
-fn no(errno: Errno) -> String {
+pub(super) fn no(errno: Errno) -> String {
     std::io::Error::from(errno).to_string()
-}
-
-fn rpmsg_netlink() -> Result<(), Errno> {
-    let unit = Some(Protocol::from_raw(RPMSG_UNIT));
-    socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, unit).map(drop)
 }
 
 /// Makes the call, on a descriptor that is ready so that it does not wait.
@@ -98,7 +80,7 @@ fn buffers(machine: &Machine) -> Answer {
     if found.is_empty() { Err("none".into()) } else { Ok(found.join(", ")) }
 }
 
-fn openable(path: &str) -> Answer {
+pub(super) fn openable(path: &str) -> Answer {
     match File::options().read(true).write(true).open(path) {
         Ok(_) => Ok("opens".into()),
         Err(error) => Err(error.to_string()),

@@ -1,0 +1,220 @@
+//! `bulk`: what it costs to bring a block to a coprocessor, by every way there is.
+//!
+//! | case | usual | Busbar |
+//! |---|---|---|
+//! | `netlink` | TTY of the in-tree `rpmsg_tty` | `rpmsg_netlink` |
+//! | `fd` | device node of the in-tree pair | endpoint that is a descriptor |
+//! | `buffer` | `rpmsg_netlink` | shared buffer, every byte read and checked |
+//! | `hand-over` | `rpmsg_netlink` | shared buffer, given and returned, not looked at |
+//!
+//! A block has arrived when the coprocessor has said that it has it, and, but for `hand-over`, that
+//! its check sum is right. All six ways are taken in turn, block size by block size: those of
+//! the seed (`seeds/2`, "Benchmark results"), and longer ones. Device node and TTY belong to a second
+//! coprocessor with the same process behind it.
+//!
+//! Outside of the clock each block is fetched again once, and compared.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use busbar::block::Block;
+use busbar::bulk::packet::Direction;
+use busbar::bulk::{Link, Transfer, Transport, Wanted, done};
+use busbar::endpoint::{Controller, Endpoint, MAX_MESSAGE};
+use busbar::{Error, Result};
+
+use crate::{Case, Controllers, Extent, Report};
+
+/// The services that both coprocessors have to offer.
+pub const SERVICES: [&str; 4] = ["bulk", "bulk-tty", "bulk-netlink", "handover"];
+
+/// The seed's sizes, in bytes, then longer ones.
+const SIZES: [u64; 11] =
+    [512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 64 << 10, 256 << 10, 1 << 20, 16 << 20];
+
+/// No block takes longer, or something is wrong.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+struct Plan {
+    rows: usize,
+    sizes: &'static [u64],
+    /// Bytes of one run of one way, at least one block and at most `blocks` of them.
+    bytes: u64,
+    blocks: u64,
+}
+
+impl Plan {
+    fn of(extent: Extent) -> Self {
+        match extent {
+            Extent::Quick => Self { rows: 3, sizes: &[512, 32_768], bytes: 65_536, blocks: 4 },
+            Extent::Normal => Self { rows: 10, sizes: &SIZES, bytes: 1 << 20, blocks: 50 },
+            Extent::Full => Self { rows: 10, sizes: &SIZES, bytes: 16 << 20, blocks: 500 },
+        }
+    }
+
+    fn blocks(&self, size: u64) -> u64 {
+        (self.bytes / size).clamp(1, self.blocks)
+    }
+}
+
+/// Runs the benchmark. `progress` is told what comes next.
+pub fn run(
+    controllers: Controllers<'_>,
+    extent: Extent,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Report> {
+    let plan = Plan::of(extent);
+    let mut ways = Ways::open(controllers)?;
+    let mut cases = Vec::new();
+    for &size in plan.sizes {
+        progress(&format!("blocks of {size} bytes"));
+        let bytes = content(size);
+        let count = plan.blocks(size);
+        ways.check(&bytes)?;
+        let rows: Vec<Row> =
+            (0..plan.rows).map(|_| ways.row(&bytes, count)).collect::<Result<_>>()?;
+        let params = [("bytes", size), ("blocks", count)];
+        let mut case = |name, against, pair: fn(&Row) -> (f64, f64)| {
+            let runs: Vec<_> = rows.iter().map(pair).collect();
+            cases.push(Case::new(name, &params, "us", against, &runs));
+        };
+        case("netlink", "tty", |row| (row.tty, row.netlink));
+        case("fd", "device node", |row| (row.node, row.fd));
+        case("buffer", "netlink", |row| (row.netlink, row.buffer));
+        case("hand-over", "netlink", |row| (row.netlink, row.hand_over));
+    }
+    Ok(Report::new("bulk", plan.rows, cases))
+}
+
+/// Microseconds for each block.
+struct Row {
+    tty: f64,
+    netlink: f64,
+    node: f64,
+    fd: f64,
+    buffer: f64,
+    hand_over: f64,
+}
+
+struct Ways {
+    tty: Link,
+    netlink: Link,
+    node: Link,
+    fd: Link,
+    buffer: Giver,
+    hand_over: Giver,
+}
+
+impl Ways {
+    fn open(controllers: Controllers<'_>) -> Result<Self> {
+        let open = |path: &Path| Controller::open(path);
+        let (usual, busbar) = (open(controllers.in_tree)?, open(controllers.eptfd)?);
+        Ok(Self {
+            tty: Link::open(&usual, Transport::Tty)?,
+            netlink: Link::open(&busbar, Transport::Netlink)?,
+            node: Link::open(&usual, Transport::Node)?,
+            fd: Link::open(&busbar, Transport::Fd)?,
+            buffer: Giver::new(&busbar, "bulk")?,
+            hand_over: Giver::new(&busbar, "handover")?,
+        })
+    }
+
+    /// Every way brings these very bytes.
+    fn check(&mut self, bytes: &[u8]) -> Result<()> {
+        for link in [&mut self.tty, &mut self.netlink, &mut self.node, &mut self.fd] {
+            let mut patient = Transfer::new().timeout(PATIENCE);
+            link.send(bytes, &mut patient)?;
+            let mut patient = Transfer::new().timeout(PATIENCE);
+            compare(&link.receive(Wanted::Last, &mut patient)?, bytes, link.transport())?;
+        }
+        self.hand_over.fill(bytes)?;
+        self.hand_over.give(Direction::ToRemote)?;
+        self.buffer.fill(bytes)?;
+        self.buffer.give(Direction::ToRemote)?;
+        self.buffer.fill(&vec![0; bytes.len()])?;
+        self.buffer.give(Direction::FromRemote)?;
+        compare(&self.buffer.block.read()?[..bytes.len()], bytes, Transport::Buffer)?;
+        self.buffer.fill(bytes)
+    }
+
+    fn row(&mut self, bytes: &[u8], count: u64) -> Result<Row> {
+        Ok(Row {
+            tty: clocked(count, || send(&mut self.tty, bytes))?,
+            netlink: clocked(count, || send(&mut self.netlink, bytes))?,
+            node: clocked(count, || send(&mut self.node, bytes))?,
+            fd: clocked(count, || send(&mut self.fd, bytes))?,
+            buffer: clocked(count, || self.buffer.give(Direction::ToRemote))?,
+            hand_over: clocked(count, || self.hand_over.give(Direction::ToRemote))?,
+        })
+    }
+}
+
+fn send(link: &mut Link, bytes: &[u8]) -> Result<()> {
+    link.send(bytes, &mut Transfer::new().timeout(PATIENCE))
+}
+
+fn clocked(count: u64, mut once: impl FnMut() -> Result<()>) -> Result<f64> {
+    let start = Instant::now();
+    for _ in 0..count {
+        once()?;
+    }
+    // Counts are far below 2^52.
+    #[allow(clippy::cast_precision_loss)]
+    let count = count as f64;
+    Ok(start.elapsed().as_secs_f64() * 1e6 / count)
+}
+
+/// A block that is in shared memory already, as that of a converter would be.
+struct Giver {
+    endpoint: Endpoint,
+    block: Block,
+    len: usize,
+}
+
+impl Giver {
+    fn new(controller: &Controller, service: &str) -> Result<Self> {
+        let endpoint = controller.endpoint(service).create()?;
+        let block = Block::new(1)?;
+        endpoint.attach(&block)?;
+        Ok(Self { endpoint, block, len: 1 })
+    }
+
+    fn fill(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.block.len() < bytes.len() {
+            let block = Block::new(bytes.len())?;
+            self.endpoint.attach(&block)?;
+            self.endpoint.detach(&self.block)?;
+            self.block = block;
+        }
+        self.len = bytes.len();
+        self.block.write()?[..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Gives it, and waits until it is back and was found good.
+    fn give(&mut self, direction: Direction) -> Result<()> {
+        let cookie = self.endpoint.give(&mut self.block, 0..self.len, direction)?;
+        let mut message = [0; MAX_MESSAGE];
+        let length = self.endpoint.recv_timeout(&mut message, PATIENCE)?.unwrap_or(0);
+        let whole = done(&message[..length]).is_some_and(|done| {
+            done.cookie == cookie && done.status == 0 && done.length == self.len as u64
+        });
+        if whole { Ok(()) } else { Err(wrong("a shared buffer", "it was not taken whole")) }
+    }
+}
+
+/// Bytes in which no two messages are alike.
+fn content(size: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
+    fastrand::Rng::with_seed(size).fill(&mut bytes);
+    bytes
+}
+
+fn compare(received: &[u8], sent: &[u8], way: Transport) -> Result<()> {
+    if received == sent { Ok(()) } else { Err(wrong(&way.to_string(), "other bytes came back")) }
+}
+
+fn wrong(way: &str, what: &str) -> Error {
+    Error::new("trust", way, io::Error::new(io::ErrorKind::InvalidData, what))
+}
