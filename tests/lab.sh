@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs every test that is marked "needs the lab" in one boot of the debug kernel.
+# Runs every test that is marked "needs the lab" in one boot of the debug kernel, and what takes too
+# long there in one of the release kernel.
 #
 # Usage: tests/lab.sh [TEST-PROGRAM…]    names as cargo prints them, default all
 set -eu
@@ -25,3 +26,7 @@ done >"$plan"
 # its ring full (docs/endpoint.md).
 "$busbar" lab run --debug --timeout 2400 --known 'rpmsg_eptdev_poll+' \
     --known 'virtio_rpmsg_announce_create+' -- tests/guest.sh "$plan"
+
+bulk=$(sed -n 's/^bulk //p' "$plan")
+[ -z "$bulk" ] || "$busbar" lab run -- env BUSBAR_PROGRAM="$PWD/$busbar" \
+    "$bulk" --ignored --test-threads=1 sixteen_mebibytes

@@ -15,7 +15,9 @@ const LONGEST: u32 = 5000;
 enum Step {
     /// A block, cut as a sender does.
     Block { length: u16, limit: u16, byte: u8 },
-    /// The same with this check sum of the bytes.
+    /// A block with the long header, though it may be short.
+    Long { length: u8, value: bool },
+    /// A block with this check sum.
     Sealed { length: u8, crc: u16 },
     /// A block of which messages are lost, cut short or changed.
     Broken { length: u16, limit: u8, message: u8, change: Change },
@@ -55,29 +57,48 @@ fuzz_target!(|input: Input| {
             stream.extend_from_slice(message);
         }
         events.iter().for_each(check);
+        if let (Step::Long { value, .. }, true) = (step, clean) {
+            assert_eq!(matches!(events[..], [Event::Block(_)]), !value);
+        }
         if let (Step::Block { length, .. }, true) = (step, clean) {
             let [event] = &events[..] else { panic!("{} events of a block", events.len()) };
             let taken =
-                matches!(event, Event::Block(block) if block.bytes.len() == usize::from(*length));
-            assert_eq!(taken, u32::from(*length) <= LONGEST);
+                matches!(event, Event::Block(block) if block.bytes.len() == block_length(*length));
+            assert_eq!(taken, block_length(*length) <= LONGEST as usize);
         }
     }
     open(&mut joiner);
     as_stream(&stream, usize::from(input.chunk.max(1)));
 });
 
+/// Not much more than the longest that is taken.
+fn block_length(length: u16) -> usize {
+    usize::from(length % 6000)
+}
+
+fn long(length: u8, value: u32) -> Vec<u8> {
+    let covered = [
+        &1u16.to_le_bytes()[..],
+        &u32::from(length).to_le_bytes(),
+        &value.to_le_bytes(),
+        &vec![3; usize::from(length)],
+    ]
+    .concat();
+    [&[0xcd, 0xab, 0, 0][..], &crc16(&covered).to_le_bytes(), &covered].concat()
+}
+
 /// The messages of a step.
 fn messages(step: &Step) -> Vec<Vec<u8>> {
     match step {
         Step::Block { length, limit, byte } => {
-            cut(&mut Cutter::new(vec![*byte; usize::from(*length)], usize::from(limit % 600 + 16))
+            cut(&mut Cutter::new(vec![*byte; block_length(*length)], usize::from(limit % 600 + 16))
                 .unwrap())
         }
         Step::Sealed { length, crc } => {
             cut(&mut Cutter::new(Sealed::new(vec![1; usize::from(*length)], *crc), 100).unwrap())
         }
         Step::Broken { length, limit, message, change } => {
-            let bytes = vec![2; usize::from(*length)];
+            let bytes = vec![2; block_length(*length)];
             let mut messages = cut(&mut Cutter::new(bytes, usize::from(*limit) + 16).unwrap());
             let at = usize::from(*message) % messages.len();
             match change {
@@ -105,6 +126,7 @@ fn messages(step: &Step) -> Vec<Vec<u8>> {
         Step::Header { size, crc, rest } => {
             vec![[&[0xcd, 0xab][..], &size.to_le_bytes(), &crc.to_le_bytes(), rest].concat()]
         }
+        Step::Long { length, value } => vec![long(*length, u32::from(*value))],
         Step::Any(message) => vec![message.clone()],
     }
 }

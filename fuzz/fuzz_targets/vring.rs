@@ -67,7 +67,8 @@ fuzz_target!(|input: Input| {
     for step in input.steps {
         match step {
             Step::Send { destination, data } if sane && data.len() <= 496 => {
-                let destination = [53, 0x400, 0x401, 0x402, 0x403, 0x404][usize::from(destination % 6)];
+                let destination =
+                    [53, 0x400, 0x401, 0x402, 0x403, 0x404][usize::from(destination % 6)];
                 linux.send(9, destination, &data);
             }
             Step::Receive if sane => while linux.receive().is_some() {},

@@ -34,7 +34,15 @@ impl Bench {
 
     fn endpoint(&self, service: &str) -> Endpoint {
         let controller = Controller::open(self.side.controller()).unwrap();
-        let destination = controller.find(service).unwrap().destination;
+        // After a start it is announced in its own time.
+        let until = Instant::now() + PATIENCE;
+        let destination = loop {
+            match controller.find(service) {
+                Ok(channel) => break channel.destination,
+                Err(error) => assert!(Instant::now() < until, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
         controller.endpoint(service).destination(destination).create().unwrap()
     }
 

@@ -942,9 +942,9 @@ impl Stress {
 #[ignore = "needs the lab"]
 fn buffers_change_hands_in_any_order_while_the_remote_crashes() {
     let rounds = std::env::var("BUSBAR_STRESS_ROUNDS").map_or(10, |n| n.parse().unwrap());
+    let Bench { remote, mut side, control } = Bench::new();
+    drop(control);
     let before = references();
-    let bench = Bench::new();
-    let Bench { remote, mut side, .. } = bench;
     let stress = Stress {
         controller: Mutex::new(side.controller().to_path_buf()),
         over: AtomicBool::new(false),

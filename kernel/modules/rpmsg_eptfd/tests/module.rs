@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use busbar_uapi::dmabuf;
 use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, EndpointInfo, NAME_SIZE};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, read, write};
@@ -68,6 +69,30 @@ fn unloading_waits_for_the_last_descriptor() {
     // A node that nobody has open is no reason to stay.
     modprobe(&["-r", "rpmsg_eptfd"]).unwrap();
     assert!(!side.controller().exists());
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn unloading_waits_for_what_is_known_of_a_part_and_not_for_its_buffer() {
+    let mut side = eptfd(&["echo"]);
+    let control = open(side.controller()).unwrap();
+    let refused = || assert!(modprobe(&["-r", "rpmsg_eptfd"]).unwrap_err().contains("in use"));
+    let endpoint = rpmsg::create_ept_fd(&control, fd_info()).unwrap();
+    let buffer = dmabuf::heap_alloc(open("/dev/dma_heap/system").unwrap(), 4096).unwrap();
+    dmabuf::attach(&endpoint, &buffer).unwrap();
+    dmabuf::send(&endpoint, &buffer, dmabuf::TO_REMOTE, 0, 4096).unwrap();
+    let file = dmabuf::export_sync_file(&buffer, dmabuf::Access::ReadWrite).unwrap();
+    drop((control, endpoint));
+    refused();
+    side.kill().unwrap();
+    refused();
+    assert_eq!(dmabuf::sync_file_status(&file), Ok((1, Some(Err(Errno::PIPE)))));
+    drop(file);
+    modprobe(&["-r", "rpmsg_eptfd"]).unwrap();
+
+    // What remains of the fence in the buffer is not the module's.
+    let file = dmabuf::export_sync_file(&buffer, dmabuf::Access::ReadWrite).unwrap();
+    assert_eq!(dmabuf::sync_file_status(&file), Ok((1, Some(Ok(())))));
 }
 
 #[test]

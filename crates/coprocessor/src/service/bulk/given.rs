@@ -1,6 +1,6 @@
 //! Work on a shared buffer.
 
-use busbar::bulk::packet::{BufferMessage, Content, Crc16, Direction, Pattern, status};
+use busbar::bulk::packet::{BufferMessage, Content, Crc16, Direction, status};
 use busbar::{Error, Result};
 use busbar_uapi::rpmsg_bulk::{STATUS_FAULT, STATUS_MESSAGE_SIZE, STATUS_NO_BUFFERS};
 use rustix::io::Errno;
@@ -131,7 +131,7 @@ fn body(length: u64, last: Option<&Kept>) -> Result<Body, u32> {
     match last.filter(|kept| kept.length() == length) {
         Some(kept) => Ok(Body::Kept(kept.clone())),
         None => match u32::try_from(length) {
-            Ok(length) => Ok(Body::Pattern(Pattern(length))),
+            Ok(length) => Ok(Body::pattern(length)),
             Err(_) => Err(status(Errno::MSGSIZE)),
         },
     }

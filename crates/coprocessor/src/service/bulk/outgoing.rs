@@ -42,7 +42,7 @@ pub(super) struct Fault {
 #[derive(Clone, Debug)]
 pub(super) enum Body {
     Kept(Kept),
-    Pattern(Pattern),
+    Pattern(Pattern, u16),
 }
 
 impl Body {
@@ -50,14 +50,20 @@ impl Body {
     pub(super) fn wanted(length: u32, last: Option<&Kept>) -> Option<Self> {
         match length {
             0 => last.cloned().map(Self::Kept),
-            length => Some(Self::Pattern(Pattern(length))),
+            length => Some(Self::pattern(length)),
         }
+    }
+
+    /// So many bytes of the pattern.
+    pub(super) fn pattern(length: u32) -> Self {
+        let pattern = Pattern(length);
+        Self::Pattern(pattern, pattern.crc())
     }
 
     fn content(&self) -> &dyn Content {
         match self {
             Self::Kept(kept) => kept,
-            Self::Pattern(pattern) => pattern,
+            Self::Pattern(pattern, _) => pattern,
         }
     }
 }
@@ -68,7 +74,10 @@ impl Content for Body {
     }
 
     fn crc(&self) -> u16 {
-        self.content().crc()
+        match self {
+            Self::Kept(kept) => kept.crc,
+            Self::Pattern(_, crc) => *crc,
+        }
     }
 
     fn bytes(&self, from: u64, length: usize) -> &[u8] {

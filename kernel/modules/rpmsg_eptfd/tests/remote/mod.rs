@@ -360,7 +360,8 @@ pub fn bind(side: &mut Side) -> File {
         let devices = std::fs::read_dir("/sys/bus/rpmsg/devices").unwrap().flatten();
         devices.map(|each| each.file_name()).any(|n| n.to_string_lossy().contains("messenger"))
     });
-    side.bind().expect("a control device");
+    // The bus gives it to the in-tree driver at the same time.
+    wait_until("the control device", || side.bind().is_ok());
     File::options().read(true).write(true).open(side.controller()).expect("the control device")
 }
 

@@ -1,0 +1,245 @@
+//! Every allocation on the way of a request fails once, and remotes crash under load: nothing may
+//! be left, and nobody may wait for ever.
+//!
+//! Uses `fail-nth` (Documentation/fault-injection/fault-injection.rst) of the debug kernel: the
+//! Nth of a task's allocations fails. N grows until a request gets through unharmed.
+
+#[path = "../../../../crates/cli/tests/support/mod.rs"]
+mod support;
+
+mod client;
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use busbar::bulk::packet::crc16;
+use busbar_uapi::rpmsg_netlink::{PART_MAX, block, command};
+use client::{Attributes, Client, coprocessor, modprobe, noise, pattern};
+use rustix::io::{Errno, pread, pwrite};
+use rustix::process::{Signal, kill_process};
+use support::{open_descriptors, wait_until};
+
+const DEBUGFS: &str = "/sys/kernel/debug";
+
+fn arm() {
+    for fault in ["failslab", "fail_page_alloc"] {
+        let fault = Path::new(DEBUGFS).join(fault);
+        fs::write(fault.join("ignore-gfp-wait"), "N").expect("a debug kernel");
+        fs::write(fault.join("verbose"), "0").unwrap();
+    }
+    fs::write(Path::new(DEBUGFS).join("fail_page_alloc/min-order"), "0").unwrap();
+}
+
+/// The Nth fault of this thread.
+struct FailNth(File);
+
+impl FailNth {
+    fn open() -> Self {
+        let path = "/proc/thread-self/fail-nth";
+        Self(File::options().read(true).write(true).open(path).expect("a debug kernel"))
+    }
+
+    /// Runs `call` with the `n`th allocation failing; also whether one did.
+    fn run<T>(&self, n: &str, call: impl FnOnce() -> T) -> (T, bool) {
+        let mut left = [0; 16];
+        pwrite(&self.0, n.as_bytes(), 0).expect("arm");
+        let result = call();
+        let looked = pread(&self.0, &mut left, 0);
+        while pwrite(&self.0, b"0", 0).is_err() {}
+        (result, looked.is_ok_and(|len| left[..len].trim_ascii() == b"0"))
+    }
+}
+
+/// What a request has come to: refused, or taken and then told so.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    /// The request did not reach the driver, or its refusal not the client.
+    Lost(Errno),
+    Refused(Errno),
+    Told(u32),
+}
+
+/// Makes a request without anything between that allocates, and waits for its end.
+fn end(
+    client: &mut Client,
+    nth: &FailNth,
+    n: u32,
+    command: u8,
+    attributes: &Attributes,
+) -> (End, bool) {
+    let message = client.message(command, 0, attributes);
+    let (sent, hit) = nth.run(&n.to_string(), || client.try_post_raw(&message));
+    if let Err(errno) = sent {
+        return (End::Lost(errno), hit);
+    }
+    match client.outcome(Duration::from_secs(2)) {
+        Some(Ok(note)) => (End::Told(note.u32(block::STATUS).unwrap_or(0)), hit),
+        Some(Err(errno)) => (End::Refused(errno), hit),
+        None => (End::Lost(Errno::NOMSG), hit),
+    }
+}
+
+/// The same with the first, the second … allocation failing; returns how many there were.
+fn each_fault(
+    channel: u32,
+    command: u8,
+    attributes: &Attributes,
+    mut prepare: impl FnMut(&mut Client),
+) -> u32 {
+    let nth = FailNth::open();
+    let mut told = 0;
+    for fault in 1..200 {
+        let mut client = Client::new();
+        prepare(&mut client);
+        let (end, hit) = end(&mut client, &nth, fault, command, attributes);
+        match end {
+            End::Told(0) => told += 1,
+            End::Refused(errno) | End::Lost(errno) => {
+                let expected = [Errno::NOMEM, Errno::FAULT, Errno::NOBUFS, Errno::NOMSG];
+                assert!(hit && expected.contains(&errno), "fault {fault}: {errno}");
+            }
+            End::Told(status) => panic!("fault {fault}: status {status}"),
+        }
+        // Whatever it was, the next is well.
+        client.drain();
+        client.reset(channel).unwrap();
+        client.drain();
+        assert_eq!(client.send(channel, b"after"), (0, 5), "fault {fault}");
+        if !hit {
+            assert_ne!(told, 0, "never told");
+            return fault - 1;
+        }
+    }
+    panic!("the request never got through");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn each_request_undoes_what_it_has_begun() {
+    arm();
+    let _side = coprocessor(&["bulk-netlink"]);
+    let channel = Client::new().channel();
+    let descriptors = open_descriptors();
+    let of = || Attributes::new().u32(block::CHANNEL, channel);
+
+    // The first request also makes client, conversation and endpoint.
+    let part = Attributes::part(channel, 1000, 0, &noise(1000, 1));
+    let faults = each_fault(channel, command::SEND, &part, |_| {});
+    assert!(faults >= 6, "send: only {faults} faults were possible");
+    let faults = each_fault(channel, command::RECEIVE, &of().u32(block::LENGTH, 50_000), |_| {});
+    assert!(faults >= 15, "receive: only {faults} faults were possible");
+    let faults = each_fault(channel, command::FETCH, &of(), |client| {
+        client.request(command::RECEIVE, &of().u32(block::LENGTH, 200_000)).unwrap();
+        assert!(!client.take_part(&mut Vec::new()).unwrap());
+    });
+    assert!(faults >= 2, "fetch: only {faults} faults were possible");
+    assert_eq!(open_descriptors(), descriptors);
+}
+
+/// The part that finds no room has to be kept somewhere. If it cannot, that is told; and nothing of
+/// it is ever taken for something else.
+#[test]
+#[ignore = "needs the lab"]
+fn a_part_that_finds_no_room_is_kept_or_refused() {
+    const NOMEM: u32 = 12;
+    arm();
+    let side = coprocessor(&["bulk-netlink"]);
+    let nth = FailNth::open();
+    let bytes = noise(200_000, 1);
+    for fault in 1.. {
+        assert!(fault < 40, "the request never got through");
+        let mut client = Client::new();
+        let channel = client.channel();
+        client.reset(channel).unwrap();
+        kill_process(side.process().unwrap(), Signal::STOP).unwrap();
+        let part = |offset: usize| {
+            let part = &bytes[offset..offset + PART_MAX];
+            Attributes::part(channel, bytes.len(), offset, part).u16(block::CRC, crc16(&bytes))
+        };
+        let mut offset = 0;
+        while offset < 3 * PART_MAX {
+            assert_eq!(client.part(&part(offset)).unwrap().command, command::SEND_NEXT_NTF);
+            offset += PART_MAX;
+        }
+        // The ring has room for most of this one; nobody takes the rest for now.
+        let (end, hit) = end(&mut client, &nth, fault, command::SEND, &part(offset));
+        let taken = end == End::Lost(Errno::NOMSG);
+        let refused = [Errno::NOMEM, Errno::FAULT, Errno::NOBUFS];
+        let refused =
+            refused.iter().any(|why| [End::Refused(*why), End::Lost(*why)].contains(&end));
+        assert!(taken || hit && (refused || end == End::Told(NOMEM)), "fault {fault}: {end:?}");
+        kill_process(side.process().unwrap(), Signal::CONT).unwrap();
+        client.drain();
+        client.reset(channel).unwrap();
+        client.drain();
+        assert_eq!(client.send(channel, &bytes), (0, 200_000), "fault {fault}");
+        if !hit {
+            break;
+        }
+    }
+}
+
+/// Crashes while everybody is at it.
+#[test]
+#[ignore = "needs the lab"]
+fn crashes_under_load() {
+    let rounds = std::env::var("BUSBAR_STRESS_ROUNDS").map_or(5, |n| n.parse::<u32>().unwrap());
+    let mut side = coprocessor(&["bulk-netlink"]);
+    let descriptors = open_descriptors();
+    let (done, moved) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for number in 0..5 {
+            let (done, moved) = (&done, &moved);
+            scope.spawn(move || {
+                let mut random = fastrand::Rng::with_seed(number);
+                let mut client = Client::new();
+                while !done.load(Ordering::Relaxed) {
+                    if random.u8(..8) == 0 {
+                        client = Client::new();
+                    }
+                    if exchange(&mut client, &mut random).is_some() {
+                        moved.fetch_add(1, Ordering::Relaxed);
+                    } else {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                }
+            });
+        }
+        let progress = || {
+            let before = moved.load(Ordering::Relaxed);
+            wait_until("a block", || moved.load(Ordering::Relaxed) > before + 5);
+        };
+        for round in 0..rounds {
+            progress();
+            side.kill().unwrap_or_else(|why| panic!("round {round}: {why}"));
+            side.start().unwrap_or_else(|why| panic!("round {round}: {why}"));
+        }
+        progress();
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(open_descriptors(), descriptors);
+    modprobe(&["-r", "rpmsg_netlink"]).unwrap();
+    println!("{rounds} crashes, {moved:?} blocks moved");
+}
+
+/// One block there and back; nothing if the coprocessor was gone meanwhile.
+fn exchange(client: &mut Client, random: &mut fastrand::Rng) -> Option<()> {
+    let channel = client.channels().first()?.u32(1)?;
+    client.drain();
+    let bytes = noise(random.usize(1..80_000), random.u64(..));
+    let status = client.try_send(channel, &bytes)?;
+    if status != 0 {
+        // EPIPE, or what was sent to the one before reached the next.
+        assert_eq!(status, 32);
+        return None;
+    }
+    if random.u8(..4) == 0 {
+        let length = random.u32(1..200_000);
+        let back = client.try_receive(channel, length)?;
+        assert!(back == pattern(length as usize));
+    }
+    Some(())
+}
