@@ -860,6 +860,57 @@ fn full_ring_pushes_back() {
     assert!(sender.join().unwrap().is_ok());
 }
 
+/// The node of a channel that the coprocessor has announced.
+fn default_endpoint() -> PathBuf {
+    let channel = fs::read_dir("/sys/bus/rpmsg/devices")
+        .unwrap()
+        .flatten()
+        .find(|entry| entry.file_name().to_string_lossy().contains("rpmsg-raw"))
+        .expect("the channel");
+    let name = channel.file_name().into_string().unwrap();
+    let driver = channel.path().join("driver/unbind");
+    if driver.exists() {
+        fs::write(driver, &name).unwrap();
+    }
+    fs::write(channel.path().join("driver_override"), "rpmsg_eptfd_chrdev").unwrap();
+    fs::write("/sys/bus/rpmsg/drivers/rpmsg_eptfd_chrdev/bind", &name).unwrap();
+    let node = fs::read_dir(channel.path().join("rpmsg")).unwrap().flatten().next();
+    let node = Path::new("/dev").join(node.expect("a node for the channel").file_name());
+    wait_until("the device node", || node.exists());
+    node
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn channel_withdrawn_in_flight() {
+    // It answers with what it was sent, which gives nothing back.
+    let side = eptfd(&["raw"]);
+    let before = references();
+    let node = default_endpoint();
+    let open = || File::options().read(true).write(true).open(&node);
+    let give = |buffer| -> OwnedFd {
+        let endpoint = open().expect("open").into();
+        dmabuf::attach(&endpoint, buffer).unwrap();
+        dmabuf::send(&endpoint, buffer, FROM_REMOTE, 0, PAGE).unwrap();
+        assert_eq!(rustix::io::read(&endpoint, &mut [0; 64]), Ok(48));
+        endpoint
+    };
+    let buffer = heap(PAGE);
+    let closed = references();
+    drop(give(&buffer));
+    assert_eq!(open().unwrap_err().raw_os_error(), Some(Errno::BUSY.raw_os_error()));
+    assert!(references() > closed);
+    let file = fences(&buffer);
+
+    // The name service takes the channel away while it handles the message.
+    kill_process(side.process().unwrap(), Signal::TERM).unwrap();
+    wait_until("the end", || outcome(&file).is_some());
+    assert_eq!(outcome(&file), Some(Err(Errno::PIPE)));
+    wait_until("the node to go", || !node.exists());
+    drop(file);
+    wait_until("the endpoint to go", || references() == before);
+}
+
 /// The control device, and whether it is all over.
 struct Stress {
     controller: Mutex<PathBuf>,
@@ -916,25 +967,38 @@ impl Stress {
         Ok(())
     }
 
-    /// Is the remote for so many parts; keeps some for a while, and the last ones for good.
+    /// Is the remote for so many parts; keeps some for a while, and some of the last for good.
     fn serve(remote: &Remote, parts: u32, rng: &mut fastrand::Rng) {
         let mut kept = Vec::new();
         for _ in 0..parts {
-            let (from, part) = remote.given();
+            let mut came = None;
+            // Nothing may come because all wait for what is kept.
+            wait_until("a part", || {
+                came = remote.has_message();
+                if came.is_none() && !kept.is_empty() && rng.bool() {
+                    Self::give_back_any(remote, &mut kept, rng);
+                }
+                came.is_some()
+            });
+            let (from, part) = came.map(|(from, data)| (from, Message::decode(&data))).unwrap();
             let view = remote.map(&part);
             // It may have been taken away by now.
             let touched = if rng.bool() { view.write(b"x") } else { view.read().map(drop) };
             assert!(matches!(touched, Ok(()) | Err(Errno::FAULT)), "{part:x?}: {touched:?}");
             kept.push((from, part, view));
-            while kept.len() > 4 || (!kept.is_empty() && rng.bool()) {
-                let (from, part, _) = kept.swap_remove(rng.usize(..kept.len()));
-                remote.give_back(from, &part);
+            if rng.bool() {
+                Self::give_back_any(remote, &mut kept, rng);
             }
         }
-        // Until the next one comes, those who wait for these parts wait.
-        if rng.bool() {
-            kept.drain(..).for_each(|(from, part, _)| remote.give_back(from, &part));
-        }
+    }
+
+    fn give_back_any(
+        remote: &Remote,
+        kept: &mut Vec<(u32, Message, View)>,
+        rng: &mut fastrand::Rng,
+    ) {
+        let (from, part, _) = kept.swap_remove(rng.usize(..kept.len()));
+        remote.give_back(from, &part);
     }
 }
 
