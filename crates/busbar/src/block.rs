@@ -245,7 +245,9 @@ fn from_pages(len: usize, page: usize, flags: MemfdFlags) -> Result<(OwnedFd, us
         let error =
             Error::new(tried, format!("a block of {len} bytes of {page}-byte pages"), errno);
         match errno {
-            Errno::NOMEM if page > PAGE => error.help("reserve huge pages: sysctl vm.nr_hugepages"),
+            Errno::NOMEM | Errno::NOSPC if page > PAGE => {
+                error.help("reserve huge pages: sysctl vm.nr_hugepages")
+            }
             Errno::INVAL => error
                 .help("its limits are /sys/module/udmabuf/parameters/size_limit_mb and list_limit"),
             _ => error,
@@ -255,6 +257,10 @@ fn from_pages(len: usize, page: usize, flags: MemfdFlags) -> Result<(OwnedFd, us
     let memory =
         rustix::fs::memfd_create("busbar-block", flags).map_err(|errno| failed("make", errno))?;
     rustix::fs::ftruncate(&memory, len as u64).map_err(|errno| failed("make", errno))?;
+    // Without its pages, udmabuf takes huge ones that nobody has reserved: Linux 6.12 dies of it or
+    // miscounts.
+    rustix::fs::fallocate(&memory, rustix::fs::FallocateFlags::empty(), 0, len as u64)
+        .map_err(|errno| failed("allocate", errno))?;
     rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK)
         .map_err(|errno| failed("seal", errno))?;
     let fd = dmabuf::udmabuf_create(&device, &memory, 0, len as u64)
