@@ -258,9 +258,11 @@ fn from_pages(len: usize, page: usize, flags: MemfdFlags) -> Result<(OwnedFd, us
         rustix::fs::memfd_create("busbar-block", flags).map_err(|errno| failed("make", errno))?;
     rustix::fs::ftruncate(&memory, len as u64).map_err(|errno| failed("make", errno))?;
     // Without its pages, udmabuf takes huge ones that nobody has reserved: Linux 6.12 dies of it or
-    // miscounts.
-    rustix::fs::fallocate(&memory, rustix::fs::FallocateFlags::empty(), 0, len as u64)
-        .map_err(|errno| failed("allocate", errno))?;
+    // miscounts. Small ones would not be zeroed by this.
+    if page > PAGE {
+        rustix::fs::fallocate(&memory, rustix::fs::FallocateFlags::empty(), 0, len as u64)
+            .map_err(|errno| failed("allocate", errno))?;
+    }
     rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK)
         .map_err(|errno| failed("seal", errno))?;
     let fd = dmabuf::udmabuf_create(&device, &memory, 0, len as u64)
