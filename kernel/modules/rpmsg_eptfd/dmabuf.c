@@ -55,6 +55,7 @@
  * @users: see above
  * @ended: nothing is shared any more
  * @closed: finishes an endpoint whose file was closed while there were users
+ * @closing: calls @closed; the last user may hold a lock that it takes
  * @idle: where the end waits for @users
  * @setup: protects @buffers
  * @buffers: attached buffers
@@ -67,6 +68,7 @@ struct eptfd_share {
 	unsigned int users;
 	bool ended;
 	void (*closed)(struct eptfd_ep *ep);
+	struct work_struct closing;
 	wait_queue_head_t idle;
 	struct mutex setup;	/* buffers */
 	struct list_head buffers;
@@ -161,21 +163,24 @@ static void share_get_another(struct eptfd_share *share)
 /* The share may be gone afterwards */
 static void share_put(struct eptfd_share *share)
 {
-	void (*closed)(struct eptfd_ep *ep) = NULL;
-	struct eptfd_ep *ep = share->ep;
-
 	spin_lock_irq(&share->lock);
 	if (!--share->users) {
-		swap(closed, share->closed);
+		if (share->closed)
+			queue_work(share_wq, &share->closing);
 		wake_up_all(&share->idle);
 	}
 	spin_unlock_irq(&share->lock);
+}
 
-	if (closed) {
-		closed(ep);
-		/* This is a work, and the module waits for those */
-		module_put(THIS_MODULE);
-	}
+static void share_closing(struct work_struct *work)
+{
+	struct eptfd_share *share = container_of(work, struct eptfd_share, closing);
+	void (*closed)(struct eptfd_ep *ep) = share->closed;
+
+	share->closed = NULL;
+	closed(share->ep);
+	/* The module waits for works */
+	module_put(THIS_MODULE);
 }
 
 static struct eptfd_share *share_alloc(struct eptfd_ep *ep)
@@ -189,6 +194,7 @@ static struct eptfd_share *share_alloc(struct eptfd_ep *ep)
 	share->ep = ep;
 	spin_lock_init(&share->lock);
 	INIT_LIST_HEAD(&share->transfers);
+	INIT_WORK(&share->closing, share_closing);
 	init_waitqueue_head(&share->idle);
 	mutex_init(&share->setup);
 	INIT_LIST_HEAD(&share->buffers);

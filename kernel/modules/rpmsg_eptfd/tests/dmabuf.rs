@@ -740,6 +740,29 @@ fn remote_killed_in_flight() {
     assert_eq!(other.signal_of_death(), Some(Signal::KILL.as_raw()));
 }
 
+/// The end of the endpoint and the end of its file both let go of its buffers.
+#[test]
+#[ignore = "needs the lab"]
+fn closed_while_the_end_takes_its_buffers_away() {
+    let mut bench = Bench::new();
+    let before = references();
+    for _ in 0..5 {
+        let endpoint = bench.endpoint();
+        let others: Vec<OwnedFd> = (0..200).map(|_| attached(&bench, &endpoint, PAGE)).collect();
+        let buffer = attached(&bench, &endpoint, PAGE);
+        bench.give(&endpoint, &buffer, TO_REMOTE, 0, PAGE);
+        let closer = spawn(move || {
+            poll(&mut [PollFd::new(&buffer, PollFlags::OUT)], None).unwrap();
+            drop(endpoint);
+        });
+        moment();
+        bench = bench.crash();
+        closer.join().unwrap();
+        drop(others);
+    }
+    wait_until("the end of all endpoints", || references() == before);
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn access_after_completion_is_sigbus() {
