@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::machine::{Machine, Notice, Notify};
 use crate::remoteproc::{Remoteproc, State};
-use crate::stop::Stop;
+use crate::stop::{Request, Stop};
 
 /// What a machine runs on.
 pub(crate) trait Device: AsFd {
@@ -195,8 +195,8 @@ impl<D: Device> Run<'_, '_, D> {
                 self.phase = Phase::Ended;
             }
         }
-        if stop && self.options.stop.is_some_and(Stop::take) {
-            self.ask_to_end()?;
+        if stop && let Some(request) = self.options.stop.and_then(Stop::take) {
+            self.ask_to_end(request)?;
         }
         Ok(())
     }
@@ -214,8 +214,8 @@ impl<D: Device> Run<'_, '_, D> {
         Ok(())
     }
 
-    fn ask_to_end(&mut self) -> Result<()> {
-        if self.phase != Phase::Serving {
+    fn ask_to_end(&mut self, request: Request) -> Result<()> {
+        if request == Request::AtOnce || self.phase != Phase::Serving {
             self.phase = Phase::Ended;
             return Ok(());
         }
@@ -378,7 +378,14 @@ mod tests {
         remoteproc: Option<&Remoteproc>,
         test: impl FnOnce(&mut Linux, &Fake, &Stop),
     ) -> (Statistics, Result<()>) {
-        let mut linux = Linux::new(image);
+        core_of(&mut Linux::new(image), remoteproc, test)
+    }
+
+    fn core_of(
+        linux: &mut Linux,
+        remoteproc: Option<&Remoteproc>,
+        test: impl FnOnce(&mut Linux, &Fake, &Stop),
+    ) -> (Statistics, Result<()>) {
         let shared = linux.shared();
         let fake = Fake::new();
         let stop = Stop::new().unwrap();
@@ -393,7 +400,7 @@ mod tests {
                 let result = run(&fake, &mut machine, &options, &mut |_| {});
                 (machine.statistics(), result)
             });
-            test(&mut linux, &fake, &stop);
+            test(linux, &fake, &stop);
             stop.handle().stop();
             core.join().unwrap()
         })
@@ -472,6 +479,17 @@ mod tests {
         });
         result.unwrap();
         assert!(begun.elapsed() < Duration::from_secs(4));
+    }
+
+    #[test]
+    fn an_end_at_once_withdraws_nothing() {
+        let mut linux = Linux::new(Image::default());
+        let (_, result) = core_of(&mut linux, None, |linux, fake, stop| {
+            boot(linux, fake);
+            stop.handle().stop_at_once();
+        });
+        result.unwrap();
+        assert_eq!(linux.receive(), None);
     }
 
     fn remoteproc(state: &str, recovery: &str) -> (tempfile::TempDir, Remoteproc) {

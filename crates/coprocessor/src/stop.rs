@@ -11,8 +11,8 @@ use signal_hook::SigId;
 
 /// What a run watches for its end.
 ///
-/// The first request has the run withdraw its names and end in order, the second one has it end
-/// at once.
+/// The first request has the run withdraw its names and end in order, the second one, or
+/// [`StopHandle::stop_at_once`], has it end at once.
 pub struct Stop {
     requests: UnixStream,
     handle: StopHandle,
@@ -22,6 +22,16 @@ pub struct Stop {
 /// Asks for the end of a run, from any thread.
 #[derive(Clone, Debug)]
 pub struct StopHandle(Arc<UnixStream>);
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    InOrder,
+    AtOnce,
+}
+
+/// The byte that asks for an end at once. Any other one, such as a signal's, does for one in order.
+const AT_ONCE: u8 = b'!';
 
 impl Stop {
     /// Nobody has asked for an end yet.
@@ -47,19 +57,32 @@ impl Stop {
         self.handle.clone()
     }
 
-    /// Whether an end was asked for since the last call.
-    pub(crate) fn take(&self) -> bool {
-        let mut requests = &self.requests;
+    /// What was asked for since the last call.
+    pub(crate) fn take(&self) -> Option<Request> {
+        let (mut requests, mut byte) = (&self.requests, [0]);
         // One at a time: two requests at once still are two.
-        matches!(requests.read(&mut [0]), Ok(1))
+        match requests.read(&mut byte) {
+            Ok(1) if byte == [AT_ONCE] => Some(Request::AtOnce),
+            Ok(1) => Some(Request::InOrder),
+            _ => None,
+        }
     }
 }
 
 impl StopHandle {
     /// Asks for the end. Never waits.
     pub fn stop(&self) {
+        self.write(0);
+    }
+
+    /// Asks for the end without withdrawing anything: to Linux it is a crash. Never waits.
+    pub fn stop_at_once(&self) {
+        self.write(AT_ONCE);
+    }
+
+    fn write(&self, byte: u8) {
         // A full pipe holds requests enough.
-        let _ = (&*self.0).write(&[0]);
+        let _ = (&*self.0).write(&[byte]);
     }
 }
 
@@ -100,17 +123,17 @@ mod tests {
     #[test]
     fn requests_come_from_handles_and_signals_one_by_one() {
         let stop = Stop::new().unwrap().on_signal(Signal::USR1.as_raw()).unwrap();
-        assert!(!stop.take());
+        assert_eq!(stop.take(), None);
         stop.handle().stop();
-        stop.handle().stop();
-        assert!(stop.take());
-        assert!(stop.take());
-        assert!(!stop.take());
+        stop.handle().stop_at_once();
+        assert_eq!(stop.take(), Some(Request::InOrder));
+        assert_eq!(stop.take(), Some(Request::AtOnce));
+        assert_eq!(stop.take(), None);
         kill_process(getpid(), Signal::USR1).unwrap();
         // Another thread may be the one that the signal interrupts.
         let mut polled = [PollFd::new(&stop, PollFlags::IN)];
         poll(&mut polled, Some(&Timespec { tv_sec: 10, tv_nsec: 0 })).unwrap();
-        assert!(stop.take());
-        assert!(!stop.take());
+        assert_eq!(stop.take(), Some(Request::InOrder));
+        assert_eq!(stop.take(), None);
     }
 }

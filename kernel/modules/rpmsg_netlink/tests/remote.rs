@@ -145,8 +145,7 @@ impl Drop for Remote {
     /// At once, without withdrawing the name: of that lockdep reports a fault of the bus
     /// (docs/endpoint.md).
     fn drop(&mut self) {
-        self.stop.stop();
-        self.stop.stop();
+        self.stop.stop_at_once();
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
             assert!(ended.is_ok() || thread::panicking());

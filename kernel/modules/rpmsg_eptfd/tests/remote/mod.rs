@@ -194,9 +194,7 @@ impl Remote {
     }
 
     fn end(&mut self) {
-        // The first asks for an orderly end.
-        self.stop.stop();
-        self.stop.stop();
+        self.stop.stop_at_once();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -318,6 +316,16 @@ impl Bench {
 
     pub fn nonblocking(&self) -> OwnedFd {
         self.endpoint_with(ADDR_ANY, SERVICE, OFlags::RDWR | OFlags::NONBLOCK)
+    }
+
+    /// The same after a crash.
+    pub fn crash(self) -> Self {
+        let Self { remote, mut side, control } = self;
+        drop(control);
+        remote.crash();
+        let remote = Remote::on(side.core());
+        let control = bind(&mut side);
+        Self { remote, side, control }
     }
 
     /// Sends a part, which the remote then has; also who has sent it.
