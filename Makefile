@@ -7,7 +7,7 @@ KDIR ?= /lib/modules/$(shell uname -r)/build
 .PHONY: demo test test-host test-kernel-style test-lab test-lab-itself test-dkms bench deps build fuzz clean
 
 demo: build
-	$(BUSBAR) lab run -- demo/endpoint.sh
+	$(BUSBAR) lab run -- demo/coprocessor.sh
 
 test: test-host test-kernel-style test-lab test-lab-itself test-dkms
 

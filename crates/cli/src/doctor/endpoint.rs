@@ -92,9 +92,6 @@ fn note_lab(diagnosis: &mut Diagnosis, machine: &Machine) {
     if !diagnosis.note(format!("lab: {qemu}"), machine.program(&qemu)) {
         diagnosis.advise("for the lab, install QEMU: apt install qemu-system-x86");
     }
-    if !diagnosis.note("lab: vng", machine.program("vng")) {
-        diagnosis.advise("for the lab, install virtme-ng: pipx install virtme-ng");
-    }
     diagnosis.note("lab: /dev/kvm", kvm());
 }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What an endpoint that is a descriptor saves, on a coprocessor that is a process.
+# Endpoints that are descriptors and blocks that are not copied, on a coprocessor that is a process.
 # Runs in the lab, as root: make demo.
 set -eu
 busbar=$PWD/target/release/busbar
@@ -9,8 +9,8 @@ say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 show() { printf '\033[2m$ %s\033[0m\n' "$*" | sed "s|$PWD/||"; }
 run() { show "$@"; "$@"; }
 coprocessor() {
-    show "$busbar" coprocessor run --service echo,sink '&'
-    "$busbar" coprocessor run --device /dev/vcoproc0 --service echo,sink >/dev/null &
+    show "$busbar" coprocessor run --service echo,bulk,sink '&'
+    "$busbar" coprocessor run --device /dev/vcoproc0 --service echo,bulk,sink >/dev/null &
     until_ready sink
 }
 until_ready() { until "$busbar" endpoint list | grep -q "$1"; do sleep 0.1; done; }
@@ -25,6 +25,11 @@ run "$busbar" endpoint list
 
 say "Messages to it, through an endpoint that is nothing but a file descriptor:"
 run "$busbar" endpoint ping echo -c 5 -i 0.2 --implementation fd
+
+say "A megabyte to it: cut into messages, and as a buffer that changes hands and is not copied:"
+head -c 1M /dev/urandom >/tmp/block
+run "$busbar" bulk send /tmp/block
+run "$busbar" bulk send /tmp/block --transport buffer
 
 say "The coprocessor's process is killed; the kernel takes its channels away."
 run pkill -KILL -f 'coprocessor run'
