@@ -152,8 +152,7 @@ enum rpnl_due {
  * @length: bytes of the block
  * @taken: bytes of it that came from the client
  * @unsent: bytes of the packet, header included, that are not in the ring
- * @crc: check sum that the client claims
- * @sum: check sum of what was taken
+ * @crc: check sum of the block
  * @message: a message that is being filled
  * @fill: bytes in @message
  * @rest: bytes of a part that found no room in the ring
@@ -169,7 +168,6 @@ struct rpnl_tx {
 	u32 taken;
 	u64 unsent;
 	u16 crc;
-	u16 sum;
 	u8 *message;
 	size_t fill;
 	u8 *rest;

@@ -250,19 +250,19 @@ static int tx_keep(struct rpnl_conv *conv, const u8 *data, size_t len)
 	return 0;
 }
 
-static void tx_begin(struct rpnl_tx *tx, u32 length, u16 crc)
+/* The remote finds out whether the client's check sum is right */
+static void tx_begin(struct rpnl_tx *tx, const struct rpnl_part *part)
 {
 	size_t head;
 
 	tx_forget(tx);
-	head = rpnl_head_block(tx->message, length, crc);
-	WRITE_ONCE(tx->length, length);
+	tx->crc = part->has_crc ? part->crc : rpnl_crc(0, part->data, part->len);
+	head = rpnl_head_block(tx->message, part->length, tx->crc);
+	WRITE_ONCE(tx->length, part->length);
 	tx->active = true;
 	tx->taken = 0;
-	tx->crc = crc;
-	tx->sum = 0;
 	tx->fill = head;
-	tx->unsent = (u64)head + length;
+	tx->unsent = (u64)head + part->length;
 }
 
 /* A first part says all about the block that is not seen from it */
@@ -354,40 +354,6 @@ static int send_check(struct rpnl_conv *conv, const struct rpnl_part *part,
 			      part_check_first(part, info);
 }
 
-/* The client's check sum was wrong: the remote does not get the block */
-static int send_spoil(struct rpnl_conv *conv, struct genl_info *info)
-{
-	NL_SET_ERR_MSG_ATTR(info->extack,
-			    info->attrs[RPMSG_NETLINK_A_BLOCK_CRC],
-			    "not the check sum of the block");
-
-	spin_lock_irq(&conv->lock);
-	conv->state = RPNL_IDLE;
-	spin_unlock_irq(&conv->lock);
-
-	rpnl_tx_end(conv);
-	rpnl_conv_flush(conv);
-
-	return -EBADMSG;
-}
-
-/* Makes ready for the part. Return: the check sum up to its end, or errno */
-static int send_begin(struct rpnl_conv *conv, const struct rpnl_part *part)
-{
-	u16 sum = rpnl_crc(part->offset ? conv->tx.sum : 0, part->data,
-			   part->len);
-	bool last = part->offset + part->len == part->length;
-	u16 claim = part->offset ? conv->tx.crc : part->crc;
-
-	if (last && (part->offset || part->has_crc) && sum != claim)
-		return -EBADMSG;
-
-	if (!part->offset)
-		tx_begin(&conv->tx, part->length, part->has_crc ? claim : sum);
-
-	return sum;
-}
-
 /* From now on the remote may answer. Return: 0, or errno if it just has */
 static int send_claim(struct rpnl_conv *conv, const struct rpnl_part *part,
 		      struct genl_info *info, struct sk_buff *note)
@@ -434,7 +400,7 @@ static int send_unclaim(struct rpnl_conv *conv, u32 offset)
 
 /* The ring is full. What was taken is told; there will be another part */
 static int send_partly(struct rpnl_conv *conv, const struct rpnl_part *part,
-		       struct genl_info *info, size_t done, u16 sum)
+		       struct genl_info *info, size_t done)
 {
 	struct rpnl_tx *tx = &conv->tx;
 	struct sk_buff *note = NULL;
@@ -446,12 +412,9 @@ static int send_partly(struct rpnl_conv *conv, const struct rpnl_part *part,
 
 	/* A message may be complete without being in the ring */
 	tx->deferred = true;
-	if (done == part->len) {
-		tx->sum = sum;
+	if (done == part->len)
 		return 0;
-	}
 
-	tx->sum = rpnl_crc(tx->sum, part->data, done);
 	spin_lock_irq(&conv->lock);
 	if (conv->note) {
 		conv->state = RPNL_SENDING;
@@ -465,7 +428,7 @@ static int send_partly(struct rpnl_conv *conv, const struct rpnl_part *part,
 
 /* Return: 0, or -EAGAIN if the client is to hear that nothing was taken */
 static int send_push(struct rpnl_conv *conv, const struct rpnl_part *part,
-		     struct genl_info *info, u16 sum)
+		     struct genl_info *info)
 {
 	struct rpnl_tx *tx = &conv->tx;
 	size_t done = 0;
@@ -478,19 +441,17 @@ static int send_push(struct rpnl_conv *conv, const struct rpnl_part *part,
 		ret = tx_push(conv, part->data, part->len, &done);
 	if (!ret) {
 		tx->taken += done;
-		tx->sum = sum;
 		tx_part_done(conv);
 		return 0;
 	}
 
 	if (ret == -EAGAIN && part->nowait) {
 		tx->taken += done;
-		ret = send_partly(conv, part, info, done, sum);
+		ret = send_partly(conv, part, info, done);
 		if (ret)
 			return ret;
 	} else if (ret == -EAGAIN) {
 		tx->taken += part->len;
-		tx->sum = sum;
 		ret = tx_keep(conv, part->data + done, part->len - done);
 	}
 	if (ret)
@@ -505,7 +466,7 @@ static int conv_send(struct rpnl_conv *conv, const struct rpnl_part *part,
 		     struct genl_info *info)
 {
 	struct sk_buff *note;
-	int sum, ret;
+	int ret;
 
 	ret = send_check(conv, part, info);
 	if (ret)
@@ -517,17 +478,15 @@ static int conv_send(struct rpnl_conv *conv, const struct rpnl_part *part,
 	if (!note)
 		return -ENOMEM;
 
-	sum = send_begin(conv, part);
-	if (sum < 0)
-		ret = send_spoil(conv, info);
-	else
-		ret = send_claim(conv, part, info, note);
+	if (!part->offset)
+		tx_begin(&conv->tx, part);
+	ret = send_claim(conv, part, info, note);
 	if (ret) {
 		nlmsg_free(note);
 		return ret;
 	}
 
-	return send_push(conv, part, info, sum);
+	return send_push(conv, part, info);
 }
 
 /**
@@ -537,8 +496,8 @@ static int conv_send(struct rpnl_conv *conv, const struct rpnl_part *part,
  * @info: the request
  *
  * Return: 0, after which the client is notified. Otherwise nothing has changed,
- * except that the block has ended for -EBADMSG and for what rpnl_conv_told()
- * returns. -EAGAIN, -EBUSY, -EINVAL, -ENODEV, -ENOMEM.
+ * except that the block has ended for what rpnl_conv_told() returns. -EAGAIN,
+ * -EBUSY, -EINVAL, -ENODEV, -ENOMEM.
  */
 int rpnl_conv_send(struct rpnl_conv *conv, const struct rpnl_part *part,
 		   struct genl_info *info)

@@ -117,7 +117,8 @@ impl Netlink {
         for part in bytes.chunks(uapi::PART_MAX) {
             let mut request =
                 self.request(command::SEND).u32(block::LENGTH, length).u32(block::OFFSET, offset);
-            if offset == 0 {
+            // Of a block of one part the kernel computes it.
+            if offset == 0 && part.len() < bytes.len() {
                 request = request.u16(block::CRC, crc16(bytes));
             }
             let told = self.ask(request.bytes(block::DATA, part), SEND, deadline)?;

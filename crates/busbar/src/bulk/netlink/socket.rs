@@ -1,6 +1,5 @@
 //! A generic netlink socket: one request at a time, answers found by their number.
 
-use std::borrow::Cow;
 use std::os::fd::OwnedFd;
 
 use netlink_packet_core::{
@@ -32,7 +31,14 @@ pub(super) struct Request<'a> {
 #[derive(Debug)]
 struct Attribute<'a> {
     kind: u16,
-    value: Cow<'a, [u8]>,
+    value: Value<'a>,
+}
+
+#[derive(Debug)]
+enum Value<'a> {
+    U16([u8; 2]),
+    U32([u8; 4]),
+    Bytes(&'a [u8]),
 }
 
 impl<'a> Request<'a> {
@@ -41,26 +47,36 @@ impl<'a> Request<'a> {
     }
 
     pub(super) fn u16(self, kind: u16, value: u16) -> Self {
-        self.with(kind, value.to_ne_bytes().to_vec().into())
+        self.with(kind, Value::U16(value.to_ne_bytes()))
     }
 
     pub(super) fn u32(self, kind: u16, value: u32) -> Self {
-        self.with(kind, value.to_ne_bytes().to_vec().into())
+        self.with(kind, Value::U32(value.to_ne_bytes()))
     }
 
     pub(super) fn bytes(self, kind: u16, value: &'a [u8]) -> Self {
-        self.with(kind, value.into())
+        self.with(kind, Value::Bytes(value))
     }
 
-    fn with(mut self, kind: u16, value: Cow<'a, [u8]>) -> Self {
+    fn with(mut self, kind: u16, value: Value<'a>) -> Self {
         self.attributes.push(Attribute { kind, value });
         self
     }
 }
 
+impl Attribute<'_> {
+    fn bytes(&self) -> &[u8] {
+        match &self.value {
+            Value::U16(bytes) => bytes,
+            Value::U32(bytes) => bytes,
+            Value::Bytes(bytes) => bytes,
+        }
+    }
+}
+
 impl Nla for Attribute<'_> {
     fn value_len(&self) -> usize {
-        self.value.len()
+        self.bytes().len()
     }
 
     fn kind(&self) -> u16 {
@@ -68,7 +84,7 @@ impl Nla for Attribute<'_> {
     }
 
     fn emit_value(&self, buffer: &mut [u8]) {
-        buffer.copy_from_slice(&self.value);
+        buffer.copy_from_slice(self.bytes());
     }
 }
 
@@ -144,6 +160,9 @@ pub(super) struct Socket {
     fd: OwnedFd,
     family: u16,
     sequence: u32,
+    /// The last request.
+    request: Vec<u8>,
+    /// The last datagram.
     buffer: Vec<u8>,
 }
 
@@ -153,7 +172,8 @@ impl Socket {
         let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(GENERIC))?;
         // Nobody but the kernel is heard.
         connect(&fd, &SocketAddrNetlink::new(0, 0))?;
-        let mut socket = Self { fd, family: 0, sequence: 0, buffer: vec![0; DATAGRAM] };
+        let (request, buffer) = (Vec::new(), vec![0; DATAGRAM]);
+        let mut socket = Self { fd, family: 0, sequence: 0, request, buffer };
         socket.family = socket.resolve(family)?;
         Ok(socket)
     }
@@ -248,10 +268,10 @@ impl Socket {
         message.header.flags = NLM_F_REQUEST | flags;
         message.header.sequence_number = self.sequence;
         message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
+        self.request.resize(message.buffer_len(), 0);
+        message.serialize(&mut self.request);
         loop {
-            match send(&self.fd, &bytes, SendFlags::empty()) {
+            match send(&self.fd, &self.request, SendFlags::empty()) {
                 Err(Errno::INTR) => {}
                 done => return done.map(drop),
             }
@@ -264,11 +284,14 @@ impl Socket {
         T: ParseableParametrized<[u8], GenlHeader> + std::fmt::Debug,
     {
         let length = loop {
+            // First: answers take their time.
+            let ready = poll::wait(&self.fd, PollFlags::IN, deadline.remaining())?;
+            if ready.is_empty() && deadline.has_passed() {
+                return Ok(None);
+            }
             match recv(&self.fd, self.buffer.as_mut_slice(), RecvFlags::empty()) {
                 Ok((length, _)) => break length,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) if deadline.has_passed() => return Ok(None),
-                Err(Errno::AGAIN) => _ = poll::wait(&self.fd, PollFlags::IN, deadline.remaining())?,
+                Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(errno) => return Err(errno),
             }
         };
