@@ -1032,7 +1032,8 @@ static int vcoproc_probe(struct platform_device *pdev)
 	if (ret)
 		goto free_rproc;
 
-	vc->wq = alloc_workqueue("%s", WQ_UNBOUND | WQ_HIGHPRI, 0, dev_name(dev));
+	/* Bound, as that of the remoteproc drivers: an interrupt stays on its processor */
+	vc->wq = alloc_workqueue("%s", WQ_HIGHPRI, 0, dev_name(dev));
 	if (!vc->wq) {
 		ret = -ENOMEM;
 		goto free_rproc;
