@@ -193,5 +193,5 @@ impl fmt::Debug for Link {
 const SERVICE: &str = "bulk";
 
 fn endpoint(controller: &Controller, implementation: Implementation) -> Result<Endpoint> {
-    controller.endpoint(SERVICE).implementation(implementation).create()
+    controller.endpoint(SERVICE).implementation(implementation).nonblocking(true).create()
 }
