@@ -32,7 +32,8 @@ struct Sides {
     #[arg(long, value_name = "PATH", requires = "busbar")]
     baseline: Option<PathBuf>,
     /// Control device with `rpmsg_eptfd`. On both coprocessors, the services are needed that
-    /// `busbar coprocessor run` has: echo and sink, or bulk, bulk-tty, bulk-netlink and handover
+    /// `busbar coprocessor run` has: echo and sink, or bulk, bulk-tty, bulk-netlink, check and
+    /// handover
     #[arg(long, value_name = "PATH", requires = "baseline")]
     busbar: Option<PathBuf>,
 }

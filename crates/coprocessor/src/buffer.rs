@@ -251,6 +251,21 @@ impl Part {
         Ok(())
     }
 
+    /// Whether the bytes from position `from` on are these.
+    ///
+    /// Fails like [`Self::read`].
+    pub fn is(&self, from: usize, bytes: &[u8]) -> Result<bool> {
+        let range = self.range(from, bytes.len())?;
+        let mut same = false;
+        // SAFETY: the range lies in the mapping, which no reference of Rust's is into.
+        let compare = |base: *mut u8| unsafe {
+            same =
+                libc::memcmp(base.add(range.start).cast(), bytes.as_ptr().cast(), range.len()) == 0;
+        };
+        self.area.access(compare).map_err(faulted("read"))?;
+        Ok(same)
+    }
+
     /// Copies `bytes` to position `from`.
     ///
     /// Fails with `FAULT` where Linux has not given the place for that, or has taken it back.

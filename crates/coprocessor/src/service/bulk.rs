@@ -7,8 +7,8 @@
 //!
 //! A shared buffer that is to be read is a block too: every byte is read, its check sum computed,
 //! and it is kept. One that is to be filled gets the last good block if that has exactly as many
-//! bytes, and otherwise the pattern. [`Bulk::untouched`] makes a service that only gives back what
-//! it is given.
+//! bytes, and otherwise the pattern. [`Bulk::buffers`] makes a service that only compares them with the
+//! pattern, or gives them back as they are.
 //!
 //! Answers that come while a block is sent to the same address follow it; only shared buffers are
 //! given back at once. A reset forgets everything of its address, except that its last block stays
@@ -77,6 +77,19 @@ impl Content for Kept {
     }
 }
 
+/// What becomes of shared buffers that are to be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Treatment {
+    /// Each is a block, and kept.
+    #[default]
+    Kept,
+    /// Every byte is compared with that of the pattern, where it lies. The status of a buffer that
+    /// has another one is `EBADMSG`.
+    Checked,
+    /// They are given back as they are, also those that are to be filled.
+    Untouched,
+}
+
 /// An answer that is held back.
 #[derive(Debug)]
 struct Late {
@@ -97,7 +110,7 @@ enum Answer {
 #[derive(Debug)]
 pub struct Bulk {
     name: String,
-    untouched: bool,
+    buffers: Treatment,
     delay: Duration,
     faults: Faults,
     peers: Peers,
@@ -114,7 +127,7 @@ impl Bulk {
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
-            untouched: false,
+            buffers: Treatment::default(),
             delay: Duration::ZERO,
             faults: Faults::default(),
             peers: Peers::default(),
@@ -126,10 +139,10 @@ impl Bulk {
         }
     }
 
-    /// Gives shared buffers back as they are.
+    /// What to do with shared buffers.
     #[must_use]
-    pub fn untouched(self) -> Self {
-        Self { untouched: true, ..self }
+    pub fn buffers(self, buffers: Treatment) -> Self {
+        Self { buffers, ..self }
     }
 
     /// Answers blocks and gives buffers back no sooner than so long after they have come.
@@ -220,7 +233,7 @@ impl Bulk {
     }
 
     fn take_buffer(&mut self, port: &mut Port<'_>, from: u32, given: &BufferMessage) -> Result<()> {
-        if self.untouched {
+        if self.buffers == Treatment::Untouched {
             return self.answer(port, from, Answer::Buffer(given.done(given.length, 0)));
         }
         if self.given.len() == MAX_GIVEN {
@@ -281,7 +294,7 @@ impl Bulk {
         while left > 0 && port.room() > 0 {
             let Some(mut given) = self.given.pop_front() else { break };
             let kept = self.peers.find(given.from).and_then(|peer| peer.kept.as_ref());
-            match given.go_on(port, kept.or(self.last.as_ref()), &mut left) {
+            match given.go_on(port, self.buffers, kept.or(self.last.as_ref()), &mut left) {
                 Outcome::More => self.given.push_front(given),
                 Outcome::Failed(status) => {
                     let done = given.message.done(0, status);
@@ -293,18 +306,18 @@ impl Bulk {
         Ok(())
     }
 
-    /// `block` is what was read of a buffer, `crc` that of what was read or written.
+    /// `block` is what is to be kept, `crc` that of what was read or written.
     fn give_back(
         &mut self,
         port: &mut Port<'_>,
         given: &Given,
-        block: Vec<u8>,
+        block: Option<Vec<u8>>,
         crc: u16,
     ) -> Result<()> {
         let Given { from, message, forgotten, .. } = *given;
         let sent = message.direction == Direction::FromRemote;
         report(port, from, sent, true, message.length, crc);
-        if !sent && !forgotten {
+        if let Some(block) = block.filter(|_| !forgotten) {
             self.keep(from, Kept::new(block, crc));
         }
         self.answer(port, from, Answer::Buffer(message.done(message.length, 0)))

@@ -39,7 +39,7 @@ use crate::buffer::{Buffers, Part};
 use crate::message::Message;
 use crate::name_service::{self, Channel, Directory, Name};
 
-pub use bulk::Bulk;
+pub use bulk::{Bulk, Treatment};
 pub use crash::Crash;
 pub use echo::Echo;
 pub use sink::Sink;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use busbar::{Error, Result};
 
-use super::{Bulk, Crash, Echo, Service, Services, Sink, Source};
+use super::{Bulk, Crash, Echo, Service, Services, Sink, Source, Treatment};
 
 /// What a kind of service is called, announced as by default, and does.
 struct Kind {
@@ -61,7 +61,7 @@ const DELAY: Switch = Switch {
 /// Those of the services for blocks.
 const BULK: &[Switch] = &[CORRUPT, TRUNCATE, DELAY];
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind {
         name: "echo",
         announced: "echo",
@@ -137,7 +137,14 @@ const KINDS: [Kind; 11] = [
         announced: "handover",
         does: "bulk that gives shared buffers back untouched",
         options: BULK,
-        make: |name, options| Box::new(options.bulk(name).untouched()),
+        make: |name, options| Box::new(options.bulk(name).buffers(Treatment::Untouched)),
+    },
+    Kind {
+        name: "check",
+        announced: "check",
+        does: "bulk that compares shared buffers with the pattern where they lie",
+        options: BULK,
+        make: |name, options| Box::new(options.bulk(name).buffers(Treatment::Checked)),
     },
 ];
 
@@ -156,6 +163,7 @@ const KINDS: [Kind; 11] = [
 /// | `bulk-netlink` | `rpmsg-netlink` | bulk for Busbar's module `rpmsg_netlink` |
 /// | `bulk-tty` | `rpmsg-tty` | bulk for Linux's module `rpmsg_tty` |
 /// | `handover` | `handover` | bulk that gives shared buffers back untouched |
+/// | `check` | `check` | bulk that compares shared buffers with the pattern where they lie |
 ///
 /// The address is decimal or, with `0x` before it, hexadecimal. The last four kinds have options,
 /// which are faults for tests: `corrupt=N` and `truncate=N` spoil every N-th block that is sent,

@@ -1,13 +1,13 @@
 //! Work on a shared buffer.
 
-use busbar::bulk::packet::{BufferMessage, Content, Crc16, Direction, status};
+use busbar::bulk::packet::{BufferMessage, Content, Crc16, Direction, Pattern, status};
 use busbar::{Error, Result};
 use busbar_uapi::rpmsg_bulk::{STATUS_FAULT, STATUS_MESSAGE_SIZE, STATUS_NO_BUFFERS};
 use rustix::io::Errno;
 
 use super::super::Port;
 use super::outgoing::Body;
-use super::{Kept, MAX_BLOCK};
+use super::{Kept, MAX_BLOCK, Treatment};
 use crate::buffer::Part;
 
 /// Bytes that are copied and checked at once: they stay in the cache in between.
@@ -17,9 +17,8 @@ const CHUNK: usize = 16 << 10;
 pub(super) enum Outcome {
     /// It is not done yet.
     More,
-    /// All is read or written: the bytes that were read, and the check sum of those or of what was
-    /// written.
-    Done { block: Vec<u8>, crc: u16 },
+    /// All is read or written: the block that is to be kept, and the check sum.
+    Done { block: Option<Vec<u8>>, crc: u16 },
     /// It cannot be done, for that reason.
     Failed(u32),
 }
@@ -37,6 +36,7 @@ pub(super) struct Given {
 #[derive(Debug)]
 enum Work {
     Read { part: Part, bytes: Vec<u8>, crc: Crc16 },
+    Check { part: Part, pattern: Pattern, at: usize },
     Fill { part: Part, body: Body, at: usize },
 }
 
@@ -49,12 +49,13 @@ impl Given {
     pub(super) fn go_on(
         &mut self,
         port: &mut Port<'_>,
+        buffers: Treatment,
         last: Option<&Kept>,
         left: &mut usize,
     ) -> Outcome {
         let result = match &mut self.work {
             Some(work) => work.go_on(left),
-            None => match Work::new(port, &self.message, last) {
+            None => match Work::new(port, &self.message, buffers, last) {
                 Ok(work) => self.work.insert(work).go_on(left),
                 Err(status) => return Outcome::Failed(status),
             },
@@ -68,25 +69,35 @@ fn status_of(error: &Error) -> u32 {
 }
 
 impl Work {
-    fn new(port: &mut Port<'_>, message: &BufferMessage, last: Option<&Kept>) -> Result<Self, u32> {
+    fn new(
+        port: &mut Port<'_>,
+        message: &BufferMessage,
+        buffers: Treatment,
+        last: Option<&Kept>,
+    ) -> Result<Self, u32> {
         let reads = message.direction == Direction::ToRemote;
         if reads && message.length > u64::from(MAX_BLOCK) {
             return Err(STATUS_MESSAGE_SIZE);
         }
-        let buffer = port.buffer(message).map_err(|error| status_of(&error))?;
+        let part = port.buffer(message).map_err(|error| status_of(&error))?;
         if !reads {
-            return Ok(Self::Fill { body: body(message.length, last)?, part: buffer, at: 0 });
+            return Ok(Self::Fill { body: body(message.length, last)?, part, at: 0 });
+        }
+        if buffers == Treatment::Checked {
+            // Not longer than MAX_BLOCK.
+            let pattern = Pattern(u32::try_from(part.len()).unwrap_or(u32::MAX));
+            return Ok(Self::Check { part, pattern, at: 0 });
         }
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(buffer.len()).map_err(|_| STATUS_NO_BUFFERS)?;
-        Ok(Self::Read { part: buffer, bytes, crc: Crc16::default() })
+        bytes.try_reserve_exact(part.len()).map_err(|_| STATUS_NO_BUFFERS)?;
+        Ok(Self::Read { part, bytes, crc: Crc16::default() })
     }
 
     fn go_on(&mut self, left: &mut usize) -> Result<Outcome> {
         loop {
             let (at, part) = match self {
                 Self::Read { part, bytes, .. } => (bytes.len(), part),
-                Self::Fill { part, at, .. } => (*at, part),
+                Self::Check { part, at, .. } | Self::Fill { part, at, .. } => (*at, part),
             };
             let size = CHUNK.min(part.len() - at);
             if size == 0 {
@@ -108,6 +119,13 @@ impl Work {
                 part.append_to(bytes, from, size)?;
                 crc.update(&bytes[from..]);
             }
+            Self::Check { part, pattern, at } => {
+                if !part.is(*at, pattern.bytes(*at as u64, size))? {
+                    let part = format!("{size} bytes of a shared buffer from {at}");
+                    return Err(Error::new("check", part, Errno::BADMSG));
+                }
+                *at += size;
+            }
             Self::Fill { part, body, at } => {
                 part.write(*at, body.bytes(*at as u64, size))?;
                 *at += size;
@@ -119,9 +137,10 @@ impl Work {
     fn end(&mut self) -> Outcome {
         match self {
             Self::Read { bytes, crc, .. } => {
-                Outcome::Done { block: std::mem::take(bytes), crc: crc.value() }
+                Outcome::Done { block: Some(std::mem::take(bytes)), crc: crc.value() }
             }
-            Self::Fill { body, .. } => Outcome::Done { block: Vec::new(), crc: body.crc() },
+            Self::Check { pattern, .. } => Outcome::Done { block: None, crc: pattern.crc() },
+            Self::Fill { body, .. } => Outcome::Done { block: None, crc: body.crc() },
         }
     }
 }

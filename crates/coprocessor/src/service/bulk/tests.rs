@@ -457,11 +457,31 @@ fn only_so_many_shared_buffers_wait() {
 
 #[test]
 fn an_untouched_buffer_need_not_even_be_there() {
-    let mut bench = Bench::new(Bulk::new("handover").untouched());
+    let mut bench = Bench::new(Bulk::new("handover").buffers(Treatment::Untouched));
     for direction in [Direction::ToRemote, Direction::FromRemote] {
         assert_eq!(bench.give(A, given(direction, 5, 6, 1 << 50)), (1 << 50, 0));
     }
     assert_eq!(bench.block(A, b"by message"), Event::Taken { size: 16 });
+}
+
+#[test]
+fn a_checked_buffer_is_the_pattern_or_refused() {
+    let mut bench = Bench::new(Bulk::new("check").buffers(Treatment::Checked));
+    let address = bench.dmabufs.add();
+    let whole: Vec<u8> = (0..40_000u32).map(|i| i.to_le_bytes()[0]).collect();
+    for (at, status) in [(None, 0), (Some(0), 74), (Some(20_000), 74), (Some(39_999), 74)] {
+        let mut bytes = whole.clone();
+        if let Some(at) = at {
+            bytes[at] ^= 1;
+        }
+        bench.dmabufs.give(address, &bytes);
+        let length = if status == 0 { 40_000 } else { 0 };
+        assert_eq!(bench.give(A, given(Direction::ToRemote, address, 0, 40_000)), (length, status));
+    }
+    // Nothing of it is kept.
+    let receive = Control::Receive { length: 0, credit: PLENTY };
+    assert_eq!(bench.message(A, &receive.encode()).len(), 1);
+    assert_eq!(bench.give(A, given(Direction::FromRemote, address, 0, 40_000)), (40_000, 0));
 }
 
 #[test]
