@@ -4,11 +4,11 @@
 //! |---|---|---|
 //! | `netlink` | TTY of the in-tree `rpmsg_tty` | `rpmsg_netlink` |
 //! | `fd` | device node of the in-tree pair | endpoint that is a descriptor |
-//! | `buffer` | `rpmsg_netlink` | shared buffer, every byte read and checked |
+//! | `buffer` | `rpmsg_netlink` | shared buffer, every byte read and compared where it lies |
 //! | `hand-over` | `rpmsg_netlink` | shared buffer, given and returned, not looked at |
 //!
 //! A block has arrived when the coprocessor has said that it has it, and, but for `hand-over`, that
-//! its check sum is right. All six ways are taken in turn, block size by block size: those of
+//! it is right: in messages by its check sum, in a shared buffer byte by byte. All six ways are taken in turn, block size by block size: those of
 //! the seed (`seeds/2`, "Benchmark results"), and longer ones. Device node and TTY belong to a second
 //! coprocessor with the same process behind it.
 //!
@@ -24,10 +24,10 @@ use busbar::bulk::{Link, Transfer, Transport, Wanted, done};
 use busbar::endpoint::{Controller, Endpoint, MAX_MESSAGE};
 use busbar::{Error, Result};
 
-use crate::{Case, Controllers, Extent, Report};
+use crate::{Case, Controllers, Extent, Report, Spread};
 
 /// The services that both coprocessors have to offer.
-pub const SERVICES: [&str; 4] = ["bulk", "bulk-tty", "bulk-netlink", "handover"];
+pub const SERVICES: [&str; 5] = ["bulk", "bulk-tty", "bulk-netlink", "check", "handover"];
 
 /// The seed's sizes, in bytes, then longer ones.
 const SIZES: [u64; 11] =
@@ -84,7 +84,48 @@ pub fn run(
         case("buffer", "netlink", |row| (row.netlink, row.buffer));
         case("hand-over", "netlink", |row| (row.netlink, row.hand_over));
     }
-    Ok(Report::new("bulk", plan.rows, cases))
+    let summary = summary(&cases);
+    Ok(Report { summary, ..Report::new("bulk", plan.rows, cases) })
+}
+
+const HEAD: &str = "\
+| block | TTY | netlink | device node | descriptor | shared buffer, checked | handed over | TTY : netlink | node : fd | netlink : buffer |
+|---|---|---|---|---|---|---|---|---|---|
+";
+
+/// Milliseconds for each block and megabytes a second, medians, size by size.
+fn summary(cases: &[Case]) -> String {
+    let mut text = HEAD.to_owned();
+    for of_a_size in cases.chunks(4) {
+        let [netlink, fd, buffer, hand_over] = of_a_size else { continue };
+        let bytes = netlink.params["bytes"].as_f64().unwrap_or_default();
+        let cell = |spread: Spread| {
+            // Bytes in a microsecond are megabytes in a second.
+            format!("{:.3} ms, {:.1} MB/s", spread.median / 1e3, bytes / spread.median)
+        };
+        let columns = [
+            size_name(bytes),
+            cell(netlink.baseline),
+            cell(netlink.busbar),
+            cell(fd.baseline),
+            cell(fd.busbar),
+            cell(buffer.busbar),
+            format!("{:.3} ms", hand_over.busbar.median / 1e3),
+            format!("{:.2}", netlink.ratio.median),
+            format!("{:.2}", fd.ratio.median),
+            format!("{:.1}", buffer.ratio.median),
+        ];
+        text.push_str(&format!("| {} |\n", columns.join(" | ")));
+    }
+    text
+}
+
+fn size_name(bytes: f64) -> String {
+    match bytes {
+        1_048_576.0.. => format!("{} MiB", bytes / 1_048_576.0),
+        1_024.0.. => format!("{} KiB", bytes / 1_024.0),
+        _ => format!("{bytes} B"),
+    }
 }
 
 /// Microseconds for each block.
@@ -115,7 +156,7 @@ impl Ways {
             netlink: Link::open(&busbar, Transport::Netlink)?,
             node: Link::open(&usual, Transport::Node)?,
             fd: Link::open(&busbar, Transport::Fd)?,
-            buffer: Giver::new(&busbar, "bulk")?,
+            buffer: Giver::new(&busbar, "check")?,
             hand_over: Giver::new(&busbar, "handover")?,
         })
     }
@@ -130,12 +171,19 @@ impl Ways {
         }
         self.hand_over.fill(bytes)?;
         self.hand_over.give(Direction::ToRemote)?;
-        self.buffer.fill(bytes)?;
-        self.buffer.give(Direction::ToRemote)?;
-        self.buffer.fill(&vec![0; bytes.len()])?;
+        self.check_buffer(bytes.len())
+    }
+
+    /// It is the pattern that the coprocessor compares with, and nothing else.
+    fn check_buffer(&mut self, len: usize) -> Result<()> {
+        let pattern: Vec<u8> = (0..len).map(|at| at.to_le_bytes()[0]).collect();
+        self.buffer.fill(&vec![0xff; len])?;
+        if self.buffer.give(Direction::ToRemote).is_ok() {
+            return Err(wrong("a shared buffer", "other bytes were found good"));
+        }
         self.buffer.give(Direction::FromRemote)?;
-        compare(&self.buffer.block.read()?[..bytes.len()], bytes, Transport::Buffer)?;
-        self.buffer.fill(bytes)
+        compare(&self.buffer.block.read()?[..len], &pattern, Transport::Buffer)?;
+        self.buffer.give(Direction::ToRemote)
     }
 
     fn row(&mut self, bytes: &[u8], count: u64) -> Result<Row> {
@@ -217,4 +265,25 @@ fn compare(received: &[u8], sent: &[u8], way: Transport) -> Result<()> {
 
 fn wrong(way: &str, what: &str) -> Error {
     Error::new("trust", way, io::Error::new(io::ErrorKind::InvalidData, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_a_row_with_milliseconds_and_rates() {
+        let case = |name, runs| Case::new(name, &[("bytes", 32_768)], "us", "", &[runs]);
+        let cases = [
+            case("netlink", (1_000.0, 500.0)),
+            case("fd", (400.0, 200.0)),
+            case("buffer", (500.0, 50.0)),
+            case("hand-over", (500.0, 25.0)),
+        ];
+        let row = "| 32 KiB | 1.000 ms, 32.8 MB/s | 0.500 ms, 65.5 MB/s | 0.400 ms, 81.9 MB/s \
+                   | 0.200 ms, 163.8 MB/s | 0.050 ms, 655.4 MB/s | 0.025 ms | 2.00 | 2.00 | 10.0 |\n";
+        assert_eq!(summary(&cases), format!("{HEAD}{row}"));
+        assert_eq!(size_name(512.0), "512 B");
+        assert_eq!(size_name(16_777_216.0), "16 MiB");
+    }
 }

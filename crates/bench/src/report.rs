@@ -94,6 +94,9 @@ pub struct Report {
     pub runs: usize,
     /// The lines.
     pub cases: Vec<Case>,
+    /// The same in other words, for people: Markdown, or nothing.
+    #[serde(skip)]
+    pub summary: String,
 }
 
 impl Report {
@@ -107,6 +110,7 @@ impl Report {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             runs,
             cases,
+            summary: String::new(),
         }
     }
 }
@@ -137,7 +141,7 @@ impl fmt::Display for Report {
                 ratio
             )?;
         }
-        Ok(())
+        if self.summary.is_empty() { Ok(()) } else { write!(f, "\n{}", self.summary) }
     }
 }
 
