@@ -110,6 +110,9 @@ struct Guest {
     /// What executes the guest's instructions; auto takes KVM where a trial boot has worked
     #[arg(long, value_enum, default_value_t)]
     accel: Accel,
+    /// One more option on the kernel's command line, such as idle=poll
+    #[arg(long = "kernel-option", value_name = "OPTION")]
+    kernel_options: Vec<String>,
 }
 
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
@@ -139,6 +142,7 @@ impl Guest {
                 Accel::Tcg => Choice::Use(Accelerator::Tcg),
                 Accel::Icount => Choice::Use(Accelerator::Icount),
             },
+            kernel_options: self.kernel_options.clone(),
             // What `modprobe vcoproc` needs besides.
             firmware: vec![("vcoproc.fw".into(), Image::default().build())],
             ..Job::new(command)

@@ -438,6 +438,17 @@ fn the_guest_is_as_promised() {
 
 #[test]
 #[ignore = "needs the lab"]
+fn more_options_reach_the_kernel() {
+    ready(&RELEASE, &["build"]);
+    let arguments =
+        ["run", "--kernel-option", "idle=poll", "--kernel-option", "a.b=c", "--", "cat"];
+    let output = Lab::new(&[arguments.as_slice(), &["/proc/cmdline"]].concat()).output();
+    assert_code(&output, 0);
+    assert!(text(&output.stdout).contains(" idle=poll a.b=c"), "{}", text(&output.stdout));
+}
+
+#[test]
+#[ignore = "needs the lab"]
 fn files_are_the_hosts() {
     let here = tempfile::tempdir().unwrap();
     let more = tempfile::tempdir().unwrap();

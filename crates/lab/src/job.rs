@@ -50,6 +50,8 @@ pub struct Job {
     /// Reports of the kernel that have one of these texts in them do not count: faults of drivers
     /// that are not ours, which a test provokes on purpose.
     pub known: Vec<String>,
+    /// More options on the kernel's command line, such as `idle=poll`.
+    pub kernel_options: Vec<String>,
     /// Ends the guest when it becomes a signal's number.
     pub interrupt: Arc<AtomicUsize>,
 }
@@ -69,6 +71,7 @@ impl Job {
             writable: Vec::new(),
             console: None,
             known: Vec::new(),
+            kernel_options: Vec::new(),
             interrupt: Arc::default(),
         }
     }
@@ -84,6 +87,10 @@ impl Job {
         let number = self.memory.strip_suffix(['M', 'G']);
         if number.and_then(|number| number.parse::<u32>().ok()).is_none_or(|number| number == 0) {
             return Err(Error::invalid("memory", &self.memory, "a number and M or G, such as 2G"));
+        }
+        let whole = |option: &&String| !option.is_empty() && !option.contains(char::is_whitespace);
+        if let Some(option) = self.kernel_options.iter().find(|option| !whole(option)) {
+            return Err(Error::invalid("kernel option", option, "one option, without spaces"));
         }
         Ok(())
     }
@@ -189,6 +196,9 @@ mod tests {
         }
         for memory in ["", "2", "G", "0M", "-1G", "2GB", "99999999999G"] {
             fails(&Job { memory: memory.to_owned(), ..job() }, "memory");
+        }
+        for option in ["", "a b", "a\nb"] {
+            fails(&Job { kernel_options: vec![option.to_owned()], ..job() }, "kernel option");
         }
     }
 }

@@ -148,7 +148,7 @@ impl Machine<'_> {
             Accelerator::Tcg | Accelerator::Icount => "--disable-kvm",
         });
         command.args(overlays().iter().map(|folder| format!("--overlay-rwdir=/{folder}")));
-        command.args(self.kernel_options(accelerator));
+        command.args(self.kernel_options(job, accelerator));
         command.arg("--show-boot-console").arg("--script-sh").arg(start());
         command
             .arg("--qemu-opts")
@@ -164,7 +164,7 @@ impl Machine<'_> {
         Ok(command)
     }
 
-    fn kernel_options(&self, accelerator: Accelerator) -> Vec<String> {
+    fn kernel_options(&self, job: &Job, accelerator: Accelerator) -> Vec<String> {
         let mut options = vec![
             // The host's own files hardly change while the guest runs: cached, it boots in half
             // the time. The folders that are shared to write are not cached.
@@ -182,7 +182,8 @@ impl Machine<'_> {
         if accelerator == Accelerator::Tcg {
             options.extend(tsc::khz().map(|khz| format!("tsc_early_khz={khz}")));
         }
-        options.iter().map(|option| format!("--kopt={option}")).collect()
+        let all = options.iter().chain(&job.kernel_options);
+        all.map(|option| format!("--kopt={option}")).collect()
     }
 
     /// A program that is QEMU and ends when virtme-ng does.
