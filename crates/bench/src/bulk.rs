@@ -115,7 +115,7 @@ fn summary(cases: &[Case]) -> String {
             format!("{:.2}", fd.ratio.median),
             format!("{:.1}", buffer.ratio.median),
         ];
-        text.push_str(&format!("| {} |\n", columns.join(" | ")));
+        text.extend(["| ", &columns.join(" | "), " |\n"]);
     }
     text
 }

@@ -79,18 +79,18 @@ impl Work {
         if reads && message.length > u64::from(MAX_BLOCK) {
             return Err(STATUS_MESSAGE_SIZE);
         }
-        let part = port.buffer(message).map_err(|error| status_of(&error))?;
+        let buffer = port.buffer(message).map_err(|error| status_of(&error))?;
         if !reads {
-            return Ok(Self::Fill { body: body(message.length, last)?, part, at: 0 });
+            return Ok(Self::Fill { body: body(message.length, last)?, part: buffer, at: 0 });
         }
         if buffers == Treatment::Checked {
             // Not longer than MAX_BLOCK.
-            let pattern = Pattern(u32::try_from(part.len()).unwrap_or(u32::MAX));
-            return Ok(Self::Check { part, pattern, at: 0 });
+            let pattern = Pattern(u32::try_from(buffer.len()).unwrap_or(u32::MAX));
+            return Ok(Self::Check { part: buffer, pattern, at: 0 });
         }
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(part.len()).map_err(|_| STATUS_NO_BUFFERS)?;
-        Ok(Self::Read { part, bytes, crc: Crc16::default() })
+        bytes.try_reserve_exact(buffer.len()).map_err(|_| STATUS_NO_BUFFERS)?;
+        Ok(Self::Read { part: buffer, bytes, crc: Crc16::default() })
     }
 
     fn go_on(&mut self, left: &mut usize) -> Result<Outcome> {
