@@ -34,12 +34,19 @@ fn modprobe(arguments: &[&str]) -> Result<(), String> {
     Err(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
+/// Unloads it for longer than a moment: udevd loads it for each control device that it hears of, and
+/// may be late.
+fn unload() {
+    assert!(Command::new("udevadm").arg("settle").status().unwrap().success());
+    modprobe(&["-r", "rpmsg_eptfd"]).unwrap();
+}
+
 /// Loaded with `options`, and unloaded in the end, so that others get it as it is by default.
 struct Loaded;
 
 impl Loaded {
     fn with(options: &[&str]) -> Self {
-        modprobe(&["-r", "rpmsg_eptfd"]).unwrap();
+        unload();
         modprobe(&[&["rpmsg_eptfd"], options].concat()).unwrap();
         Self
     }
@@ -115,7 +122,7 @@ fn nodes_run_out_of_numbers() {
 #[test]
 #[ignore = "needs the lab"]
 fn a_first_number_beyond_the_minors_is_refused() {
-    modprobe(&["-r", "rpmsg_eptfd"]).unwrap();
+    unload();
     for number in ["1048576", "-2", "none"] {
         let said = modprobe(&["rpmsg_eptfd", &format!("first_number={number}")]).unwrap_err();
         assert!(said.contains("Invalid argument"), "{said}");
@@ -161,7 +168,7 @@ impl Drop for Process {
 #[test]
 #[ignore = "needs the lab"]
 fn it_takes_the_place_of_the_pair() {
-    modprobe(&["-r", "rpmsg_eptfd"]).unwrap();
+    unload();
     modprobe(&["-a", "rpmsg_ctrl", "rpmsg_char", "vcoproc"]).unwrap();
     let advice = Advice::follow();
     for other in ["rpmsg_ctrl", "rpmsg_char"] {
