@@ -8,5 +8,6 @@ pub mod bulk;
 pub mod endpoint;
 mod error;
 mod poll;
+pub mod wait;
 
 pub use error::{Error, Result};

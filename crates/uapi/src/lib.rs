@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 pub mod dmabuf;
+pub mod epoll;
 pub mod probe;
 pub mod rpmsg;
 pub mod rpmsg_bulk;

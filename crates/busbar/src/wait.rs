@@ -1,0 +1,404 @@
+//! Waiting for many descriptors, with a deadline in nanoseconds.
+//!
+//! A [`Poller`] holds descriptors, each with a `u64` key and an [`Interest`]. [`Poller::wait`] fills
+//! [`Events`] with what has happened on them, until a [`Timeout`]: a length of time, or an
+//! [`Instant`] of a [`Clock`]. A [`Waker`] ends a wait from another thread.
+//!
+//! ```
+//! use std::io::{Read, Write, pipe};
+//! use std::time::Duration;
+//!
+//! use busbar::wait::{Clock, Events, Interest, Poller, Timeout};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (mut reader, mut writer) = pipe()?;
+//! let poller = Poller::new()?;
+//! poller.add(&reader, 7, Interest::READABLE)?;
+//!
+//! let mut events = Events::new(64)?;
+//! let deadline = Clock::Monotonic.now() + Duration::from_micros(250);
+//! assert_eq!(poller.wait(&mut events, deadline)?, 0);
+//!
+//! writer.write_all(b"hello")?;
+//! poller.wait(&mut events, Timeout::Never)?;
+//! for event in events.iter() {
+//!     assert!(event.key() == 7 && event.is_readable());
+//!     assert_eq!(reader.read(&mut [0; 8])?, 5);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Many changes, one call
+//!
+//! [`Changes`] are made by [`Poller::apply`] in one call where the kernel can do that. They stop at
+//! the first failure.
+//!
+//! The methods `queue_…` put changes off until the next wait of any thread, or
+//! [`Poller::flush`], which makes all of them in one call. One that fails stops no other; the
+//! wait then returns an error at once, and [`Events::failures`] has all of them with their keys. A
+//! change that is made at once makes the queued ones before it.
+//!
+//! What is queued names a descriptor *number*. A program may close a descriptor and get the same
+//! number for another file before the changes are made. The result is right, that of changes made
+//! at once, if it keeps to one rule: **before closing a descriptor, say so** if something may be
+//! queued for it, in one of these ways:
+//!
+//! - [`Poller::remove`]: now, one system call, right in every case;
+//! - [`Poller::queue_close`]: gives the descriptor to the poller, that closes it after it was
+//!   removed, right in every case;
+//! - [`Poller::queue_remove`] and then close it. Removing what is gone is no failure. But if a
+//!   duplicate of the descriptor keeps the file open, in another process perhaps, the closed number
+//!   stays in the poller for as long, as it does with `epoll` itself.
+//!
+//! Adding the number again replaces an addition and a change that are still queued; so what was
+//! queued for a file that was closed meanwhile, without a word, does not reach the one that is
+//! added. Nothing ever turns an addition into a change.
+//!
+//! # Precision
+//!
+//! A wait never ends early. How late it ends is up to the *timer slack* of the thread, by which
+//! the kernel may delay it: 50 us unless set, none for threads of a real-time policy. A thread that
+//! needs less asks for it once, with `prctl(PR_SET_TIMERSLACK, 1)`
+//! (`rustix::thread::set_current_timer_slack`).
+//!
+//! [`Backend::Batch`] takes the slack as it is, so 1 makes it as precise as a timer descriptor.
+//! [`Backend::Pwait2`] waits longer by 0.1 % of the timeout, at most 100 ms, where that is more than
+//! the slack. [`Backend::Timerfd`] has no slack, but takes more calls. [`Backend::Millis`] is as
+//! `Pwait2`, and up to a millisecond later.
+//!
+//! # Back ends
+//!
+//! [`Poller::new`] chooses the best [`Backend`] that the kernel has. If a call turns out to be
+//! missing, or denied by a filter of system calls, the poller goes on with the next one.
+
+mod backend;
+mod changes;
+mod event;
+mod interest;
+mod queue;
+mod time;
+mod waker;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use busbar_uapi::epoll::{self, EpollCtlCmd, Syscalls};
+use rustix::event::epoll::{CreateFlags, create};
+use rustix::io::Errno;
+
+pub use self::backend::Backend;
+pub use self::changes::{Applied, Changes, Failure, Operation};
+pub use self::event::{Event, Events};
+pub use self::interest::Interest;
+pub use self::time::{Clock, Instant, Timeout};
+pub use self::waker::Waker;
+pub use busbar_uapi::epoll::SignalSet;
+
+use self::backend::{Calls, Wait};
+use self::changes::{number, removal, set};
+use self::queue::Queue;
+use crate::{Error, Result};
+
+/// Descriptors to wait for.
+///
+/// All methods take `&self` and may be used from many threads; each event goes to one wait, unless
+/// it is a level that is still there. A descriptor that is closed leaves the poller by itself, once
+/// no duplicate of it is left.
+///
+/// Is itself a descriptor, readable while there are events, so pollers may nest up to five deep.
+/// Another poller that waits for this one does not make its queued changes: call
+/// [`flush`](Self::flush).
+#[derive(Debug)]
+pub struct Poller {
+    epfd: OwnedFd,
+    calls: Calls,
+    queue: Mutex<Queue>,
+    /// Whether there may be something in the queue; spares the lock where nobody uses it.
+    queued: AtomicBool,
+}
+
+impl Poller {
+    /// Makes one of the best back end that the kernel has.
+    pub fn new() -> Result<Self> {
+        let epfd = make()?;
+        // A filter that denies the question denies the calls.
+        let syscalls = Syscalls::probe(&epfd).ok().flatten();
+        let backend = if syscalls.is_some() { Backend::Batch } else { Backend::Pwait2 };
+        Ok(Self::from_parts(epfd, Calls::new(backend, syscalls)))
+    }
+
+    /// Makes one of the given back end.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSYS` for [`Backend::Batch`] on a kernel without the calls. What others lack shows, and
+    /// is made up for, when it is used.
+    pub fn with_backend(backend: Backend) -> Result<Self> {
+        let epfd = make()?;
+        let syscalls = match backend {
+            Backend::Batch => Some(probe(&epfd)?),
+            _ => None,
+        };
+        Ok(Self::from_parts(epfd, Calls::new(backend, syscalls)))
+    }
+
+    fn from_parts(epfd: OwnedFd, calls: Calls) -> Self {
+        Self { epfd, calls, queue: Mutex::default(), queued: AtomicBool::new(false) }
+    }
+
+    /// The back end that the next call uses.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.calls.backend()
+    }
+
+    /// Waits for `fd` from now on, under `key`.
+    ///
+    /// # Errors
+    ///
+    /// `EEXIST` if it is there already, `EPERM` if nothing can be waited for on the file, as with
+    /// regular ones, `ELOOP` if pollers would wait for each other or nest too deep, `EINVAL` for the
+    /// poller itself or an [exclusive](Interest::exclusive) interest that the kernel does not take,
+    /// `ENOSPC` beyond `/proc/sys/fs/epoll/max_user_watches`, `ENOMEM`.
+    pub fn add(&self, fd: &impl AsFd, key: u64, interest: Interest) -> Result<()> {
+        self.now(set(Operation::Add, number(fd), key, interest))
+    }
+
+    /// From now on, waits for this on `fd`, under this key. Arms a one-shot again.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if it is not there, `EINVAL` if it is or would be
+    /// [exclusive](Interest::exclusive).
+    pub fn change(&self, fd: &impl AsFd, key: u64, interest: Interest) -> Result<()> {
+        self.now(set(Operation::Change, number(fd), key, interest))
+    }
+
+    /// Waits for `fd` no longer.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if it is not there, and nothing was queued for it.
+    pub fn remove(&self, fd: &impl AsFd) -> Result<()> {
+        self.now(removal(number(fd)))
+    }
+
+    #[inline]
+    fn now(&self, command: EpollCtlCmd) -> Result<()> {
+        let done = if self.queued.load(Ordering::Acquire) {
+            self.behind_queue(command)
+        } else {
+            let EpollCtlCmd { op, fd, events, data, .. } = command;
+            epoll::ctl(&self.epfd, op, fd, events, data)
+        };
+        done.map_err(|errno| failed(&command, errno))
+    }
+
+    fn behind_queue(&self, command: EpollCtlCmd) -> Result<(), Errno> {
+        let mut queue = self.lock();
+        let had = queue.push(command);
+        let done = self.run(&mut queue, true);
+        let closing = self.unlock(queue);
+        drop(closing);
+        match done {
+            // An addition that was still queued: it is gone.
+            Err(Errno::NOENT) if had && command.op == epoll::CTL_DEL => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Makes changes in order up to the first that fails, in one call where the kernel can.
+    ///
+    /// At most 67 108 863 go to the kernel in one call.
+    pub fn apply(&self, changes: &mut Changes<'_>) -> Applied {
+        if self.queued.load(Ordering::Acquire) {
+            let mut queue = self.lock();
+            let _ = self.run(&mut queue, false);
+            drop(self.unlock(queue));
+        }
+        let (done, errno) = self.calls.control(self.epfd.as_fd(), &mut changes.commands);
+        let failed = changes.commands.get(done);
+        let failure = failed.zip(errno).map(|(command, errno)| Failure::new(command, errno));
+        Applied { done, failure }
+    }
+
+    /// Waits for `fd` from the next wait on, under `key`.
+    ///
+    /// See [the module](self#many-changes-one-call) for what holds if `fd` is closed before.
+    pub fn queue_add(&self, fd: &impl AsFd, key: u64, interest: Interest) {
+        self.enqueue(set(Operation::Add, number(fd), key, interest), None);
+    }
+
+    /// Waits for this on `fd` from the next wait on, under this key.
+    pub fn queue_change(&self, fd: &impl AsFd, key: u64, interest: Interest) {
+        self.enqueue(set(Operation::Change, number(fd), key, interest), None);
+    }
+
+    /// Does not wait for `fd` in the next wait. That it is not there is no failure.
+    pub fn queue_remove(&self, fd: &impl AsFd) {
+        self.enqueue(removal(number(fd)), None);
+    }
+
+    /// Does not wait for `fd` in the next wait, and closes it then.
+    pub fn queue_close(&self, fd: impl Into<OwnedFd>) {
+        let fd = fd.into();
+        self.enqueue(removal(number(&fd)), Some(fd));
+    }
+
+    fn enqueue(&self, command: EpollCtlCmd, closing: Option<OwnedFd>) {
+        let mut queue = self.lock();
+        queue.push(command);
+        if let Some(fd) = closing {
+            queue.close_later(fd);
+        }
+        self.queued.store(true, Ordering::Release);
+    }
+
+    /// Makes the queued changes now; returns those that failed since this or a wait last said so.
+    #[must_use = "changes may have failed"]
+    pub fn flush(&self) -> Vec<Failure> {
+        if !self.queued.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut queue = self.lock();
+        let _ = self.run(&mut queue, false);
+        let failures = std::mem::take(&mut queue.failures);
+        drop(self.unlock(queue));
+        failures
+    }
+
+    /// The lock is held until the kernel has everything: what another thread does at once must not
+    /// overtake what it queued.
+    fn run(&self, queue: &mut Queue, own_last: bool) -> Result<(), Errno> {
+        queue.run(own_last, |commands| self.calls.control(self.epfd.as_fd(), commands))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what is to be closed, which may take its time, without the lock.
+    fn unlock(&self, mut queue: MutexGuard<'_, Queue>) -> Vec<OwnedFd> {
+        let closing = queue.take_closing();
+        self.queued.store(!queue.is_empty(), Ordering::Release);
+        closing
+    }
+
+    /// Makes a handle that ends waits of this poller with an event of `key`.
+    pub fn waker(&self, key: u64) -> Result<Waker> {
+        Waker::new(self, key)
+    }
+
+    /// Makes the queued changes and waits until something happens or `timeout` is over; returns how
+    /// many events there are in `events`.
+    ///
+    /// `timeout` is a [`Duration`](std::time::Duration), an [`Instant`], an `Option` of one of them,
+    /// or a [`Timeout`]. It counts nanoseconds. The wait never ends early; for it to end
+    /// within a few microseconds, lower the thread's slack with `prctl(PR_SET_TIMERSLACK)`, see
+    /// [the module](self#precision).
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` after a signal with a handler. The error of the first queued change that failed,
+    /// without waiting, with all of them in [`Events::failures`].
+    pub fn wait(&self, events: &mut Events, timeout: impl Into<Timeout>) -> Result<usize> {
+        self.wait_until(events, timeout.into(), None)
+    }
+
+    /// As [`wait`](Self::wait), while the thread blocks the signals of `mask` and no others.
+    ///
+    /// A signal that the thread blocks otherwise, and `mask` does not, ends a wait with `EINTR` and
+    /// cannot slip in before it.
+    pub fn wait_with_mask(
+        &self,
+        events: &mut Events,
+        timeout: impl Into<Timeout>,
+        mask: &SignalSet,
+    ) -> Result<usize> {
+        self.wait_until(events, timeout.into(), Some(mask))
+    }
+
+    #[inline]
+    fn wait_until(
+        &self,
+        events: &mut Events,
+        timeout: Timeout,
+        mask: Option<&SignalSet>,
+    ) -> Result<usize> {
+        events.clear();
+        if self.queued.load(Ordering::Acquire) {
+            events.failures = self.flush();
+            if let Some(failure) = events.failures.first() {
+                return Err((*failure).into());
+            }
+        }
+        let wait = Wait { epfd: self.epfd.as_fd(), timeout, mask };
+        let waited = self.calls.wait(wait, &mut events.room);
+        events.count = waited.map_err(|errno| Error::new("wait for", "a poller", errno))?;
+        Ok(events.count)
+    }
+}
+
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epfd.as_fd()
+    }
+}
+
+#[cold]
+fn failed(command: &EpollCtlCmd, errno: Errno) -> Error {
+    Failure::new(command, errno).into()
+}
+
+fn make() -> Result<OwnedFd> {
+    create(CreateFlags::CLOEXEC).map_err(|errno| Error::new("make", "a poller", errno))
+}
+
+fn probe(epfd: &OwnedFd) -> Result<Syscalls> {
+    let failed = |errno| Error::new("use", format!("back end `{}`", Backend::Batch), errno);
+    Syscalls::probe(epfd).map_err(failed)?.ok_or_else(|| {
+        failed(Errno::NOSYS).help("this kernel has no epoll_ctl_batch: it needs Busbar's patches")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    fn denied() -> Poller {
+        Poller::from_parts(make().unwrap(), Calls::new(Backend::Batch, Some(Syscalls::DENIED)))
+    }
+
+    #[test]
+    fn a_batch_that_is_denied_is_made_one_by_one() {
+        let (poller, event) = (denied(), eventfd(1, EventfdFlags::CLOEXEC).unwrap());
+        let mut changes = Changes::new();
+        changes.add(&event, 1, Interest::READABLE).change(&event, 2, Interest::READABLE);
+        changes.add(&event, 3, Interest::READABLE).remove(&event);
+        let applied = poller.apply(&mut changes);
+        assert_eq!(applied.done(), 2);
+        assert_eq!(applied.failure().map(Failure::errno), Some(Errno::EXIST));
+        assert_eq!(poller.backend(), Backend::Pwait2);
+        let mut events = Events::new(4).unwrap();
+        assert_eq!(poller.wait(&mut events, Duration::ZERO).unwrap(), 1);
+        assert_eq!(events.iter().next().map(Event::key), Some(2));
+    }
+
+    #[test]
+    fn a_wait_that_is_denied_is_made_otherwise() {
+        let (poller, event) = (denied(), eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        poller.queue_add(&event, 1, Interest::WRITABLE);
+        assert_eq!(poller.wait(&mut Events::new(4).unwrap(), Duration::MAX).unwrap(), 1);
+        assert_eq!(poller.backend(), Backend::Pwait2);
+        let poller = denied();
+        let end = Clock::Realtime.now() + Duration::from_millis(2);
+        assert_eq!(poller.wait(&mut Events::new(4).unwrap(), end).unwrap(), 0);
+        assert_eq!((poller.backend(), end.remaining()), (Backend::Pwait2, Duration::ZERO));
+    }
+}

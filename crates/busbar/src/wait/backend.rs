@@ -1,0 +1,270 @@
+//! How changes and waits get to the kernel.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use busbar_uapi::epoll::{self, EpollCtlCmd, EpollEvent, PWAIT1_ABSTIME, SignalSet, Syscalls};
+use rustix::event::Timespec;
+use rustix::io::{Errno, Result};
+use rustix::time::{Itimerspec, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+
+use super::time::{Clock, Instant, Timeout, millis, timespec, whole_millis};
+
+/// What a [`Poller`](super::Poller) is made of; each means the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Backend {
+    /// `epoll_ctl_batch` and `epoll_pwait1`, which Busbar's kernel patches add: one call for a
+    /// batch, one for any wait.
+    Batch,
+    /// `epoll_ctl` for each change, `epoll_pwait2` (Linux 5.11) for time without suspend, or
+    /// `epoll_wait` where that is whole milliseconds, and [`Timerfd`](Self::Timerfd) for the rest.
+    Pwait2,
+    /// `epoll_ctl` for each change; a wait with a timeout takes up to four calls: one look at the
+    /// events, a timer that is set, `ppoll` on both, and another look.
+    Timerfd,
+    /// `epoll_ctl` for each change and `epoll_pwait` in milliseconds, rounded up. Notices within
+    /// 100 ms that a clock was set, or that the system was suspended.
+    Millis,
+}
+
+impl Backend {
+    /// All of them, best first.
+    pub const ALL: [Self; 4] = [Self::Batch, Self::Pwait2, Self::Timerfd, Self::Millis];
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Batch => "batch",
+            Self::Pwait2 => "pwait2",
+            Self::Timerfd => "timerfd",
+            Self::Millis => "millis",
+        })
+    }
+}
+
+/// Most of a wait in milliseconds by a clock that can be set or goes on in suspend.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// Most of a wait in milliseconds in one call.
+const ONE_CALL: Duration = Duration::from_millis(i32::MAX as u64);
+
+/// What a wait is given.
+#[derive(Clone, Copy)]
+pub(super) struct Wait<'a> {
+    pub epfd: BorrowedFd<'a>,
+    pub timeout: Timeout,
+    pub mask: Option<&'a SignalSet>,
+}
+
+/// The calls of a poller. What the kernel, or a filter before it, does not allow is not tried again.
+#[derive(Debug)]
+pub(super) struct Calls {
+    /// Index into [`Backend::ALL`].
+    backend: AtomicU8,
+    syscalls: Syscalls,
+    timers: Timers,
+}
+
+impl Calls {
+    /// `syscalls` only matter to [`Backend::Batch`].
+    pub(super) fn new(backend: Backend, syscalls: Option<Syscalls>) -> Self {
+        Self {
+            backend: AtomicU8::new(backend as u8),
+            syscalls: syscalls.unwrap_or(Syscalls::DENIED),
+            timers: Timers::default(),
+        }
+    }
+
+    pub(super) fn backend(&self) -> Backend {
+        Backend::ALL[usize::from(self.backend.load(Ordering::Relaxed)).min(3)]
+    }
+
+    /// Goes on with the next one, unless another thread did so already.
+    fn leave(&self, backend: Backend) {
+        let (this, next) = (backend as u8, backend as u8 + 1);
+        let _ = self.backend.compare_exchange(this, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Does `commands` in order up to the first that fails; returns how many succeeded and why the
+    /// next one failed.
+    pub(super) fn control(
+        &self,
+        epfd: BorrowedFd<'_>,
+        commands: &mut [EpollCtlCmd],
+    ) -> (usize, Option<Errno>) {
+        let mut done = 0;
+        if self.backend() == Backend::Batch {
+            for chunk in commands.chunks_mut(epoll::BATCH_MAX) {
+                match self.syscalls.ctl_batch(epfd, chunk) {
+                    Ok(count) if count >= chunk.len() => done += count,
+                    Ok(count) => return (done + count, Some(failure(&chunk[count]))),
+                    Err(errno) if is_denied(errno) => {
+                        self.leave(Backend::Batch);
+                        break;
+                    }
+                    Err(errno) => return (done, Some(errno)),
+                }
+            }
+        }
+        for command in &commands[done..] {
+            let EpollCtlCmd { op, fd, events, data, .. } = *command;
+            if let Err(errno) = epoll::ctl(epfd, op, fd, events, data) {
+                return (done, Some(errno));
+            }
+            done += 1;
+        }
+        (done, None)
+    }
+
+    /// Waits; returns how many events there are.
+    #[inline]
+    pub(super) fn wait(&self, wait: Wait<'_>, room: &mut [EpollEvent]) -> Result<usize> {
+        loop {
+            let backend = self.backend();
+            let waited = match backend {
+                Backend::Batch => self.pwait1(wait, room),
+                Backend::Pwait2 => self.pwait2(wait, room),
+                Backend::Timerfd => self.timerfd(wait, room),
+                Backend::Millis => return in_millis(wait, room),
+            };
+            match waited {
+                Err(errno) if is_denied(errno) => self.leave(backend),
+                waited => return waited,
+            }
+        }
+    }
+
+    #[inline]
+    fn pwait1(&self, wait: Wait<'_>, room: &mut [EpollEvent]) -> Result<usize> {
+        let (flags, clock, timeout) = match wait.timeout {
+            Timeout::Never => (0, Clock::Monotonic, None),
+            Timeout::After(duration) => (0, Clock::Monotonic, Some(duration)),
+            Timeout::AfterWithSuspend(duration) => (0, Clock::Boottime, Some(duration)),
+            Timeout::At(end) => (PWAIT1_ABSTIME, end.clock(), Some(end.since_zero())),
+        };
+        let timeout = timeout.map(timespec);
+        self.syscalls.pwait1(wait.epfd, flags, room, clock.id(), timeout.as_ref(), wait.mask)
+    }
+
+    #[inline]
+    fn pwait2(&self, wait: Wait<'_>, room: &mut [EpollEvent]) -> Result<usize> {
+        let duration = match wait.timeout {
+            Timeout::After(duration) => duration,
+            Timeout::At(end) if end.clock() == Clock::Monotonic => end.remaining(),
+            // That there are no timers is no reason to leave `epoll_pwait2`.
+            _ => {
+                return self.timerfd(wait, room).or_else(|errno| {
+                    if is_denied(errno) { in_millis(wait, room) } else { Err(errno) }
+                });
+            }
+        };
+        // The older call is the cheaper one.
+        if let Some(millis) = whole_millis(duration) {
+            return epoll::pwait(wait.epfd, room, millis, wait.mask);
+        }
+        epoll::pwait2(wait.epfd, room, Some(&timespec(duration)), wait.mask)
+    }
+
+    fn timerfd(&self, wait: Wait<'_>, room: &mut [EpollEvent]) -> Result<usize> {
+        let (clock, flags, duration) = match wait.timeout {
+            Timeout::Never => return epoll::pwait(wait.epfd, room, -1, wait.mask),
+            Timeout::After(duration) => (Clock::Monotonic, TimerfdTimerFlags::empty(), duration),
+            Timeout::AfterWithSuspend(duration) => {
+                (Clock::Boottime, TimerfdTimerFlags::empty(), duration)
+            }
+            Timeout::At(end) => (end.clock(), TimerfdTimerFlags::ABSTIME, end.since_zero()),
+        };
+        let count = epoll::pwait(wait.epfd, room, 0, None)?;
+        // A timer that is set to zero would never fire.
+        if count > 0 || duration.is_zero() {
+            return Ok(count);
+        }
+        let timer = match self.timers.take(clock) {
+            // A wait does not fail because the program has too many files open.
+            Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return in_millis(wait, room),
+            timer => timer?,
+        };
+        let waited = until(&timer, flags, timespec(duration), wait, room);
+        self.timers.put(clock, timer);
+        waited
+    }
+}
+
+/// Waits until there are events or the timer fires.
+fn until(
+    timer: &OwnedFd,
+    flags: TimerfdTimerFlags,
+    it_value: Timespec,
+    wait: Wait<'_>,
+    room: &mut [EpollEvent],
+) -> Result<usize> {
+    let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+    // This also forgets that the timer has fired before.
+    timerfd_settime(timer, flags, &Itimerspec { it_interval, it_value })?;
+    loop {
+        let [_, over] = epoll::wait_readable([wait.epfd, timer.as_fd()], wait.mask)?;
+        let count = epoll::pwait(wait.epfd, room, 0, None)?;
+        // There is none if another thread was faster.
+        if count > 0 || over {
+            return Ok(count);
+        }
+    }
+}
+
+fn in_millis(wait: Wait<'_>, room: &mut [EpollEvent]) -> Result<usize> {
+    let end: Instant = match wait.timeout {
+        Timeout::Never => return epoll::pwait(wait.epfd, room, -1, wait.mask),
+        Timeout::After(duration) if duration <= ONE_CALL => {
+            return epoll::pwait(wait.epfd, room, millis(duration), wait.mask);
+        }
+        Timeout::After(duration) => Clock::Monotonic.now() + duration,
+        Timeout::AfterWithSuspend(duration) => Clock::Boottime.now() + duration,
+        Timeout::At(end) => end,
+    };
+    loop {
+        let longest = if end.clock() == Clock::Monotonic { Duration::MAX } else { SLICE };
+        let timeout = millis(end.remaining().min(longest));
+        let count = epoll::pwait(wait.epfd, room, timeout, wait.mask)?;
+        if count > 0 || end.remaining().is_zero() {
+            return Ok(count);
+        }
+    }
+}
+
+/// Whether the kernel does not have a call, or a filter does not let it through: some of them say
+/// `EPERM`, which none of these calls says itself.
+fn is_denied(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSYS | Errno::PERM)
+}
+
+/// Why a command of a batch failed. The kernel leaves it out only for a process that is killed.
+fn failure(command: &EpollCtlCmd) -> Errno {
+    match command.result {
+        error @ ..0 => Errno::from_raw_os_error(-error),
+        _ => Errno::INTR,
+    }
+}
+
+/// Timers that no thread waits for, kept for the next wait.
+///
+/// One that is still set when its wait ends fires once for nobody.
+#[derive(Debug, Default)]
+struct Timers(Mutex<Vec<(Clock, OwnedFd)>>);
+
+impl Timers {
+    fn take(&self, clock: Clock) -> Result<OwnedFd> {
+        let mut timers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match timers.iter().position(|(of, _)| *of == clock) {
+            Some(index) => Ok(timers.swap_remove(index).1),
+            None => timerfd_create(clock.timer_id(), TimerfdFlags::CLOEXEC),
+        }
+    }
+
+    fn put(&self, clock: Clock, timer: OwnedFd) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((clock, timer));
+    }
+}

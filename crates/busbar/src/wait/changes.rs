@@ -1,0 +1,232 @@
+//! Changes to what a poller waits for, and what became of them.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use busbar_uapi::epoll::{CTL_ADD, CTL_DEL, CTL_MOD, EpollCtlCmd};
+use rustix::io::Errno;
+
+use super::Interest;
+use crate::Error;
+
+/// A kind of change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Wait for a descriptor.
+    Add,
+    /// Wait for something else on it, or under another key.
+    Change,
+    /// Wait for it no longer.
+    Remove,
+}
+
+impl Operation {
+    pub(super) fn number(self) -> i32 {
+        match self {
+            Self::Add => CTL_ADD,
+            Self::Change => CTL_MOD,
+            Self::Remove => CTL_DEL,
+        }
+    }
+
+    fn of(command: &EpollCtlCmd) -> Self {
+        match command.op {
+            CTL_ADD => Self::Add,
+            CTL_MOD => Self::Change,
+            _ => Self::Remove,
+        }
+    }
+}
+
+pub(super) fn set(operation: Operation, fd: RawFd, key: u64, interest: Interest) -> EpollCtlCmd {
+    let (op, events) = (operation.number(), interest.bits());
+    EpollCtlCmd { op, fd, events, data: key, ..EpollCtlCmd::default() }
+}
+
+pub(super) fn removal(fd: RawFd) -> EpollCtlCmd {
+    set(Operation::Remove, fd, 0, Interest::NONE)
+}
+
+/// A change that the kernel did not make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Failure {
+    operation: Operation,
+    fd: RawFd,
+    key: u64,
+    errno: Errno,
+}
+
+impl Failure {
+    pub(super) fn new(command: &EpollCtlCmd, errno: Errno) -> Self {
+        let operation = Operation::of(command);
+        Self { operation, fd: command.fd, key: command.data, errno }
+    }
+
+    /// What was to be done.
+    #[must_use]
+    pub const fn operation(self) -> Operation {
+        self.operation
+    }
+
+    /// The number of the descriptor; it may have been closed since.
+    #[must_use]
+    pub const fn fd(self) -> RawFd {
+        self.fd
+    }
+
+    /// The key that it was to have; none if it was to be removed.
+    #[must_use]
+    pub fn key(self) -> Option<u64> {
+        (self.operation != Operation::Remove).then_some(self.key)
+    }
+
+    /// Why it failed.
+    #[must_use]
+    pub const fn errno(self) -> Errno {
+        self.errno
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let Failure { operation, fd, key, errno } = failure;
+        let (tried, on) = match operation {
+            Operation::Add => ("add", format!("descriptor {fd} with key {key} to a poller")),
+            Operation::Change => ("change", format!("descriptor {fd} with key {key} in a poller")),
+            Operation::Remove => ("remove", format!("descriptor {fd} from a poller")),
+        };
+        let error = Self::new(tried, on, errno);
+        match help(operation, errno) {
+            Some(help) => error.help(help),
+            None => error,
+        }
+    }
+}
+
+fn help(operation: Operation, errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::EXIST => Some("it is there already: change it"),
+        Errno::NOENT => Some("it is not there, or was closed and opened since: add it"),
+        Errno::PERM => Some("nothing can be waited for on this file: it is always ready"),
+        Errno::LOOP => Some("the poller would wait for itself, or pollers nest too deep"),
+        Errno::NOSPC => Some("the limit is /proc/sys/fs/epoll/max_user_watches"),
+        Errno::INVAL if operation == Operation::Change => {
+            Some("exclusive cannot be changed: remove and add it")
+        }
+        Errno::INVAL => Some(
+            "a poller cannot wait for itself; exclusive goes with readable, writable and edge, \
+             and not with a poller",
+        ),
+        _ => None,
+    }
+}
+
+/// Changes that go to the kernel together.
+///
+/// They are made in order, each as if it were made alone, up to the first that fails. It borrows
+/// the descriptors, so none of them is closed before.
+#[derive(Clone, Debug, Default)]
+pub struct Changes<'fd> {
+    pub(super) commands: Vec<EpollCtlCmd>,
+    descriptors: PhantomData<BorrowedFd<'fd>>,
+}
+
+impl<'fd> Changes<'fd> {
+    /// No changes yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { commands: Vec::new(), descriptors: PhantomData }
+    }
+
+    /// Wait for `fd` under `key`.
+    pub fn add(&mut self, fd: &'fd impl AsFd, key: u64, interest: Interest) -> &mut Self {
+        self.push(set(Operation::Add, number(fd), key, interest))
+    }
+
+    /// From now on, wait for this on `fd`, under this key.
+    pub fn change(&mut self, fd: &'fd impl AsFd, key: u64, interest: Interest) -> &mut Self {
+        self.push(set(Operation::Change, number(fd), key, interest))
+    }
+
+    /// Do not wait for `fd` any more.
+    pub fn remove(&mut self, fd: &'fd impl AsFd) -> &mut Self {
+        self.push(removal(number(fd)))
+    }
+
+    fn push(&mut self, command: EpollCtlCmd) -> &mut Self {
+        self.commands.push(command);
+        self
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    /// Forgets the first `count`, to go on behind one that failed.
+    pub fn skip(&mut self, count: usize) -> &mut Self {
+        self.commands.drain(..count.min(self.commands.len()));
+        self
+    }
+
+    /// Forgets all of them, and keeps the memory.
+    pub fn clear(&mut self) -> &mut Self {
+        self.commands.clear();
+        self
+    }
+}
+
+/// What became of [`Changes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "changes may have failed"]
+pub struct Applied {
+    pub(super) done: usize,
+    pub(super) failure: Option<Failure>,
+}
+
+impl Applied {
+    /// How many succeeded. If one failed, this is its index, and those behind it were not tried.
+    #[must_use]
+    pub const fn done(self) -> usize {
+        self.done
+    }
+
+    /// The one that failed.
+    #[must_use]
+    pub const fn failure(self) -> Option<Failure> {
+        self.failure
+    }
+
+    /// An error if one failed, that tells which.
+    pub fn ok(self) -> crate::Result<()> {
+        self.failure.map_or(Ok(()), |failure| Err(self.error(failure)))
+    }
+
+    fn error(self, failure: Failure) -> Error {
+        let (error, done) = (Error::from(failure), self.done);
+        let help = help(failure.operation, failure.errno).map(|help| format!("{help}; "));
+        error.help(format!("{}it is change {done} of its batch, from 0", help.unwrap_or_default()))
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Add => "add",
+            Self::Change => "change",
+            Self::Remove => "remove",
+        })
+    }
+}
+
+pub(super) fn number(fd: &impl AsFd) -> RawFd {
+    fd.as_fd().as_raw_fd()
+}
