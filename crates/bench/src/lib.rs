@@ -6,6 +6,7 @@
 pub mod bulk;
 pub mod endpoint;
 mod report;
+pub mod wait;
 
 pub use report::{Case, Report, Spread};
 

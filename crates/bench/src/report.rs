@@ -120,11 +120,11 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bench, kernel, accelerator, cores, runs, .. } = self;
         writeln!(f, "{bench}: Linux {kernel}, {accelerator}, {cores} cores, {runs} runs in turn")?;
-        writeln!(f, "{:<28} {:>8} {:>26} {:>26} {:>22}", "", "", "usual", "busbar", "ratio")?;
+        writeln!(f, "{:<44} {:>4} {:>26} {:>26} {:>22}", "", "", "usual", "busbar", "ratio")?;
         writeln!(
             f,
-            "{:<28} {:>8} {:>26} {:>26} {:>22}",
-            "case", "unit", "min/median/max", "min/median/max", "min/median/max"
+            "{:<44} {:>4} {:>26} {:>26} {:>22}",
+            "case, usual way", "unit", "min/median/max", "min/median/max", "min/median/max"
         )?;
         for case in &self.cases {
             let params: Vec<_> = case.params.iter().map(|(k, v)| format!("{k}={v}")).collect();
@@ -133,8 +133,8 @@ impl fmt::Display for Report {
                 format!("{:.2}/{:.2}/{:.2}", case.ratio.min, case.ratio.median, case.ratio.max);
             writeln!(
                 f,
-                "{:<28} {:>8} {:>26} {:>26} {:>22}",
-                format!("{} {}", case.name, params.join(" ")),
+                "{:<44} {:>4} {:>26} {:>26} {:>22}",
+                format!("{} {}, {}", case.name, params.join(" "), case.against),
                 case.unit,
                 spread(case.baseline),
                 spread(case.busbar),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use busbar::{Error, Result};
-use busbar_bench::{Controllers, Extent, Report, bulk, endpoint};
+use busbar_bench::{Controllers, Extent, Report, bulk, endpoint, wait};
 use busbar_lab::stage::Stage;
 use indicatif::ProgressBar;
 
@@ -22,6 +22,8 @@ enum Path {
     Endpoint(Sides),
     /// What it costs to bring a block to a coprocessor, by every way there is
     Bulk(Sides),
+    /// What it costs to change what is waited for, and to wait; runs on any host
+    Wait(Common),
 }
 
 #[derive(clap::Args)]
@@ -73,8 +75,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.path {
         Path::Endpoint(args) => measure(args, &endpoint::SERVICES, endpoint::run)?,
         Path::Bulk(args) => measure(args, &bulk::SERVICES, bulk::run)?,
+        Path::Wait(common) => {
+            let report = with_progress(|bar| wait::run(common.extent(), bar))?;
+            common.print(&report);
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn with_progress(bench: impl FnOnce(&mut dyn FnMut(&str)) -> Result<Report>) -> Result<Report> {
+    let bar = ProgressBar::new_spinner();
+    bar.enable_steady_tick(Duration::from_millis(200));
+    let report = bench(&mut |what| bar.set_message(what.to_string()));
+    bar.finish_and_clear();
+    report
 }
 
 /// Runs `bench` on the given control devices, or on two coprocessors with `services`.
@@ -83,11 +97,9 @@ fn measure(
     services: &[&str],
     bench: impl Fn(Controllers<'_>, Extent, &mut dyn FnMut(&str)) -> Result<Report>,
 ) -> Result<()> {
-    let bar = ProgressBar::new_spinner();
-    bar.enable_steady_tick(Duration::from_millis(200));
     let run = |in_tree: &std::path::Path, eptfd: &std::path::Path| {
         let controllers = Controllers { in_tree, eptfd };
-        bench(controllers, args.common.extent(), &mut |what| bar.set_message(what.to_string()))
+        with_progress(|bar| bench(controllers, args.common.extent(), bar))
     };
     let report = if let (Some(in_tree), Some(eptfd)) = (&args.baseline, &args.busbar) {
         run(in_tree, eptfd)?
@@ -97,7 +109,6 @@ fn measure(
         let stage = Stage::up(&program, services)?;
         run(stage.in_tree.controller(), stage.eptfd.controller())?
     };
-    bar.finish_and_clear();
     args.common.print(&report);
     Ok(())
 }

@@ -1,0 +1,606 @@
+//! `wait`: what it costs to change what is waited for, and to wait.
+//!
+//! | case | usual | Busbar |
+//! |---|---|---|
+//! | `add`, `mod`, `del` | `epoll_ctl` for each descriptor | one `epoll_ctl_batch` |
+//! | `contended` | 48 `epoll_ctl` while another thread takes 200 ready descriptors | one `epoll_ctl_batch` |
+//! | `turn-p50`, `turn-p99` | `ppoll`, or `epoll_wait` with milliseconds | `epoll_pwait1` |
+//! | `overshoot` | `epoll_wait`, `epoll_pwait2`, `ppoll`, `timerfd` | `epoll_pwait1` |
+//! | `fallback` | `epoll_ctl`, `epoll_pwait2` | [`Poller`] as it is on a kernel without the calls |
+//!
+//! A `turn` is that of the seed's event loop (`seeds/3`, "Benchmark for `epoll_pwait1`"): a deadline in
+//! microseconds, one descriptor of many becomes ready, and what counts is the time from there until
+//! the loop knows. Both ends are on one processor. All descriptors are `eventfd`s.
+//!
+//! On a kernel without the calls, `epoll_pwait2` is Busbar's side of `turn` and `overshoot`, and there
+//! is neither `add`, `mod`, `del` nor `contended`.
+
+use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use busbar::wait::{Backend, Events, Interest, Poller};
+use busbar::{Error, Result};
+use busbar_uapi::epoll::{self, EpollCtlCmd, EpollEvent, Syscalls};
+use rustix::event::epoll::{CreateFlags, create};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create,
+    timerfd_settime,
+};
+
+use crate::{Case, Extent, Report};
+
+/// Descriptors in one batch.
+const BATCHES: [u64; 5] = [1, 4, 16, 64, 256];
+/// Descriptors of the seed's event loop, and many more.
+const LOOPS: [u64; 4] = [16, 85, 200, 2_000];
+/// Lengths of waits, in microseconds.
+const WAITS: [u64; 3] = [10, 100, 1_000];
+/// Changes made at once while another thread waits on `CROWD` ready descriptors.
+const CHANGES: u64 = 48;
+const CROWD: u64 = 200;
+
+/// How often each thing is done.
+struct Plan {
+    rows: usize,
+    /// Descriptors that each `add`, `mod` and `del` of a row is about, together.
+    changes: u64,
+    turns: u64,
+    waits: u64,
+    contended: u64,
+}
+
+impl Plan {
+    fn of(extent: Extent) -> Self {
+        match extent {
+            Extent::Quick => Self { rows: 3, changes: 512, turns: 50, waits: 10, contended: 5 },
+            Extent::Normal => {
+                Self { rows: 10, changes: 4_096, turns: 300, waits: 50, contended: 50 }
+            }
+            Extent::Full => {
+                Self { rows: 10, changes: 65_536, turns: 20_000, waits: 1_000, contended: 1_000 }
+            }
+        }
+    }
+}
+
+/// Runs the benchmark. `progress` is told what comes next.
+pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
+    allow_descriptors()?;
+    let plan = Plan::of(extent);
+    let calls = Syscalls::probe(set()?).map_err(failed("ask for", "the calls"))?;
+    let mut cases = Vec::new();
+    if let Some(calls) = calls {
+        for count in BATCHES {
+            progress(&format!("changes of {count} descriptors"));
+            cases.extend(changes(&plan, calls, count)?);
+        }
+        progress("changes while another thread waits");
+        cases.push(contended(&plan, calls)?);
+    }
+    progress("the library without the calls");
+    cases.extend(fallback(&plan)?);
+    let ours = calls.map_or(Way::Pwait2, Way::Pwait1);
+    for count in LOOPS {
+        progress(&format!("an event loop with {count} descriptors"));
+        cases.extend(turns(&plan, ours, count)?);
+    }
+    for micros in WAITS {
+        progress(&format!("waits of {micros} us"));
+        cases.extend(overshoots(&plan, ours, micros)?);
+    }
+    let summary = summary(&cases, ours);
+    Ok(Report { summary, ..Report::new("wait", plan.rows, cases) })
+}
+
+fn failed(tried: &'static str, on: &'static str) -> impl Fn(Errno) -> Error {
+    move |errno| Error::new(tried, on, errno)
+}
+
+/// The longest event loop and its helpers.
+fn allow_descriptors() -> Result<()> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < 4_096) {
+        let current = maximum.map_or(4_096, |maximum| maximum.min(4_096));
+        setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum })
+            .map_err(failed("raise", "the number of descriptors"))?;
+    }
+    Ok(())
+}
+
+fn set() -> Result<OwnedFd> {
+    create(CreateFlags::CLOEXEC).map_err(failed("make", "an epoll set"))
+}
+
+fn event(ready: bool) -> Result<OwnedFd> {
+    eventfd(u32::from(ready), EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(failed("make", "an eventfd"))
+}
+
+fn events(count: u64, ready: bool) -> Result<Vec<OwnedFd>> {
+    (0..count).map(|_| event(ready)).collect()
+}
+
+fn add(set: &OwnedFd, files: &[OwnedFd]) -> Result<()> {
+    for (number, file) in (0..).zip(files) {
+        epoll::ctl(set, epoll::CTL_ADD, file.as_raw_fd(), epoll::IN, number)
+            .map_err(failed("add to", "an epoll set"))?;
+    }
+    Ok(())
+}
+
+fn nanos_each(elapsed: Duration, count: u64) -> f64 {
+    elapsed.as_secs_f64() * 1e9 / float(count)
+}
+
+// Counts and times are far below 2^52.
+#[allow(clippy::cast_precision_loss)]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
+// -- Changes
+
+/// As many sets of the same files as it takes for a change that can be clocked.
+struct Pool {
+    sets: Vec<OwnedFd>,
+    files: Vec<OwnedFd>,
+    commands: Vec<EpollCtlCmd>,
+}
+
+impl Pool {
+    fn new(files: u64, changes: u64) -> Result<Self> {
+        let sets = (0..(changes / files).clamp(1, 1_024)).map(|_| set()).collect::<Result<_>>()?;
+        let files = events(files, false)?;
+        let commands = vec![EpollCtlCmd::default(); files.len()];
+        Ok(Self { sets, files, commands })
+    }
+
+    fn changes(&self) -> u64 {
+        (self.sets.len() * self.files.len()) as u64
+    }
+
+    /// Nanoseconds for each descriptor.
+    fn one_by_one(&self, op: i32) -> Result<f64> {
+        let start = Instant::now();
+        for set in &self.sets {
+            for (number, file) in (0..).zip(&self.files) {
+                epoll::ctl(set, op, file.as_raw_fd(), epoll::IN, number)
+                    .map_err(failed("change", "an epoll set"))?;
+            }
+        }
+        Ok(nanos_each(start.elapsed(), self.changes()))
+    }
+
+    /// The same, in which also the commands are written anew for each set.
+    fn in_batches(&mut self, calls: Syscalls, op: i32) -> Result<f64> {
+        let start = Instant::now();
+        for set in &self.sets {
+            for ((number, file), command) in (0..).zip(&self.files).zip(&mut self.commands) {
+                let (fd, events) = (file.as_raw_fd(), epoll::IN);
+                *command = EpollCtlCmd { op, fd, events, data: number, ..EpollCtlCmd::default() };
+            }
+            batch(calls, set, &mut self.commands)?;
+        }
+        Ok(nanos_each(start.elapsed(), self.changes()))
+    }
+}
+
+fn batch(calls: Syscalls, set: &OwnedFd, commands: &mut [EpollCtlCmd]) -> Result<()> {
+    match calls.ctl_batch(set, commands) {
+        Ok(done) if done == commands.len() => Ok(()),
+        Ok(done) => Err(Error::new(
+            "change",
+            "an epoll set in a batch",
+            Errno::from_raw_os_error(-commands[done].result),
+        )),
+        Err(errno) => Err(failed("change", "an epoll set in a batch")(errno)),
+    }
+}
+
+fn changes(plan: &Plan, calls: Syscalls, count: u64) -> Result<Vec<Case>> {
+    let ops = [("add", epoll::CTL_ADD), ("mod", epoll::CTL_MOD), ("del", epoll::CTL_DEL)];
+    let mut sets = Pool::new(count, plan.changes)?;
+    let mut runs = [const { Vec::new() }; 3];
+    for row in 0..=plan.rows {
+        let usual = ops.map(|(_, op)| sets.one_by_one(op));
+        let busbar = ops.map(|(_, op)| sets.in_batches(calls, op));
+        for ((runs, usual), busbar) in runs.iter_mut().zip(usual).zip(busbar) {
+            let run = (usual?, busbar?);
+            // The first one only warms up.
+            if row > 0 {
+                runs.push(run);
+            }
+        }
+    }
+    let params = [("descriptors", count)];
+    let case = |((name, _), runs): (&(&str, i32), &Vec<_>)| {
+        Case::new(name, &params, "ns", "epoll_ctl", runs)
+    };
+    Ok(ops.iter().zip(&runs).map(case).collect())
+}
+
+/// Waits on ready descriptors without pause in another thread, until it is dropped.
+struct Crowd<'a> {
+    over: &'a AtomicBool,
+}
+
+impl Drop for Crowd<'_> {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+fn contended(plan: &Plan, calls: Syscalls) -> Result<Case> {
+    let set = set()?;
+    let crowd = events(CROWD, true)?;
+    add(&set, &crowd)?;
+    let quiet = events(CHANGES, false)?;
+    add(&set, &quiet)?;
+    let mut sets = Pool { sets: vec![set], files: quiet, commands: Vec::new() };
+    sets.commands.resize(sets.files.len(), EpollCtlCmd::default());
+    let (over, taken) = (AtomicBool::new(false), AtomicU64::new(0));
+    let waited = sets.sets[0].try_clone().map_err(|why| Error::new("copy", "an epoll set", why))?;
+    let runs = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut events = vec![EpollEvent { events: 0, u64: 0 }; 256];
+            while !over.load(Ordering::Relaxed) {
+                let ready = epoll::pwait(&waited, &mut events, 0, None).unwrap_or(0);
+                taken.fetch_add(ready as u64, Ordering::Relaxed);
+            }
+        });
+        let _until_then = Crowd { over: &over };
+        while taken.load(Ordering::Relaxed) == 0 {
+            thread::yield_now();
+        }
+        let mut row = || {
+            let (mut usual, mut busbar) = (0.0, 0.0);
+            for _ in 0..plan.contended {
+                usual += sets.one_by_one(epoll::CTL_MOD)?;
+                busbar += sets.in_batches(calls, epoll::CTL_MOD)?;
+            }
+            let (all, micros) = (float(plan.contended), float(CHANGES) / 1e3);
+            Ok((usual / all * micros, busbar / all * micros))
+        };
+        (0..plan.rows).map(|_| row()).collect::<Result<Vec<_>>>()
+    })?;
+    let params = [("changes", CHANGES), ("ready", CROWD)];
+    Ok(Case::new("contended", &params, "us", "epoll_ctl", &runs))
+}
+
+// -- Ways to wait
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Ppoll,
+    /// `epoll_wait`, in milliseconds, rounded up.
+    Millis,
+    Pwait2,
+    Timerfd,
+    Pwait1(Syscalls),
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ppoll => "ppoll",
+            Self::Millis => "epoll_wait",
+            Self::Pwait2 => "epoll_pwait2",
+            Self::Timerfd => "timerfd",
+            Self::Pwait1(_) => "epoll_pwait1",
+        }
+    }
+}
+
+/// Some files, and all that the ways need to wait for them.
+struct Waiter<'a> {
+    set: OwnedFd,
+    polled: Vec<PollFd<'a>>,
+    events: Vec<EpollEvent>,
+    timer: OwnedFd,
+    /// `set` and `timer`.
+    either: OwnedFd,
+}
+
+impl<'a> Waiter<'a> {
+    fn new(files: &'a [OwnedFd]) -> Result<Self> {
+        let (set, either) = (set()?, set()?);
+        add(&set, files)?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK)
+            .map_err(failed("make", "a timerfd"))?;
+        for file in [&set, &timer] {
+            epoll::ctl(&either, epoll::CTL_ADD, file.as_raw_fd(), epoll::IN, 0)
+                .map_err(failed("add to", "an epoll set"))?;
+        }
+        let polled = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
+        Ok(Self { set, polled, events: vec![EpollEvent { events: 0, u64: 0 }; 16], timer, either })
+    }
+
+    fn wait(&mut self, way: Way, timeout: Duration) -> Result<()> {
+        let until = Timespec::try_from(timeout).unwrap_or_default();
+        let waited = match way {
+            Way::Ppoll => poll(&mut self.polled, Some(&until)),
+            Way::Millis => {
+                let millis = timeout.as_nanos().div_ceil(1_000_000);
+                let millis = i32::try_from(millis).unwrap_or(i32::MAX);
+                epoll::pwait(&self.set, &mut self.events, millis, None)
+            }
+            Way::Pwait2 => epoll::pwait2(&self.set, &mut self.events, Some(&until), None),
+            Way::Timerfd => self.wait_for_timer(until),
+            Way::Pwait1(calls) => {
+                let (clock, events) = (ClockId::Monotonic, &mut self.events);
+                calls.pwait1(&self.set, 0, events, clock, Some(&until), None)
+            }
+        };
+        waited.map(drop).map_err(failed("wait", way.name()))
+    }
+
+    /// As programs do it that need more than milliseconds: arm, wait for both.
+    fn wait_for_timer(&mut self, until: Timespec) -> Result<usize, Errno> {
+        let once = Itimerspec { it_interval: Timespec::default(), it_value: until };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
+        epoll::pwait(&self.either, &mut self.events, -1, None)
+    }
+}
+
+// -- Event loops
+
+/// The files of an event loop, one of which becomes ready in each turn.
+struct Loop {
+    files: Vec<OwnedFd>,
+    /// Asks the other end for the next turn.
+    next: OwnedFd,
+    over: AtomicBool,
+    /// When the other end has made a file ready, and which.
+    begun: AtomicU64,
+    ready: AtomicUsize,
+}
+
+impl Loop {
+    /// The other end: waits until it is asked, and makes the next file ready.
+    fn serve(&self, clock: Instant) -> Result<()> {
+        let mut turn = 0;
+        loop {
+            wait_readable(&self.next)?;
+            take(&self.next)?;
+            if self.over.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            // From one end of the set to the other: whoever looks at all of them meets it anywhere.
+            turn += 7;
+            let ready = turn % self.files.len();
+            self.ready.store(ready, Ordering::Release);
+            self.begun.store(now(clock), Ordering::Release);
+            give(&self.files[ready])?;
+        }
+    }
+
+    /// Nanoseconds from when a file was made ready until the wait has returned.
+    fn latencies(&self, way: Way, turns: u64, clock: Instant) -> Result<Vec<u64>> {
+        let mut waiter = Waiter::new(&self.files)?;
+        let mut turn = || {
+            give(&self.next)?;
+            waiter.wait(way, Duration::from_micros(500_300))?;
+            let latency = now(clock) - self.begun.load(Ordering::Acquire);
+            take(&self.files[self.ready.load(Ordering::Acquire)])?;
+            Ok(latency)
+        };
+        (0..turns).map(|_| turn()).collect()
+    }
+}
+
+fn now(clock: Instant) -> u64 {
+    u64::try_from(clock.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn give(file: &OwnedFd) -> Result<()> {
+    rustix::io::write(file, &1u64.to_ne_bytes()).map(drop).map_err(failed("write", "an eventfd"))
+}
+
+fn take(file: &OwnedFd) -> Result<()> {
+    rustix::io::read(file, &mut [0; 8]).map(drop).map_err(failed("read", "an eventfd"))
+}
+
+fn wait_readable(file: &OwnedFd) -> Result<()> {
+    poll(&mut [PollFd::new(file, PollFlags::IN)], None)
+        .map(drop)
+        .map_err(failed("wait for", "a turn"))
+}
+
+/// Has this thread, and those that it starts, run on one processor as long as this lives.
+struct Pinned(CpuSet);
+
+impl Pinned {
+    fn new() -> Result<Self> {
+        let before = sched_getaffinity(None).map_err(failed("ask for", "the processors"))?;
+        let first = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).unwrap_or(0);
+        let mut one = CpuSet::new();
+        one.set(first);
+        sched_setaffinity(None, &one).map_err(failed("stay on", "a processor"))?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _ = sched_setaffinity(None, &self.0);
+    }
+}
+
+/// The middle one, and the one that 1 in 100 exceeds, in microseconds.
+fn percentiles(mut all: Vec<u64>) -> [f64; 2] {
+    all.sort_unstable();
+    let at = |part: usize| all.get(all.len() * part / 100).map_or(0.0, |nanos| float(*nanos) / 1e3);
+    [at(50), at(99)]
+}
+
+fn turns(plan: &Plan, ours: Way, count: u64) -> Result<Vec<Case>> {
+    let _pinned = Pinned::new()?;
+    let turned = Loop {
+        files: events(count, false)?,
+        next: event(false)?,
+        over: AtomicBool::new(false),
+        begun: AtomicU64::new(0),
+        ready: AtomicUsize::new(0),
+    };
+    let clock = Instant::now();
+    let ways = [Way::Ppoll, Way::Millis, ours];
+    let rows = thread::scope(|scope| {
+        let server = scope.spawn(|| turned.serve(clock));
+        let row = || -> Result<[[f64; 2]; 3]> {
+            let mut row = [[0.0; 2]; 3];
+            for (cell, way) in row.iter_mut().zip(ways) {
+                *cell = percentiles(turned.latencies(way, plan.turns, clock)?);
+            }
+            Ok(row)
+        };
+        let rows = row().and_then(|_| (0..plan.rows).map(|_| row()).collect::<Result<Vec<_>>>());
+        turned.over.store(true, Ordering::Release);
+        give(&turned.next)?;
+        server.join().unwrap_or(Ok(()))?;
+        rows
+    })?;
+    let params = [("descriptors", count)];
+    let mut cases = Vec::new();
+    for (part, name) in ["turn-p50", "turn-p99"].into_iter().enumerate() {
+        for (usual, way) in ways[..2].iter().enumerate() {
+            let runs: Vec<_> = rows.iter().map(|row| (row[usual][part], row[2][part])).collect();
+            cases.push(Case::new(name, &params, "us", way.name(), &runs));
+        }
+    }
+    Ok(cases)
+}
+
+// -- Overshoot
+
+fn overshoots(plan: &Plan, ours: Way, micros: u64) -> Result<Vec<Case>> {
+    let files = events(16, false)?;
+    let mut waiter = Waiter::new(&files)?;
+    let ways = [Way::Millis, Way::Pwait2, Way::Ppoll, Way::Timerfd, ours];
+    let mut cases = Vec::new();
+    // As it is by default, and as a thread has it that asks for precision.
+    for (name, slack) in [("overshoot", NonZeroU64::new(1)), ("overshoot-slack", None)] {
+        rustix::thread::set_current_timer_slack(slack).map_err(failed("set", "the timer slack"))?;
+        let mut row = || -> Result<[f64; 5]> {
+            let mut row = [0.0; 5];
+            for (cell, way) in row.iter_mut().zip(ways) {
+                *cell = overshoot(&mut waiter, way, Duration::from_micros(micros), plan.waits)?;
+            }
+            Ok(row)
+        };
+        row()?;
+        let rows: Vec<_> = (0..plan.rows).map(|_| row()).collect::<Result<_>>()?;
+        for (usual, way) in ways[..4].iter().enumerate() {
+            let runs: Vec<_> = rows.iter().map(|row| (row[usual], row[4])).collect();
+            cases.push(Case::new(name, &[("wait-us", micros)], "us", way.name(), &runs));
+        }
+    }
+    rustix::thread::set_current_timer_slack(None).map_err(failed("set", "the timer slack"))?;
+    Ok(cases)
+}
+
+/// How much longer than asked the middle one of some waits takes, in microseconds.
+fn overshoot(waiter: &mut Waiter<'_>, way: Way, wait: Duration, waits: u64) -> Result<f64> {
+    let mut once = || -> Result<u64> {
+        let start = Instant::now();
+        waiter.wait(way, wait)?;
+        let took = start.elapsed();
+        let early = || Error::new("wait long enough with", way.name(), Errno::TIMEDOUT);
+        let over = took.checked_sub(wait).ok_or_else(early)?;
+        Ok(u64::try_from(over.as_nanos()).unwrap_or(u64::MAX))
+    };
+    let all = (0..waits).map(|_| once()).collect::<Result<Vec<_>>>()?;
+    Ok(percentiles(all)[0])
+}
+
+// -- The library where the kernel has none of it
+
+/// Calls of each run of one side.
+const CALLS: u64 = 2_000;
+
+fn fallback(plan: &Plan) -> Result<Vec<Case>> {
+    let files = events(16, false)?;
+    give(&files[3])?;
+    let (set, poller) = (set()?, Poller::with_backend(Backend::Pwait2)?);
+    add(&set, &files)?;
+    for (number, file) in (0..).zip(&files) {
+        poller.add(file, number, Interest::READABLE)?;
+    }
+    let mut room = vec![EpollEvent { events: 0, u64: 0 }; 16];
+    let mut events = Events::new(16)?;
+    let file = &files[0];
+    let mod_plain = || {
+        epoll::ctl(&set, epoll::CTL_MOD, file.as_raw_fd(), epoll::IN, 0)
+            .map_err(failed("change", "an epoll set"))
+    };
+    let mod_ours = || poller.change(file, 0, Interest::READABLE);
+    let wait_plain = || {
+        let waited = epoll::pwait2(&set, &mut room, Some(&Timespec::default()), None);
+        ready(waited.map_err(failed("wait for", "an epoll set"))?)
+    };
+    let wait_ours = || ready(poller.wait(&mut events, Duration::ZERO)?);
+    let changes = each_in_turn(plan.rows, mod_plain, mod_ours)?;
+    let waits = each_in_turn(plan.rows, wait_plain, wait_ours)?;
+    let params = [("calls", CALLS)];
+    Ok(vec![
+        Case::new("fallback-mod", &params, "ns", "epoll_ctl", &changes),
+        Case::new("fallback-wait", &params, "ns", "epoll_pwait2", &waits),
+    ])
+}
+
+fn ready(count: usize) -> Result<()> {
+    if count == 1 { Ok(()) } else { Err(Error::new("find", "what is ready", Errno::AGAIN)) }
+}
+
+/// Nanoseconds for each call, A B A B …, after one round that is not counted.
+fn each_in_turn(
+    rows: usize,
+    mut a: impl FnMut() -> Result<()>,
+    mut b: impl FnMut() -> Result<()>,
+) -> Result<Vec<(f64, f64)>> {
+    let mut row = || Ok((clocked(&mut a)?, clocked(&mut b)?));
+    row()?;
+    (0..rows).map(|_| row()).collect()
+}
+
+fn clocked(call: &mut impl FnMut() -> Result<()>) -> Result<f64> {
+    let start = Instant::now();
+    for _ in 0..CALLS {
+        call()?;
+    }
+    Ok(nanos_each(start.elapsed(), CALLS))
+}
+
+// -- What it comes to
+
+/// What Busbar's side was, and how latency grows with the number of descriptors.
+fn summary(cases: &[Case], ours: Way) -> String {
+    let latency = |against: &str, count: u64, pick: fn(&Case) -> f64| {
+        let of = |case: &&Case| {
+            case.name == "turn-p50"
+                && case.against == against
+                && case.params["descriptors"] == count
+        };
+        cases.iter().find(of).map_or(0.0, pick)
+    };
+    let growth = |name: &str, against: &str, pick: fn(&Case) -> f64| {
+        let [few, many] = [16, 200].map(|count| latency(against, count, pick));
+        format!(
+            "{name}: {few:.1} us with 16 descriptors, {many:.1} us with 200, {:.2} times\n",
+            many / few
+        )
+    };
+    [
+        format!("Busbar's side of turns and waits: {}\n", ours.name()),
+        growth("ppoll", "ppoll", |case| case.baseline.median),
+        growth("epoll_wait", "epoll_wait", |case| case.baseline.median),
+        growth(ours.name(), "ppoll", |case| case.busbar.median),
+    ]
+    .concat()
+}
