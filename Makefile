@@ -17,6 +17,7 @@ test-host: deps
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	cargo test --workspace --all-features --locked
+	mandoc -T lint -W style docs/man/*
 
 # checkpatch, as a maintainer would run it, with the lab kernel's sources.
 test-kernel-style: build

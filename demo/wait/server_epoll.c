@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * The same by epoll_pwait1(), with the changes of each turn in one epoll_ctl_batch().
+ *
+ * Usage: server_epoll SOCKET [MICROSECONDS]
+ */
+#define _GNU_SOURCE
+#include <err.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "epoll_calls.h"
+#include "server.h"
+
+static struct epoll_ctl_cmd cmds[2 * CLIENTS];
+static int ncmds;
+
+static void watch(int fd)
+{
+	cmds[ncmds++] = (struct epoll_ctl_cmd){
+		.op = EPOLL_CTL_ADD, .fd = fd, .events = EPOLLIN, .data = fd
+	};
+}
+
+/* It is closed next: that takes it out, unless it is not in yet */
+static void forget(int fd)
+{
+	for (int i = 0; i < ncmds; i++)
+		if (cmds[i].fd == fd)
+			cmds[i] = cmds[--ncmds];
+}
+
+static void flush(int epfd)
+{
+	int done = ncmds ? epoll_ctl_batch(epfd, 0, ncmds, cmds) : 0;
+
+	if (done < ncmds)
+		errx(1, "epoll_ctl_batch: %s", strerror(done < 0 ? errno : -cmds[done].result));
+	ncmds = 0;
+}
+
+int main(int argc, char **argv)
+{
+	int listener = server_open(argc, argv);
+	int epfd = epoll_create1(EPOLL_CLOEXEC);
+
+	watch(listener);
+	for (;;) {
+		struct timespec left = server_left();
+		struct epoll_wait_params params = {
+			.clockid = CLOCK_MONOTONIC,
+			.timeout = server_is_idle() ? 0 : (uintptr_t)&left,
+		};
+		struct epoll_event events[CLIENTS];
+		int n;
+
+		flush(epfd);
+		n = epoll_pwait1(epfd, 0, events, CLIENTS, &params);
+		if (n < 0)
+			err(1, "epoll_pwait1");
+		for (int i = 0; i < n; i++) {
+			if ((int)events[i].data.u64 == listener)
+				server_accept(listener, watch);
+			else
+				server_echo(events[i].data.u64, forget);
+		}
+		server_expire(forget);
+	}
+}
