@@ -5,6 +5,7 @@
 set -u
 plan=$1
 shift
+arguments=$*
 # Programs are started often, and much faster from memory than over 9p.
 busbar=/tmp/busbar
 cp target/release/busbar "$busbar"
@@ -19,11 +20,15 @@ while read -r name program; do
     *) run="" ;;
     esac
     cp "$program" /tmp/test
+    case $name in
+    selftest:*) set -- ;;
+    *) set -- --ignored --test-threads=1 $arguments ;;
+    esac
     # shellcheck disable=SC2086
-    $run /tmp/test --ignored --test-threads=1 "$@" </dev/null || failed="$failed $name"
+    $run /tmp/test "$@" </dev/null || failed="$failed $name"
 done <"$plan"
 
-for bench in endpoint bulk; do
+for bench in endpoint bulk wait; do
     echo "== bench $bench --quick"
     "$busbar" bench $bench --quick --json >/dev/null || failed="$failed bench-$bench"
 done

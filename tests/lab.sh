@@ -20,6 +20,12 @@ echo "$programs" | while read -r name program; do
         echo "$name $program"
     fi
 done >"$plan"
+if [ $# = 0 ] || [ "$*" = selftests ]; then
+    selftests=$(tests/selftests.sh)
+    for program in $selftests; do
+        echo "selftest:$(basename "$program") $program"
+    done >>"$plan"
+fi
 
 # Two faults of in-tree drivers that tests come across: rpmsg_char warns when an endpoint ends while
 # somebody polls it (kernel/modules/rpmsg_eptfd/README.md), and the bus when a blocking send finds

@@ -1,6 +1,6 @@
 //! Each errno that a request can return, and what the kernel says about it.
 //!
-//! `ENOMEM` is in `fault.rs`, and what a remote brings about in `remote.rs`.
+//! Noise has none in particular, and does no harm. `ENOMEM` is in `fault.rs`, and what a remote brings about in `remote.rs`.
 
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
@@ -318,4 +318,52 @@ fn a_client_may_be_in_a_network_of_its_own() {
         assert!(client.receive(channel, 0) == Ok(bytes));
     };
     thread::spawn(elsewhere).join().unwrap();
+}
+
+/// A request of which hardly anything is right except for whom it is.
+fn mangled(client: &mut Client, channel: u32, random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut attributes = Attributes::new();
+    for _ in 0..random.usize(..7) {
+        let kind = random.u16(..10) | [0, 0, 0, 0x4000, 0x8000][random.usize(..5)];
+        attributes = match random.u8(..4) {
+            0 => attributes.u32(block::CHANNEL, channel),
+            1 => attributes.u32(kind, [0, 1, 100, u32::MAX, random.u32(..)][random.usize(..5)]),
+            2 => attributes.bytes(kind, &noise(random.usize(..200), random.u64(..))),
+            _ => attributes.bytes(block::DATA, &noise(random.usize(..2000), random.u64(..))),
+        };
+    }
+    let flags = [0, 0, 0x004, 0x300, 0x304][random.usize(..5)];
+    let mut message = client.message(random.u8(..14), flags, &attributes);
+    // Not the family, or it would be for somebody else.
+    for _ in 0..random.usize(..4) {
+        let at = random.usize(16..message.len());
+        message[at] = random.u8(..);
+    }
+    match random.u8(..8) {
+        0 => message.truncate(random.usize(16..=message.len())),
+        1 => message[..2].copy_from_slice(&random.u16(..).to_ne_bytes()),
+        _ => {}
+    }
+    message
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn noise_does_no_harm() {
+    let _side = coprocessor(&["bulk-netlink"]);
+    let channel = Client::new().channel();
+    let mut random = fastrand::Rng::with_seed(5);
+    for _ in 0..100 {
+        // A new one each time: this one has long had more answers than it takes.
+        let mut client = Client::new();
+        for _ in 0..20 {
+            let message = mangled(&mut client, channel, &mut random);
+            let _ = client.try_post_raw(&message);
+        }
+    }
+    let mut client = Client::new();
+    let good = noise(5000, 1);
+    assert_eq!(client.send(channel, &good), (0, 5000));
+    assert!(client.receive(channel, 0) == Ok(good));
+    client.assert_silent();
 }
