@@ -14,16 +14,15 @@ failed=""
 
 while read -r name program; do
     echo "== $name"
+    run=""
+    # shellcheck disable=SC2086
+    set -- --ignored --test-threads=1 $arguments
     case $name in
     # This suite runs against coprocessors that somebody else has set up.
     endpoint) run="$busbar lab stage --service echo,sink,source --" ;;
-    *) run="" ;;
+    selftest:*) set -- ;;
     esac
     cp "$program" /tmp/test
-    case $name in
-    selftest:*) set -- ;;
-    *) set -- --ignored --test-threads=1 $arguments ;;
-    esac
     # shellcheck disable=SC2086
     $run /tmp/test "$@" </dev/null || failed="$failed $name"
 done <"$plan"

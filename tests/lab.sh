@@ -11,7 +11,7 @@ programs=$(cargo test --workspace --all-features --no-run --locked --message-for
     jq -r 'select(.reason == "compiler-artifact" and .profile.test and .executable != null)
            | "\(.target.name) \(.executable)"')
 plan=$(mktemp target/lab-tests.XXXXXX)
-trap 'rm -f "$plan"' EXIT
+trap 'rm -f "$plan" "$plan.debug" "$plan.release"' EXIT
 echo "$programs" | while read -r name program; do
     # The lab's own tests boot kernels and run on the host.
     if [ "$name" = lab ]; then continue; fi
@@ -35,7 +35,6 @@ fi
 # long in the debug kernel.
 grep -vE '^(bulk|rpmsg_netlink_spec) ' "$plan" >"$plan.debug" || true
 grep -E '^(bulk|rpmsg_netlink_(blocks|spec)) ' "$plan" >"$plan.release" || true
-trap 'rm -f "$plan" "$plan.debug" "$plan.release"' EXIT
 if [ -s "$plan.debug" ]; then
     "$busbar" lab run --debug --timeout 2400 --known 'rpmsg_eptdev_poll+' \
         --known 'virtio_rpmsg_announce_create+' -- tests/guest.sh "$plan.debug" --skip sixteen_me

@@ -16,7 +16,7 @@
 
 use std::io;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use busbar::block::Block;
 use busbar::bulk::packet::Direction;
@@ -24,6 +24,7 @@ use busbar::bulk::{Link, Transfer, Transport, Wanted, done};
 use busbar::endpoint::{Controller, Endpoint, MAX_MESSAGE};
 use busbar::{Error, Result};
 
+use crate::clock::clocked;
 use crate::{Case, Controllers, Extent, Report, Spread};
 
 /// The services that both coprocessors have to offer.
@@ -200,17 +201,6 @@ impl Ways {
 
 fn send(link: &mut Link, bytes: &[u8]) -> Result<()> {
     link.send(bytes, &mut Transfer::new().timeout(PATIENCE))
-}
-
-fn clocked(count: u64, mut once: impl FnMut() -> Result<()>) -> Result<f64> {
-    let start = Instant::now();
-    for _ in 0..count {
-        once()?;
-    }
-    // Counts are far below 2^52.
-    #[allow(clippy::cast_precision_loss)]
-    let count = count as f64;
-    Ok(start.elapsed().as_secs_f64() * 1e6 / count)
 }
 
 /// A block that is in shared memory already, as that of a converter would be.

@@ -32,6 +32,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::clock::{clocked, in_turn, micros_each};
 use crate::{Case, Controllers, Extent, Report};
 
 /// The services that both coprocessors have to offer.
@@ -115,17 +116,6 @@ pub fn run(
     Ok(Report::new("endpoint", plan.rows, cases))
 }
 
-/// A B A B …, after one round that is not counted.
-fn in_turn(
-    rows: usize,
-    mut a: impl FnMut() -> Result<f64>,
-    mut b: impl FnMut() -> Result<f64>,
-) -> Result<Vec<(f64, f64)>> {
-    a()?;
-    b()?;
-    (0..rows).map(|_| Ok((a()?, b()?))).collect()
-}
-
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Means {
     Node,
@@ -160,7 +150,7 @@ impl Side {
                 .and_then(|endpoint| Ok(rpmsg::destroy_ept(endpoint)?))
                 .map_err(|why| Error::new("make an endpoint on", self.on(), why))?;
         }
-        Ok(micros(start) / count_f64(loops))
+        Ok(micros_each(start, loops))
     }
 
     /// As [`Self::create`], and microseconds for each until `udevd` has done its part as well.
@@ -168,7 +158,7 @@ impl Side {
         let start = Instant::now();
         let created = self.create(loops)?;
         settle()?;
-        Ok((created, micros(start) / count_f64(loops)))
+        Ok((created, micros_each(start, loops)))
     }
 
     fn make_node(&self, dst: u32, node: &Path) -> io::Result<File> {
@@ -259,7 +249,7 @@ impl Endpoint {
                 return Err(self.wrong(format!("round trip {sequence} came back changed")));
             }
         }
-        Ok(micros(start) / count_f64(count))
+        Ok(micros_each(start, count))
     }
 
     /// Sends `count` messages as fast as they go, until `sink` has counted all; microseconds for
@@ -280,9 +270,9 @@ impl Endpoint {
             self.write(message)?;
         }
         let counts = self.ask(1)?.counts;
-        let elapsed = micros(start);
+        let each = micros_each(start, count);
         if counts.is_complete(count) {
-            Ok(elapsed / count_f64(count))
+            Ok(each)
         } else {
             Err(self.wrong(format!("of {count} messages, the sink has {counts:?}")))
         }
@@ -317,12 +307,10 @@ impl Endpoint {
 
 /// The least that a new descriptor costs: `eventfd` and close; microseconds for each.
 fn floor(loops: u64) -> Result<f64> {
-    let start = Instant::now();
-    for _ in 0..loops {
+    clocked(loops, || {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        drop(fd.map_err(|why| Error::new("make", "an eventfd", why))?);
-    }
-    Ok(micros(start) / count_f64(loops))
+        fd.map(drop).map_err(|why| Error::new("make", "an eventfd", why))
+    })
 }
 
 /// Waits until `udevd` has dealt with all events.
@@ -338,15 +326,4 @@ fn name() -> [u8; NAME_SIZE] {
     let mut name = [0; NAME_SIZE];
     name[..3].copy_from_slice(b"epx");
     name
-}
-
-fn micros(start: Instant) -> f64 {
-    start.elapsed().as_secs_f64() * 1e6
-}
-
-fn count_f64(count: u64) -> f64 {
-    // Counts are far below 2^52.
-    #[allow(clippy::cast_precision_loss)]
-    let count = count as f64;
-    count
 }

@@ -4,6 +4,7 @@
 //! and checks the data on both sides.
 
 pub mod bulk;
+mod clock;
 pub mod endpoint;
 mod report;
 pub mod wait;

@@ -34,6 +34,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use crate::clock::{clocked, float, in_turn, micros_each};
 use crate::{Case, Extent, Report};
 
 /// Descriptors in one batch.
@@ -135,16 +136,6 @@ fn add(set: &OwnedFd, files: &[OwnedFd]) -> Result<()> {
     Ok(())
 }
 
-fn nanos_each(elapsed: Duration, count: u64) -> f64 {
-    elapsed.as_secs_f64() * 1e9 / float(count)
-}
-
-// Counts and times are far below 2^52.
-#[allow(clippy::cast_precision_loss)]
-fn float(number: u64) -> f64 {
-    number as f64
-}
-
 // -- Changes
 
 /// As many sets of the same files as it takes for a change that can be clocked.
@@ -157,9 +148,12 @@ struct Pool {
 impl Pool {
     fn new(files: u64, changes: u64) -> Result<Self> {
         let sets = (0..(changes / files).clamp(1, 1_024)).map(|_| set()).collect::<Result<_>>()?;
-        let files = events(files, false)?;
+        Ok(Self::of(sets, events(files, false)?))
+    }
+
+    fn of(sets: Vec<OwnedFd>, files: Vec<OwnedFd>) -> Self {
         let commands = vec![EpollCtlCmd::default(); files.len()];
-        Ok(Self { sets, files, commands })
+        Self { sets, files, commands }
     }
 
     fn changes(&self) -> u64 {
@@ -175,7 +169,7 @@ impl Pool {
                     .map_err(failed("change", "an epoll set"))?;
             }
         }
-        Ok(nanos_each(start.elapsed(), self.changes()))
+        Ok(micros_each(start, self.changes()) * 1e3)
     }
 
     /// The same, in which also the commands are written anew for each set.
@@ -188,7 +182,7 @@ impl Pool {
             }
             batch(calls, set, &mut self.commands)?;
         }
-        Ok(nanos_each(start.elapsed(), self.changes()))
+        Ok(micros_each(start, self.changes()) * 1e3)
     }
 }
 
@@ -226,7 +220,7 @@ fn changes(plan: &Plan, calls: Syscalls, count: u64) -> Result<Vec<Case>> {
     Ok(ops.iter().zip(&runs).map(case).collect())
 }
 
-/// Waits on ready descriptors without pause in another thread, until it is dropped.
+/// Ends the thread that waits on ready descriptors without pause, when it is dropped.
 struct Crowd<'a> {
     over: &'a AtomicBool,
 }
@@ -243,8 +237,7 @@ fn contended(plan: &Plan, calls: Syscalls) -> Result<Case> {
     add(&set, &crowd)?;
     let quiet = events(CHANGES, false)?;
     add(&set, &quiet)?;
-    let mut sets = Pool { sets: vec![set], files: quiet, commands: Vec::new() };
-    sets.commands.resize(sets.files.len(), EpollCtlCmd::default());
+    let mut sets = Pool::of(vec![set], quiet);
     let (over, taken) = (AtomicBool::new(false), AtomicU64::new(0));
     let waited = sets.sets[0].try_clone().map_err(|why| Error::new("copy", "an epoll set", why))?;
     let runs = thread::scope(|scope| {
@@ -540,41 +533,23 @@ fn fallback(plan: &Plan) -> Result<Vec<Case>> {
             .map_err(failed("change", "an epoll set"))
     };
     let mod_ours = || poller.change(file, 0, Interest::READABLE);
-    let wait_plain = || {
+    let mut wait_plain = || {
         let waited = epoll::pwait2(&set, &mut room, Some(&Timespec::default()), None);
         ready(waited.map_err(failed("wait for", "an epoll set"))?)
     };
-    let wait_ours = || ready(poller.wait(&mut events, Duration::ZERO)?);
-    let changes = each_in_turn(plan.rows, mod_plain, mod_ours)?;
-    let waits = each_in_turn(plan.rows, wait_plain, wait_ours)?;
+    let mut wait_ours = || ready(poller.wait(&mut events, Duration::ZERO)?);
+    let changes = in_turn(plan.rows, || clocked(CALLS, mod_plain), || clocked(CALLS, mod_ours))?;
+    let waits =
+        in_turn(plan.rows, || clocked(CALLS, &mut wait_plain), || clocked(CALLS, &mut wait_ours))?;
     let params = [("calls", CALLS)];
     Ok(vec![
-        Case::new("fallback-mod", &params, "ns", "epoll_ctl", &changes),
-        Case::new("fallback-wait", &params, "ns", "epoll_pwait2", &waits),
+        Case::new("fallback-mod", &params, "us", "epoll_ctl", &changes),
+        Case::new("fallback-wait", &params, "us", "epoll_pwait2", &waits),
     ])
 }
 
 fn ready(count: usize) -> Result<()> {
     if count == 1 { Ok(()) } else { Err(Error::new("find", "what is ready", Errno::AGAIN)) }
-}
-
-/// Nanoseconds for each call, A B A B …, after one round that is not counted.
-fn each_in_turn(
-    rows: usize,
-    mut a: impl FnMut() -> Result<()>,
-    mut b: impl FnMut() -> Result<()>,
-) -> Result<Vec<(f64, f64)>> {
-    let mut row = || Ok((clocked(&mut a)?, clocked(&mut b)?));
-    row()?;
-    (0..rows).map(|_| row()).collect()
-}
-
-fn clocked(call: &mut impl FnMut() -> Result<()>) -> Result<f64> {
-    let start = Instant::now();
-    for _ in 0..CALLS {
-        call()?;
-    }
-    Ok(nanos_each(start.elapsed(), CALLS))
 }
 
 // -- What it comes to

@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 use std::fs;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,26 @@ pub fn eptfd(services: &[&str]) -> Side {
 /// The second coprocessor, its control device with the in-tree driver.
 pub fn in_tree(services: &[&str]) -> Side {
     Side::up(1, Driver::InTree, &busbar(), services).expect("a coprocessor")
+}
+
+/// The node of the channel that service `raw` has announced, with `rpmsg_eptfd` as its driver.
+pub fn default_endpoint() -> PathBuf {
+    let channel = fs::read_dir("/sys/bus/rpmsg/devices")
+        .unwrap()
+        .flatten()
+        .find(|entry| entry.file_name().to_string_lossy().contains("rpmsg-raw"))
+        .expect("the channel");
+    let name = channel.file_name().into_string().unwrap();
+    let driver = channel.path().join("driver/unbind");
+    if driver.exists() {
+        fs::write(driver, &name).unwrap();
+    }
+    fs::write(channel.path().join("driver_override"), "rpmsg_eptfd_chrdev").unwrap();
+    fs::write("/sys/bus/rpmsg/drivers/rpmsg_eptfd_chrdev/bind", &name).unwrap();
+    let node = fs::read_dir(channel.path().join("rpmsg")).unwrap().flatten().next();
+    let node = Path::new("/dev").join(node.expect("a node for the channel").file_name());
+    wait_until("the device node", || node.exists());
+    node
 }
 
 /// An address that no process can read or write.

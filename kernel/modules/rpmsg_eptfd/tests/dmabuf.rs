@@ -25,7 +25,7 @@ use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::ioctl::{Opcode, opcode};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 use rustix::process::{Signal, kill_process};
-use support::{BAD_POINTER, eptfd, open_descriptors, raw_ioctl, wait_until};
+use support::{BAD_POINTER, default_endpoint, eptfd, open_descriptors, raw_ioctl, wait_until};
 
 const ATTACH: Opcode = opcode::write::<i32>(0xb5, 0x10);
 const DETACH: Opcode = opcode::write::<i32>(0xb5, 0x11);
@@ -881,26 +881,6 @@ fn full_ring_pushes_back() {
     assert!(!sender.is_finished());
     kill_process(side.process().unwrap(), Signal::CONT).unwrap();
     assert!(sender.join().unwrap().is_ok());
-}
-
-/// The node of a channel that the coprocessor has announced.
-fn default_endpoint() -> PathBuf {
-    let channel = fs::read_dir("/sys/bus/rpmsg/devices")
-        .unwrap()
-        .flatten()
-        .find(|entry| entry.file_name().to_string_lossy().contains("rpmsg-raw"))
-        .expect("the channel");
-    let name = channel.file_name().into_string().unwrap();
-    let driver = channel.path().join("driver/unbind");
-    if driver.exists() {
-        fs::write(driver, &name).unwrap();
-    }
-    fs::write(channel.path().join("driver_override"), "rpmsg_eptfd_chrdev").unwrap();
-    fs::write("/sys/bus/rpmsg/drivers/rpmsg_eptfd_chrdev/bind", &name).unwrap();
-    let node = fs::read_dir(channel.path().join("rpmsg")).unwrap().flatten().next();
-    let node = Path::new("/dev").join(node.expect("a node for the channel").file_name());
-    wait_until("the device node", || node.exists());
-    node
 }
 
 #[test]

@@ -19,7 +19,7 @@ use rustix::ioctl::{Opcode, opcode};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use support::{BAD_POINTER, eptfd, open_descriptors, raw_ioctl, wait_until};
+use support::{BAD_POINTER, default_endpoint, eptfd, open_descriptors, raw_ioctl, wait_until};
 
 const CREATE_EPT: Opcode = opcode::write::<EndpointInfo>(0xb5, 0x1);
 const CREATE_DEV: Opcode = opcode::write::<EndpointInfo>(0xb5, 0x3);
@@ -415,23 +415,7 @@ fn signal_ends_a_blocked_read() {
 #[ignore = "needs the lab"]
 fn default_endpoint_of_a_channel() {
     let side = eptfd(&["raw"]);
-    let devices = Path::new("/sys/bus/rpmsg/devices");
-    let channel = std::fs::read_dir(devices)
-        .unwrap()
-        .flatten()
-        .find(|entry| entry.file_name().to_string_lossy().contains("rpmsg-raw"))
-        .expect("the channel");
-    let bus_name = channel.file_name().into_string().unwrap();
-    let driver = channel.path().join("driver/unbind");
-    if driver.exists() {
-        std::fs::write(driver, &bus_name).unwrap();
-    }
-    std::fs::write(channel.path().join("driver_override"), "rpmsg_eptfd_chrdev").unwrap();
-    std::fs::write("/sys/bus/rpmsg/drivers/rpmsg_eptfd_chrdev/bind", &bus_name).unwrap();
-    let found = std::fs::read_dir(channel.path().join("rpmsg")).unwrap().flatten().next();
-    let node = Path::new("/dev").join(found.expect("a node for the channel").file_name());
-    wait_until("the device node", || node.exists());
-
+    let node = default_endpoint();
     let file = File::options().read(true).write(true).open(&node).unwrap();
     assert_eq!(rpmsg::destroy_ept(&file), Err(Errno::INVAL));
     write(&file, b"raw").unwrap();

@@ -1,0 +1,36 @@
+//! The clock, and whose turn it is.
+
+use std::time::Instant;
+
+use busbar::Result;
+
+/// A B A B …, after one round that is not counted.
+pub(crate) fn in_turn(
+    rows: usize,
+    mut a: impl FnMut() -> Result<f64>,
+    mut b: impl FnMut() -> Result<f64>,
+) -> Result<Vec<(f64, f64)>> {
+    a()?;
+    b()?;
+    (0..rows).map(|_| Ok((a()?, b()?))).collect()
+}
+
+/// Microseconds for each of `count` calls of `once`.
+pub(crate) fn clocked(count: u64, mut once: impl FnMut() -> Result<()>) -> Result<f64> {
+    let start = Instant::now();
+    for _ in 0..count {
+        once()?;
+    }
+    Ok(micros_each(start, count))
+}
+
+/// Microseconds since `start` for each of `count`.
+pub(crate) fn micros_each(start: Instant, count: u64) -> f64 {
+    start.elapsed().as_secs_f64() * 1e6 / float(count)
+}
+
+// Counts and times are far below 2^52.
+#[allow(clippy::cast_precision_loss)]
+pub(crate) fn float(number: u64) -> f64 {
+    number as f64
+}
