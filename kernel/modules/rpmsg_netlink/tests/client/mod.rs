@@ -49,7 +49,6 @@ pub fn modprobe(arguments: &[&str]) -> Result<(), String> {
 
 /// The first coprocessor, with these services, and the driver loaded.
 pub fn coprocessor(services: &[&str]) -> Side {
-    modprobe(&["rpmsg_netlink"]).unwrap();
     Side::up(0, Driver::Eptfd, &busbar(), services).expect("a coprocessor")
 }
 
