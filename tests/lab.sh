@@ -1,44 +1,66 @@
 #!/bin/sh
-# Runs every test that is marked "needs the lab" in one boot of the debug kernel, and what takes too
-# long there in one of the release kernel.
+# Runs every test that is marked "needs the lab": those of the kernel's parts in one boot of the
+# debug kernel, the others in one of the release kernel, with a quick run of each benchmark.
 #
-# Usage: tests/lab.sh [TEST-PROGRAM…]    names as cargo prints them, default all
+# Usage: tests/lab.sh [--full] [TEST-PROGRAM…]    names as cargo prints them, default all
+#   --full    all of them in the debug kernel, but for what takes too long there, and five times
+#             the crashes
 set -eu
 cd "$(dirname "$0")/.."
 busbar=target/release/busbar
+full="" rounds="env BUSBAR_STRESS_ROUNDS=20 BUSBAR_HOSTILE_ROUNDS=20"
+if [ "${1-}" = --full ]; then full=1 rounds=""; shift; fi
+
+# Blocks of 16 MiB, the suite over all of bulk's transports, and the kernel's Python tools take too
+# long in the debug kernel.
+kernel_of() {
+    case $1 in
+    bulk | rpmsg_netlink_spec) echo release; return ;;
+    rpmsg_netlink_blocks) echo "release${full:+ debug}"; return ;;
+    esac
+    case $2 in
+    */kernel/* | */tests/wait.rs) echo debug ;;
+    *) if [ "$full" ]; then echo debug; else echo release; fi ;;
+    esac
+}
 
 programs=$(cargo test --workspace --all-features --no-run --locked --message-format=json |
     jq -r 'select(.reason == "compiler-artifact" and .profile.test and .executable != null)
-           | "\(.target.name) \(.executable)"')
+           | "\(.target.name) \(.target.src_path) \(.executable)"')
 plan=$(mktemp target/lab-tests.XXXXXX)
 trap 'rm -f "$plan" "$plan.debug" "$plan.release"' EXIT
-echo "$programs" | while read -r name program; do
+echo "$programs" | while read -r name source program; do
     # The lab's own tests boot kernels and run on the host.
     if [ "$name" = lab ]; then continue; fi
     [ $# = 0 ] || case " $* " in *" $name "*) ;; *) continue ;; esac
     if "$program" --ignored --list 2>/dev/null | grep -q ': test$'; then
-        echo "$name $program"
+        for kernel in $(kernel_of "$name" "$source"); do
+            echo "$name $program" >>"$plan.$kernel"
+        done
     fi
-done >"$plan"
+done
 if [ $# = 0 ] || [ "$*" = selftests ]; then
-    selftests=$(tests/selftests.sh)
+    selftests=$(tests/selftests.sh ${full:+--all})
     for program in $selftests; do
-        echo "selftest:$(basename "$program") $program"
-    done >>"$plan"
+        case $program in */epoll_wakeup_test) kernel=release ;; *) kernel=debug ;; esac
+        echo "selftest:$(basename "$program") $program" >>"$plan.$kernel"
+    done
+fi
+if [ $# = 0 ]; then
+    for bench in endpoint bulk wait; do
+        echo "bench:$bench $busbar"
+    done >>"$plan.release"
 fi
 
 # Two faults of in-tree drivers that tests come across: rpmsg_char warns when an endpoint ends while
 # somebody polls it (kernel/modules/rpmsg_eptfd/README.md), and the bus when a blocking send finds
 # its ring full (docs/endpoint.md).
-#
-# Blocks of 16 MiB, the suite over all of bulk's transports, and the kernel's Python tools take too
-# long in the debug kernel.
-grep -vE '^(bulk|rpmsg_netlink_spec) ' "$plan" >"$plan.debug" || true
-grep -E '^(bulk|rpmsg_netlink_(blocks|spec)) ' "$plan" >"$plan.release" || true
 if [ -s "$plan.debug" ]; then
-    "$busbar" lab run --debug --timeout 2400 --known 'rpmsg_eptdev_poll+' \
-        --known 'virtio_rpmsg_announce_create+' -- tests/guest.sh "$plan.debug" --skip sixteen_me
+    # shellcheck disable=SC2086
+    "$busbar" lab run --debug --timeout 2700 --known 'rpmsg_eptdev_poll+' \
+        --known 'virtio_rpmsg_announce_create+' -- $rounds tests/guest.sh "$plan.debug" --skip sixteen_me
 fi
 if [ -s "$plan.release" ]; then
-    "$busbar" lab run --timeout 1200 -- tests/guest.sh "$plan.release"
+    "$busbar" lab run --timeout 1800 --known 'rpmsg_eptdev_poll+' \
+        --known 'virtio_rpmsg_announce_create+' -- tests/guest.sh "$plan.release"
 fi

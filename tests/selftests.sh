@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the selftests that the patches add to the kernel, and prints where the programs are.
-# tests/guest.sh runs them.
+# Builds the selftests that the patches add to the kernel, also for 32 bits, and with --all those of
+# epoll that the kernel has. Prints where the programs are; tests/guest.sh runs them.
 set -eu
 cd "$(dirname "$0")/.."
 build=$(target/release/busbar lab build --json | jq -r .build)
@@ -10,8 +10,18 @@ mkdir -p "$out"
 make --silent -C "$source" O="$out/headers" headers >"$out/log" 2>&1 || { cat "$out/log"; exit 1; }
 
 tests=$source/tools/testing/selftests/filesystems/epoll
-for name in epoll_batch_test epoll_pwait1_test; do
-    gcc -O2 -Wall -D_GNU_SOURCE -isystem "$out/headers/usr/include" -o "$out/$name" \
+build() {
+    to=$1 name=$2
+    shift 2
+    gcc -O2 -Wall -D_GNU_SOURCE -isystem "$out/headers/usr/include" "$@" -o "$out/$to" \
         "$tests/$name.c" -lpthread >"$out/log" 2>&1 || { cat "$out/log"; exit 1; }
-    echo "$out/$name"
+    echo "$out/$to"
+}
+for name in epoll_batch_test epoll_pwait1_test; do
+    build "$name" "$name"
+    build "${name}_32" "$name" -m32 -static
 done
+# Some of its tests set themselves a limit of time that a busy machine does not keep.
+if [ "${1-}" = --all ]; then
+    build epoll_wakeup_test epoll_wakeup_test
+fi
