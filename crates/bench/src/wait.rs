@@ -38,7 +38,7 @@ use crate::clock::{clocked, float, in_turn, micros_each};
 use crate::{Case, Extent, Report};
 
 /// Descriptors in one batch.
-const BATCHES: [u64; 5] = [1, 4, 16, 64, 256];
+const BATCHES: [u64; 6] = [1, 2, 4, 16, 64, 256];
 /// Descriptors of the seed's event loop, and many more.
 const LOOPS: [u64; 4] = [16, 85, 200, 2_000];
 /// Lengths of waits, in microseconds.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub mod fault;
+
 use std::ffi::c_void;
 use std::fs;
 use std::os::fd::AsFd;

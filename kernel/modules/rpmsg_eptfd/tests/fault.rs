@@ -1,7 +1,4 @@
 //! Every allocation and every copy on the way to an endpoint fails once: nothing may be left.
-//!
-//! Uses `fail-nth` (Documentation/fault-injection/fault-injection.rst) of the debug kernel: the
-//! Nth of a task's allocations and user copies fails. N grows until a call gets through unharmed.
 
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
@@ -16,47 +13,12 @@ use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, EndpointInfo, NAME_SIZE
 use remote::{Bench, PAGE, answer, fdinfo, heap, references};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat};
-use rustix::io::{Errno, pread, pwrite};
+use rustix::io::Errno;
+use support::fault::{FailNth, arm};
 use support::{eptfd, open_descriptors, wait_until};
 
-const DEBUGFS: &str = "/sys/kernel/debug";
 const FREE: u32 = 0x321;
 const FIRST: u32 = 0x400;
-
-fn arm() {
-    for fault in ["failslab", "fail_page_alloc"] {
-        let fault = Path::new(DEBUGFS).join(fault);
-        fs::write(fault.join("ignore-gfp-wait"), "N").expect("a debug kernel");
-    }
-    fs::write(Path::new(DEBUGFS).join("fail_page_alloc/min-order"), "0").unwrap();
-    for fault in ["failslab", "fail_page_alloc", "fail_usercopy"] {
-        fs::write(Path::new(DEBUGFS).join(fault).join("verbose"), "0").unwrap();
-    }
-}
-
-/// The Nth fault of this thread.
-struct FailNth(File);
-
-impl FailNth {
-    fn open() -> Self {
-        let path = "/proc/thread-self/fail-nth";
-        Self(File::options().read(true).write(true).open(path).expect("a debug kernel"))
-    }
-
-    /// Runs `call` with the `n`th allocation or copy failing; also whether one did.
-    ///
-    /// There is nothing but the call between arming and looking, and looking is a copy itself: if
-    /// that is what fails, the call was unharmed.
-    fn run<T>(&self, n: &str, call: impl FnOnce() -> T) -> (T, bool) {
-        let mut left = [0; 16];
-        pwrite(&self.0, n.as_bytes(), 0).expect("arm");
-        let result = call();
-        let looked = pread(&self.0, &mut left, 0);
-        while pwrite(&self.0, b"0", 0).is_err() {}
-        let hit = looked.is_ok_and(|len| left[..len].trim_ascii() == b"0");
-        (result, hit)
-    }
-}
 
 /// Makes one call after another with the first, the second … fault; returns how many there were.
 fn each_fault<T>(
@@ -65,7 +27,7 @@ fn each_fault<T>(
     mut check: impl FnMut(u32),
 ) -> u32 {
     for fault in 1..1000 {
-        let (result, hit) = nth.run(&fault.to_string(), &mut call);
+        let (result, hit) = nth.run(fault, &mut call);
         if let Err(why) = &result {
             let expected = [Errno::NOMEM, Errno::FAULT, Errno::INVAL, Errno::NXIO, Errno::NFILE];
             assert!(hit, "{why} without a fault");
@@ -168,7 +130,7 @@ fn attach_undoes_everything() {
     let mut endpoint = bench.endpoint();
     for fault in 1..1000 {
         let call = || dmabuf::attach(&endpoint, &buffer);
-        let (result, hit) = nth.run(&fault.to_string(), call);
+        let (result, hit) = nth.run(fault, call);
         match result {
             Ok(()) => dmabuf::detach(&endpoint, &buffer).unwrap(),
             Err(why) => {

@@ -1,16 +1,11 @@
 //! Every allocation on the way of a request fails once, and remotes crash under load: nothing may
 //! be left, and nobody may wait for ever.
-//!
-//! Uses `fail-nth` (Documentation/fault-injection/fault-injection.rst) of the debug kernel: the
-//! Nth of a task's allocations fails. N grows until a request gets through unharmed.
 
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
 
 mod client;
 
-use std::fs::{self, File};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -18,40 +13,10 @@ use std::time::Duration;
 use busbar::bulk::packet::crc16;
 use busbar_uapi::rpmsg_netlink::{PART_MAX, block, command};
 use client::{Attributes, Client, coprocessor, modprobe, noise, pattern};
-use rustix::io::{Errno, pread, pwrite};
+use rustix::io::Errno;
 use rustix::process::{Signal, kill_process};
+use support::fault::{FailNth, arm};
 use support::{open_descriptors, wait_until};
-
-const DEBUGFS: &str = "/sys/kernel/debug";
-
-fn arm() {
-    for fault in ["failslab", "fail_page_alloc"] {
-        let fault = Path::new(DEBUGFS).join(fault);
-        fs::write(fault.join("ignore-gfp-wait"), "N").expect("a debug kernel");
-        fs::write(fault.join("verbose"), "0").unwrap();
-    }
-    fs::write(Path::new(DEBUGFS).join("fail_page_alloc/min-order"), "0").unwrap();
-}
-
-/// The Nth fault of this thread.
-struct FailNth(File);
-
-impl FailNth {
-    fn open() -> Self {
-        let path = "/proc/thread-self/fail-nth";
-        Self(File::options().read(true).write(true).open(path).expect("a debug kernel"))
-    }
-
-    /// Runs `call` with the `n`th allocation failing; also whether one did.
-    fn run<T>(&self, n: &str, call: impl FnOnce() -> T) -> (T, bool) {
-        let mut left = [0; 16];
-        pwrite(&self.0, n.as_bytes(), 0).expect("arm");
-        let result = call();
-        let looked = pread(&self.0, &mut left, 0);
-        while pwrite(&self.0, b"0", 0).is_err() {}
-        (result, looked.is_ok_and(|len| left[..len].trim_ascii() == b"0"))
-    }
-}
 
 /// What a request has come to: refused, or taken and then told so.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,7 +36,7 @@ fn end(
     attributes: &Attributes,
 ) -> (End, bool) {
     let message = client.message(command, 0, attributes);
-    let (sent, hit) = nth.run(&n.to_string(), || client.try_post_raw(&message));
+    let (sent, hit) = nth.run(n, || client.try_post_raw(&message));
     if let Err(errno) = sent {
         return (End::Lost(errno), hit);
     }
