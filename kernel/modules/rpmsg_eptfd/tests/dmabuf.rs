@@ -1012,7 +1012,7 @@ impl Stress {
 #[test]
 #[ignore = "needs the lab"]
 fn buffers_change_hands_in_any_order_while_the_remote_crashes() {
-    let rounds = std::env::var("BUSBAR_STRESS_ROUNDS").map_or(10, |n| n.parse().unwrap());
+    let rounds = support::rounds(10, 3);
     let Bench { remote, mut side, control } = Bench::new();
     drop(control);
     let before = references();

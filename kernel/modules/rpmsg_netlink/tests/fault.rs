@@ -151,7 +151,7 @@ fn a_part_that_finds_no_room_is_kept_or_refused() {
 #[test]
 #[ignore = "needs the lab"]
 fn crashes_under_load() {
-    let rounds = std::env::var("BUSBAR_STRESS_ROUNDS").map_or(5, |n| n.parse::<u32>().unwrap());
+    let rounds = support::rounds(5, 2);
     let mut side = coprocessor(&["bulk-netlink"]);
     let descriptors = open_descriptors();
     let (done, moved) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -506,7 +506,7 @@ fn noise_is_not_answered_with_noise() {
 #[test]
 #[ignore = "needs the lab"]
 fn every_request_has_its_end() {
-    let rounds = std::env::var("BUSBAR_HOSTILE_ROUNDS").map_or(150, |n| n.parse::<u64>().unwrap());
+    let rounds = support::rounds(150, 40);
     let mut talk = Talk::new();
     let mut random = fastrand::Rng::with_seed(5);
     let mut ends = HashMap::new();

@@ -95,7 +95,7 @@ fn lie(memory: &Memory, random: &mut Rng, index: &mut u16) {
 #[test]
 #[ignore = "needs the lab"]
 fn kernel_survives_a_hostile_process() {
-    let rounds = std::env::var("BUSBAR_HOSTILE_ROUNDS").map_or(60, |n| n.parse::<u64>().unwrap());
+    let rounds = support::rounds(60, 20);
     let mut side = eptfd(&["echo"]);
     for round in 0..rounds {
         side.kill().unwrap();
