@@ -7,8 +7,10 @@
 
 pub mod dmabuf;
 pub mod epoll;
+pub mod iio;
 pub mod probe;
 pub mod rpmsg;
 pub mod rpmsg_bulk;
 pub mod rpmsg_netlink;
 pub mod vcoproc;
+pub mod zerocopy;

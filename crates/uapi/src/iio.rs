@@ -1,0 +1,113 @@
+//! Buffers of industrial I/O devices, and DMABUFs as their blocks (`<linux/iio/buffer.h>`).
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use rustix::io::{self, Errno};
+use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
+
+/// The block is transmitted again and again (`IIO_BUFFER_DMABUF_CYCLIC`). Transmit buffers only.
+pub const CYCLIC: u32 = 1;
+
+/// `struct iio_dmabuf`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct IioDmabuf {
+    fd: u32,
+    flags: u32,
+    bytes_used: u64,
+}
+
+const GET_FD: Opcode = opcode::read_write::<i32>(b'i', 0x91);
+const ATTACH: Opcode = opcode::write::<i32>(b'i', 0x92);
+const DETACH: Opcode = opcode::write::<i32>(b'i', 0x93);
+const ENQUEUE: Opcode = opcode::write::<IioDmabuf>(b'i', 0x94);
+
+/// `IIO_BUFFER_GET_FD_IOCTL`: buffer number `index` of a device, as a file of its own.
+///
+/// The buffer has one such file at a time. The file is for reading and writing, closed by `exec`,
+/// and blocks until `O_NONBLOCK` is set on it.
+///
+/// # Errors
+/// `EBUSY` while the buffer has a file already, `ENODEV` if there is no such buffer or the device
+/// is gone.
+pub fn buffer_fd(device: impl AsFd, index: i32) -> io::Result<OwnedFd> {
+    let mut value = index;
+    // SAFETY: the opcode is that of a call that updates an `int`.
+    unsafe { ioctl(device, Updater::<GET_FD, i32>::new(&mut value)) }?;
+    if value < 0 {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: after success this is a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(value) })
+}
+
+/// `IIO_BUFFER_DMABUF_ATTACH_IOCTL`: lets `buffer` use a DMABUF.
+///
+/// # Errors
+/// `EPERM` if the driver cannot, `EBUSY` if it is attached already, if the buffer is enabled for
+/// `read` and `write`, or if the DMABUF is locked (`O_NONBLOCK`); `EBADF` and `EINVAL` if it is none.
+pub fn attach(buffer: impl AsFd, dmabuf: impl AsFd) -> io::Result<()> {
+    let fd = dmabuf.as_fd().as_raw_fd();
+    // SAFETY: the opcode is that of a call that reads an `int`.
+    unsafe { ioctl(buffer, Setter::<ATTACH, i32>::new(fd)) }
+}
+
+/// `IIO_BUFFER_DMABUF_DETACH_IOCTL`: undoes [`attach`], when the block is done if it is queued.
+///
+/// # Errors
+/// `EPERM` if it is not attached; `EBADF` and `EINVAL` if it is no DMABUF.
+pub fn detach(buffer: impl AsFd, dmabuf: impl AsFd) -> io::Result<()> {
+    let fd = dmabuf.as_fd().as_raw_fd();
+    // SAFETY: the opcode is that of a call that reads an `int`.
+    unsafe { ioctl(buffer, Setter::<DETACH, i32>::new(fd)) }
+}
+
+/// `IIO_BUFFER_DMABUF_ENQUEUE_IOCTL`: gives the first `bytes_used` bytes of an attached DMABUF to
+/// the device, to be filled or to be transmitted. `flags` is 0 or [`CYCLIC`].
+///
+/// The end is a fence of the DMABUF. Without `O_NONBLOCK` the call waits up to 5 s for earlier ones.
+///
+/// # Errors
+/// `EINVAL` for unknown flags, for a cyclic block on a receive buffer, and for a length of 0 or
+/// beyond the DMABUF; `EPERM` if it is not attached or queued already; `EBUSY` if it has fences
+/// that are not signalled, or the buffer is enabled for `read` and `write`.
+pub fn enqueue(
+    buffer: impl AsFd,
+    dmabuf: impl AsFd,
+    bytes_used: u64,
+    flags: u32,
+) -> io::Result<()> {
+    let fd = dmabuf.as_fd().as_raw_fd().cast_unsigned();
+    // SAFETY: the opcode is that of a call that reads a `struct iio_dmabuf`.
+    unsafe { ioctl(buffer, Setter::<ENQUEUE, _>::new(IioDmabuf { fd, flags, bytes_used })) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_layout_is_that_of_the_header() {
+        assert_eq!(size_of::<IioDmabuf>(), 16);
+        assert_eq!(std::mem::offset_of!(IioDmabuf, flags), 4);
+        assert_eq!(std::mem::offset_of!(IioDmabuf, bytes_used), 8);
+    }
+
+    #[test]
+    fn numbers_are_those_of_the_header() {
+        // As printed by a C program that includes it.
+        assert_eq!(GET_FD, 0xc004_6991);
+        assert_eq!(ATTACH, 0x4004_6992);
+        assert_eq!(DETACH, 0x4004_6993);
+        assert_eq!(ENQUEUE, 0x4010_6994);
+    }
+
+    #[test]
+    fn every_call_fails_on_a_file_that_does_not_know_it() {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(buffer_fd(&null, 0).map(drop), Err(Errno::NOTTY));
+        assert_eq!(attach(&null, &null), Err(Errno::NOTTY));
+        assert_eq!(detach(&null, &null), Err(Errno::NOTTY));
+        assert_eq!(enqueue(&null, &null, 1, 0), Err(Errno::NOTTY));
+    }
+}
