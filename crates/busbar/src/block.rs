@@ -6,6 +6,19 @@
 //! no device uses the block any more (`Documentation/driver-api/dma-buf.rst` in the kernel's
 //! sources).
 //!
+//! Where there is no device, [`Memory::Memfd`] is the same without a DMABUF, on any host.
+//!
+//! # Which memory
+//!
+//! | memory | a device uses it | `sendfile`, `MSG_ZEROCOPY` |
+//! |---|---|---|
+//! | [`Heap`](Memory::Heap) | yes; contiguous where the heap is | no: not made of ordinary pages |
+//! | [`Pages`](Memory::Pages) | yes, 64 MiB a block unless the limit was raised | yes |
+//! | [`HugePages`](Memory::HugePages) | yes, as above | `MSG_ZEROCOPY` |
+//! | [`Memfd`](Memory::Memfd) | no | yes |
+//!
+//! [`Memory::choose`] takes the best one that the host has.
+//!
 //! ```no_run
 //! use busbar::block::Block;
 //!
@@ -24,6 +37,7 @@ use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::str::FromStr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -53,6 +67,8 @@ pub enum Memory {
     /// Huge pages of 2 MiB, by way of `/dev/udmabuf`. The system has to have reserved some:
     /// `/proc/sys/vm/nr_hugepages`.
     HugePages,
+    /// Ordinary pages of a memfd, and no DMABUF: for programs and the network, not for devices.
+    Memfd,
     /// From elsewhere: it came as a descriptor.
     Foreign,
 }
@@ -63,31 +79,100 @@ impl fmt::Display for Memory {
             Self::Heap(name) => write!(f, "DMA heap `{name}`"),
             Self::Pages => f.write_str("pages (udmabuf)"),
             Self::HugePages => f.write_str("huge pages (udmabuf)"),
-            Self::Foreign => f.write_str("a DMABUF from elsewhere"),
+            Self::Memfd => f.write_str("memfd"),
+            Self::Foreign => f.write_str("a descriptor from elsewhere"),
         }
     }
 }
 
-/// An owned DMABUF.
+/// `heap:NAME`, `pages`, `huge`, `memfd`.
+impl FromStr for Memory {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match (name, name.strip_prefix("heap:")) {
+            ("pages", _) => Ok(Self::Pages),
+            ("huge", _) => Ok(Self::HugePages),
+            ("memfd", _) => Ok(Self::Memfd),
+            (_, Some(heap)) if !heap.is_empty() && !heap.contains('/') => {
+                Ok(Self::Heap(heap.into()))
+            }
+            _ => {
+                Err(Error::invalid("the memory of a block", name, "heap:NAME, pages, huge, memfd"))
+            }
+        }
+    }
+}
+
+/// What a block is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// Devices use it, and programs.
+    Device,
+    /// Devices use it, and it goes out to the network.
+    Network,
+    /// Programs use it, and the network, but no device.
+    Program,
+}
+
+impl Memory {
+    /// The heap that every kernel with heaps has.
+    fn system() -> Self {
+        Self::Heap("system".into())
+    }
+
+    /// The best memory that this process may take on this host.
+    ///
+    /// For [`Purpose::Device`], heap `system`, else pages; for [`Purpose::Network`] pages, else the
+    /// heap. [`Memory::Memfd`] for [`Purpose::Program`], and where there is neither; then no device
+    /// can use the block itself. Huge pages are never chosen: somebody has to reserve them.
+    #[must_use]
+    pub fn choose(purpose: Purpose) -> Self {
+        let candidates = match purpose {
+            Purpose::Device => vec![Self::system(), Self::Pages],
+            Purpose::Network => vec![Self::Pages, Self::system()],
+            Purpose::Program => Vec::new(),
+        };
+        candidates.into_iter().find(Self::is_there).unwrap_or(Self::Memfd)
+    }
+
+    /// Whether this process may take it.
+    fn is_there(&self) -> bool {
+        let device = match self {
+            Self::Heap(name) => format!("{HEAPS}/{name}"),
+            Self::Pages | Self::HugePages => UDMABUF.into(),
+            Self::Memfd => return true,
+            Self::Foreign => return false,
+        };
+        // Heaps are often for reading only; `open` asks for both.
+        rustix::fs::access(device, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK)
+            .is_ok()
+    }
+}
+
+/// An owned DMABUF, or a memfd.
 ///
 /// Dropping it closes the descriptor; the memory goes when nobody uses it any more.
 #[derive(Debug)]
 pub struct Block {
+    /// The DMABUF, or the memfd where there is none.
     fd: OwnedFd,
+    /// What the DMABUF is made of, where that is known.
+    memfd: Option<OwnedFd>,
+    is_dmabuf: bool,
     len: usize,
     memory: Memory,
     map: OnceLock<Map>,
 }
 
 impl Block {
-    /// Memory of at least `len` bytes, zeroed, from the first of: heap `system`, `udmabuf`.
+    /// A DMABUF of at least `len` bytes, zeroed, from the first of: heap `system`, `udmabuf`.
     ///
     /// # Errors
     ///
     /// As [`with`](Self::with); what the last one failed of if both do.
     pub fn new(len: usize) -> Result<Self> {
-        let heap = Memory::Heap("system".into());
-        match Self::with(len, &heap) {
+        match Self::with(len, &Memory::system()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Self::with(len, &Memory::Pages)
             }
@@ -105,16 +190,25 @@ impl Block {
         if len == 0 {
             return Err(Error::invalid("the length of a block", len, "1 byte or more"));
         }
-        let (fd, len) = match memory {
-            Memory::Heap(name) => from_heap(name, len)?,
+        let (fd, memfd, len) = match memory {
+            Memory::Heap(name) => {
+                let (fd, len) = from_heap(name, len)?;
+                (fd, None, len)
+            }
             Memory::Pages => from_pages(len, PAGE, MemfdFlags::empty())?,
             Memory::HugePages => from_pages(len, HUGE_PAGE, MemfdFlags::HUGETLB)?,
+            Memory::Memfd => {
+                let (fd, len) = memfd(len, PAGE, MemfdFlags::empty())?;
+                (fd, None, len)
+            }
             Memory::Foreign => {
-                let allowed = "a heap, pages, or huge pages; `Block::from` takes a descriptor";
+                let allowed =
+                    "a heap, pages, huge pages, or memfd; `Block::try_from` takes a descriptor";
                 return Err(Error::invalid("the memory of a block", memory, allowed));
             }
         };
-        Ok(Self { fd, len, memory: memory.clone(), map: OnceLock::new() })
+        let is_dmabuf = *memory != Memory::Memfd;
+        Ok(Self { fd, memfd, is_dmabuf, len, memory: memory.clone(), map: OnceLock::new() })
     }
 
     /// Bytes of the block: a multiple of its pages' size.
@@ -130,14 +224,34 @@ impl Block {
         &self.memory
     }
 
+    /// Whether a device can use it.
+    #[must_use]
+    pub fn is_dmabuf(&self) -> bool {
+        self.is_dmabuf
+    }
+
+    /// The memfd of its memory, where that is known: its pages are ordinary ones, so `sendfile` takes
+    /// them as they are. What devices do to the block is not waited for.
+    #[must_use]
+    pub fn memory_file(&self) -> Option<BorrowedFd<'_>> {
+        self.file().map(AsFd::as_fd)
+    }
+
+    fn file(&self) -> Option<&OwnedFd> {
+        self.memfd.as_ref().or((!self.is_dmabuf).then_some(&self.fd))
+    }
+
     /// Another descriptor of the same memory.
     ///
     /// # Errors
     ///
     /// `EMFILE`.
     pub fn try_clone(&self) -> Result<Self> {
-        let fd = self.fd.try_clone().map_err(|why| Error::new("duplicate", self.label(), why))?;
-        Ok(Self { fd, len: self.len, memory: self.memory.clone(), map: OnceLock::new() })
+        let failed = |why| Error::new("duplicate", self.label(), why);
+        let fd = self.fd.try_clone().map_err(failed)?;
+        let memfd = self.memfd.as_ref().map(OwnedFd::try_clone).transpose().map_err(failed)?;
+        let (is_dmabuf, len, memory) = (self.is_dmabuf, self.len, self.memory.clone());
+        Ok(Self { fd, memfd, is_dmabuf, len, memory, map: OnceLock::new() })
     }
 
     /// The bytes, for reading. Waits until no device writes to the block.
@@ -195,12 +309,17 @@ impl Block {
         if let Some(map) = self.map.get() {
             return Ok(map);
         }
-        let map =
-            Map::new(&self.fd, self.len).map_err(|errno| Error::new("map", self.label(), errno))?;
+        // The same pages either way, but those of a memfd are ordinary ones, which the network and
+        // io_uring take as they are.
+        let map = Map::new(self.file().unwrap_or(&self.fd), self.len)
+            .map_err(|errno| Error::new("map", self.label(), errno))?;
         Ok(self.map.get_or_init(|| map))
     }
 
     fn sync(&self, tried: &str, call: impl Fn() -> Result<(), Errno>) -> Result<()> {
+        if !self.is_dmabuf {
+            return Ok(());
+        }
         loop {
             match call() {
                 Err(Errno::INTR | Errno::AGAIN) => {}
@@ -237,52 +356,79 @@ fn from_heap(name: &str, len: usize) -> Result<(OwnedFd, usize)> {
     Ok((fd, len))
 }
 
-/// A memfd that cannot shrink, made into a DMABUF.
-fn from_pages(len: usize, page: usize, flags: MemfdFlags) -> Result<(OwnedFd, usize)> {
+/// A memfd that cannot shrink, made into a DMABUF: that, the memfd, and how many bytes they have.
+fn from_pages(
+    len: usize,
+    page: usize,
+    flags: MemfdFlags,
+) -> Result<(OwnedFd, Option<OwnedFd>, usize)> {
     let device = open(UDMABUF, "CONFIG_UDMABUF")?;
-    let len = len.next_multiple_of(page);
-    let failed = |tried: &str, errno| {
-        let error =
-            Error::new(tried, format!("a block of {len} bytes of {page}-byte pages"), errno);
+    let (memory, len) = memfd(len, page, flags)?;
+    let fd = dmabuf::udmabuf_create(&device, &memory, 0, len as u64).map_err(|errno| {
+        let error = no_pages("share", len, page, errno);
         match errno {
-            Errno::NOMEM | Errno::NOSPC if page > PAGE => {
-                error.help("reserve huge pages: sysctl vm.nr_hugepages")
-            }
             Errno::INVAL => error
                 .help("its limits are /sys/module/udmabuf/parameters/size_limit_mb and list_limit"),
             _ => error,
         }
-    };
+    })?;
+    Ok((fd, Some(memory), len))
+}
+
+/// A memfd that cannot shrink, of whole pages.
+fn memfd(len: usize, page: usize, flags: MemfdFlags) -> Result<(OwnedFd, usize)> {
+    let len = len.next_multiple_of(page);
+    let failed = |tried: &'static str| move |errno| no_pages(tried, len, page, errno);
     let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memory =
-        rustix::fs::memfd_create("busbar-block", flags).map_err(|errno| failed("make", errno))?;
-    rustix::fs::ftruncate(&memory, len as u64).map_err(|errno| failed("make", errno))?;
+    let memory = rustix::fs::memfd_create("busbar-block", flags).map_err(failed("make"))?;
+    rustix::fs::ftruncate(&memory, len as u64).map_err(failed("make"))?;
     // Without its pages, udmabuf takes huge ones that nobody has reserved: Linux 6.12 dies of it or
     // miscounts. Small ones would not be zeroed by this.
     if page > PAGE {
         rustix::fs::fallocate(&memory, rustix::fs::FallocateFlags::empty(), 0, len as u64)
-            .map_err(|errno| failed("allocate", errno))?;
+            .map_err(failed("allocate"))?;
     }
-    rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK)
-        .map_err(|errno| failed("seal", errno))?;
-    let fd = dmabuf::udmabuf_create(&device, &memory, 0, len as u64)
-        .map_err(|errno| failed("share", errno))?;
-    Ok((fd, len))
+    rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK).map_err(failed("seal"))?;
+    Ok((memory, len))
 }
 
-/// For a DMABUF from elsewhere, received from another process say.
+fn no_pages(tried: &str, len: usize, page: usize, errno: Errno) -> Error {
+    let error = Error::new(tried, format!("a block of {len} bytes of {page}-byte pages"), errno);
+    match errno {
+        Errno::NOMEM | Errno::NOSPC if page > PAGE => {
+            error.help("reserve huge pages: sysctl vm.nr_hugepages")
+        }
+        _ => error,
+    }
+}
+
+/// For a DMABUF from elsewhere, received from another process say, or a memfd that is sealed against
+/// shrinking.
 impl TryFrom<OwnedFd> for Block {
     type Error = Error;
 
     fn try_from(fd: OwnedFd) -> Result<Self> {
-        let failed =
-            |errno| Error::new("use as a block", "a descriptor", errno).help("it is not a DMABUF");
-        // Only a DMABUF knows the call.
-        dmabuf::begin(fd.as_fd(), Access::Read).map_err(failed)?;
-        dmabuf::end(fd.as_fd(), Access::Read).map_err(failed)?;
+        let failed = |errno| {
+            Error::new("use as a block", "a descriptor", errno)
+                .help("it is not a DMABUF, nor a memfd that cannot shrink")
+        };
+        // Only a memfd has seals; one that could shrink would take the pages from under a reader.
+        let is_dmabuf = match rustix::fs::fcntl_get_seals(&fd) {
+            Ok(seals) if seals.contains(SealFlags::SHRINK) => false,
+            Ok(_) => return Err(failed(Errno::PERM)),
+            Err(_) => true,
+        };
+        if is_dmabuf {
+            // Only a DMABUF knows the call.
+            dmabuf::begin(fd.as_fd(), Access::Read).map_err(failed)?;
+            dmabuf::end(fd.as_fd(), Access::Read).map_err(failed)?;
+        }
         let len = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(failed)?;
         let len = usize::try_from(len).map_err(|_| failed(Errno::FBIG))?;
-        Ok(Self { fd, len, memory: Memory::Foreign, map: OnceLock::new() })
+        if len == 0 {
+            return Err(failed(Errno::INVAL));
+        }
+        Ok(Self { fd, memfd: None, is_dmabuf, len, memory: Memory::Foreign, map: OnceLock::new() })
     }
 }
 

@@ -1,13 +1,14 @@
 //! Busbar: the short, low-resistance path for data on Linux.
 //!
-//! One module for each path: [`endpoint`] talks to a coprocessor. [`block`] is the memory that they
-//! share.
+//! One module for each path: [`endpoint`] talks to a coprocessor, [`bulk`] sends it large blocks,
+//! [`wait`] waits, [`stream`] takes samples from a converter. [`block`] is the memory that they share.
 
 pub mod block;
 pub mod bulk;
 pub mod endpoint;
 mod error;
 mod poll;
+pub mod stream;
 pub mod wait;
 
 pub use error::{Error, Result};

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use busbar::block::{Block, Memory};
+use busbar::block::{Block, Memory, Purpose};
 use rustix::io::Errno;
 
 fn memories() -> [Memory; 3] {
@@ -69,6 +69,65 @@ fn huge_pages_that_nobody_has_reserved_are_an_error_with_advice() {
     let expected = [Some(Errno::NOMEM), Some(Errno::NOSPC)];
     assert!(expected.contains(&error.errno()), "{error}");
     assert!(error.to_string().contains("vm.nr_hugepages"), "{error}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn pages_are_those_of_their_memfd() {
+    for memory in &memories()[1..] {
+        let mut block = Block::with(4096, memory).unwrap();
+        let memfd = block.memory_file().unwrap().try_clone_to_owned().unwrap();
+        let copy = block.try_clone().unwrap();
+        block.write().unwrap()[..5].copy_from_slice(b"hello");
+        assert_eq!(&copy.read().unwrap()[..5], b"hello");
+        assert_eq!(&Block::try_from(memfd).unwrap().read().unwrap()[..5], b"hello", "{memory}");
+        // Through the DMABUF they are the same, for who knows nothing of the memfd.
+        let dmabuf: OwnedFd = block.into();
+        assert_eq!(&Block::try_from(dmabuf).unwrap().read().unwrap()[..5], b"hello", "{memory}");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn the_choice_depends_on_what_a_block_is_for() {
+    assert_eq!(Memory::choose(Purpose::Device), Memory::Heap("system".into()));
+    assert_eq!(Memory::choose(Purpose::Network), Memory::Pages);
+    assert_eq!(Memory::choose(Purpose::Program), Memory::Memfd);
+}
+
+#[test]
+fn a_memfd_is_a_block_on_every_host() {
+    assert_eq!(Memory::choose(Purpose::Program), Memory::Memfd);
+    let mut block = Block::with(100_000, &Memory::Memfd).unwrap();
+    assert!(!block.is_dmabuf() && block.len() >= 100_000);
+    assert!(block.read().unwrap().iter().all(|&byte| byte == 0));
+    let other = Block::try_from(OwnedFd::from(block.try_clone().unwrap())).unwrap();
+    assert_eq!((other.len(), other.memory()), (block.len(), &Memory::Foreign));
+    block.write().unwrap()[..5].copy_from_slice(b"hello");
+    assert_eq!(&other.read().unwrap()[..5], b"hello");
+    assert!(other.memory_file().is_some() && !other.is_dmabuf());
+    assert!(block.wait_filled(Duration::ZERO).unwrap());
+    assert!(block.wait_unused(Duration::ZERO).unwrap());
+}
+
+#[test]
+fn memory_that_could_shrink_under_a_reader_is_no_block() {
+    let memfd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&memfd, 4096).unwrap();
+    let error = Block::try_from(memfd).unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::PERM), "{error}");
+}
+
+#[test]
+fn memory_has_names() {
+    let names = ["heap:system", "pages", "huge", "memfd"];
+    let memory = [Memory::Heap("system".into()), Memory::Pages, Memory::HugePages, Memory::Memfd];
+    for (name, memory) in names.into_iter().zip(memory) {
+        assert_eq!(name.parse::<Memory>().unwrap(), memory);
+    }
+    for name in ["", "heap", "heap:", "heap:../null", "Pages", "foreign"] {
+        assert_eq!(name.parse::<Memory>().unwrap_err().kind(), ErrorKind::InvalidInput, "{name}");
+    }
 }
 
 #[test]

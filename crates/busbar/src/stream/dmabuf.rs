@@ -1,0 +1,356 @@
+//! Blocks as DMABUFs, in either direction.
+//!
+//! The driver works on blocks in the order in which it gets them, and says that it is done with one
+//! by a fence of the DMABUF. How it ended can be asked for only while it has not: so the fence is
+//! taken as a file right after the block is queued.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use busbar_uapi::dmabuf::{self, Access, Fence};
+use busbar_uapi::iio;
+use rustix::event::PollFlags;
+use rustix::event::epoll::{self, EventFlags};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::device::{Control, Direction};
+use super::driver::{self, Filled, Pending, Receiver, Taken, Timer};
+use crate::block::Block;
+use crate::{Error, Result};
+
+/// How long until another attempt to queue a block that somebody still uses.
+const RETRY: Duration = Duration::from_millis(1);
+/// Attempts before that: the lock of a DMABUF is held for microseconds by who looks at it.
+const ATTEMPTS: u32 = 16;
+
+/// What holds a block while the driver has it.
+pub(super) trait Load {
+    fn block(&self) -> &Block;
+}
+
+impl Load for Block {
+    fn block(&self) -> &Block {
+        self
+    }
+}
+
+/// The blocks that a driver has.
+#[derive(Debug)]
+pub(super) struct Queue<L> {
+    /// Nothing once it is closed.
+    buffer: Option<OwnedFd>,
+    control: Control,
+    direction: Direction,
+    flight: VecDeque<Flying<L>>,
+    /// What somebody still used when it was to be queued, and how much of it.
+    waiting: VecDeque<(L, usize)>,
+    watch: Option<Watch>,
+}
+
+#[derive(Debug)]
+struct Flying<L> {
+    load: L,
+    /// The fence; nothing where the process has no descriptor left for it.
+    fence: Option<Arc<OwnedFd>>,
+}
+
+#[derive(Debug)]
+struct Watch {
+    poller: Arc<OwnedFd>,
+    /// Rings while blocks wait.
+    retry: Timer,
+}
+
+/// How the driver ended its work on a block.
+#[derive(Debug)]
+pub(super) struct Done<L> {
+    pub load: L,
+    pub time: SystemTime,
+    pub result: Result<(), Errno>,
+}
+
+impl<L: Load> Queue<L> {
+    pub(super) fn new(buffer: OwnedFd, control: Control, direction: Direction) -> Self {
+        let (flight, waiting) = (VecDeque::new(), VecDeque::new());
+        Self { buffer: Some(buffer), control, direction, flight, waiting, watch: None }
+    }
+
+    pub(super) fn control(&mut self) -> &mut Control {
+        &mut self.control
+    }
+
+    /// Lets the driver use a block.
+    pub(super) fn attach(&self, block: &Block) -> Result<(), Errno> {
+        let buffer = self.buffer.as_ref().ok_or(Errno::PIPE)?;
+        // Its lock is held by others for a moment only.
+        persist(|| iio::attach(buffer, block))
+    }
+
+    /// How many blocks the driver has or will get.
+    pub(super) fn len(&self) -> usize {
+        self.flight.len() + self.waiting.len()
+    }
+
+    /// Gives the first `len` bytes of an attached block to the driver.
+    pub(super) fn push(&mut self, load: L, len: usize) -> Result<()> {
+        if !self.waiting.is_empty() {
+            self.waiting.push_back((load, len));
+            return Ok(());
+        }
+        self.submit(load, len, 0)
+    }
+
+    /// Transmits a block again and again; it stays with the driver.
+    pub(super) fn push_cyclic(&mut self, load: L, len: usize) -> Result<()> {
+        self.submit(load, len, iio::CYCLIC)
+    }
+
+    fn submit(&mut self, load: L, len: usize, flags: u32) -> Result<()> {
+        let buffer = self.buffer.as_ref().ok_or_else(|| self.failed(Errno::PIPE))?;
+        match persist(|| iio::enqueue(buffer, load.block(), len as u64, flags)) {
+            Ok(()) => {}
+            Err(Errno::BUSY) => {
+                self.waiting.push_back((load, len));
+                return self.ring();
+            }
+            Err(errno) => return Err(self.failed(errno)),
+        }
+        // Of a receiver only the driver itself writes; a transmitter reads.
+        let access = match self.direction {
+            Direction::Receive => Access::Read,
+            Direction::Transmit => Access::Write,
+        };
+        let fence = dmabuf::export_sync_file(load.block(), access).ok().map(Arc::new);
+        self.flight.push_back(Flying { load, fence });
+        if self.flight.len() == 1 {
+            self.watch_first()?;
+        }
+        Ok(())
+    }
+
+    /// Whether the driver takes blocks. While it has some, one of them tells when it stops; a block
+    /// that it gets after that is never done.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.control.is_enabled() == Some(true) { Ok(()) } else { Err(self.over()) }
+    }
+
+    /// The oldest block if the driver is done with it. Fails once the device was stopped.
+    pub(super) fn pop(&mut self) -> Result<Option<Done<L>>> {
+        self.push_waiting()?;
+        let Some(first) = self.flight.front() else { return Ok(None) };
+        let Some((result, time)) = first.ended() else { return Ok(None) };
+        if result == Err(Errno::INTR) {
+            return Err(self.over());
+        }
+        self.unwatch_first();
+        let Some(Flying { load, .. }) = self.flight.pop_front() else { return Ok(None) };
+        self.watch_first()?;
+        Ok(Some(Done { load, time, result }))
+    }
+
+    fn push_waiting(&mut self) -> Result<()> {
+        for _ in 0..self.waiting.len() {
+            let Some((load, len)) = self.waiting.pop_front() else { break };
+            let before = self.waiting.len();
+            let first = self.flight.is_empty();
+            self.submit(load, len, 0)?;
+            if self.waiting.len() > before {
+                // It went to the end.
+                self.waiting.rotate_right(1);
+                break;
+            }
+            if first {
+                self.check()?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn pending(&self) -> Pending {
+        match self.flight.front() {
+            Some(Flying { fence: Some(fence), .. }) => {
+                Pending::File(Arc::clone(fence), PollFlags::IN)
+            }
+            None if self.waiting.is_empty() => Pending::Block,
+            _ => Pending::Until(Instant::now() + RETRY),
+        }
+    }
+
+    pub(super) fn watch(&mut self, poller: &Arc<OwnedFd>) -> Result<()> {
+        let retry = Timer::new().map_err(|errno| Error::new("make", "a timer", errno))?;
+        driver::add(poller, &retry, EventFlags::IN)?;
+        self.watch = Some(Watch { poller: Arc::clone(poller), retry });
+        self.ring()?;
+        self.watch_first()
+    }
+
+    fn watch_first(&self) -> Result<()> {
+        let (Some(watch), Some(first)) = (&self.watch, self.flight.front()) else { return Ok(()) };
+        match &first.fence {
+            Some(fence) => driver::add(&watch.poller, fence, EventFlags::IN),
+            None => driver::add(&watch.poller, first.load.block(), self.events()),
+        }
+    }
+
+    /// What happens to a DMABUF when it is done.
+    fn events(&self) -> EventFlags {
+        match self.direction {
+            Direction::Receive => EventFlags::IN,
+            Direction::Transmit => EventFlags::OUT,
+        }
+    }
+
+    fn unwatch_first(&self) {
+        let (Some(watch), Some(first)) = (&self.watch, self.flight.front()) else { return };
+        // It is there, or was never added for want of memory.
+        let _ = match &first.fence {
+            Some(fence) => epoll::delete(&watch.poller, fence),
+            None => epoll::delete(&watch.poller, first.load.block()),
+        };
+    }
+
+    fn ring(&self) -> Result<()> {
+        let Some(watch) = &self.watch else { return Ok(()) };
+        let at = (!self.waiting.is_empty()).then(|| Instant::now() + RETRY);
+        watch.retry.set(at).map_err(|errno| Error::new("set", "a timer", errno))
+    }
+
+    /// Stops the device, puts everything back, and lets go of the blocks.
+    pub(super) fn stop(&mut self) -> Result<()> {
+        // What a disabled driver was given would stay with it until somebody enables it.
+        let flushed = if self.flight.is_empty() { Ok(()) } else { self.control.flush() };
+        let result = flushed.and(self.control.restore());
+        self.unwatch_first();
+        self.flight.clear();
+        self.waiting.clear();
+        self.buffer = None;
+        result
+    }
+
+    /// Takes everything back from a driver that was disabled.
+    pub(super) fn recall(&mut self) -> Vec<L> {
+        self.unwatch_first();
+        let flight = self.flight.drain(..).map(|one| one.load);
+        flight.chain(self.waiting.drain(..).map(|(load, _)| load)).collect()
+    }
+
+    pub(super) fn failed(&self, errno: Errno) -> Error {
+        Error::new("give a block to", self.control.device().label(), errno)
+    }
+
+    fn over(&self) -> Error {
+        Error::new("go on with", self.control.device().label(), Errno::PIPE)
+            .help("it was disabled, or has gone")
+    }
+}
+
+/// Tries again while a call says `EBUSY`.
+fn persist(call: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+    for _ in 1..ATTEMPTS {
+        match call() {
+            Err(Errno::BUSY) => std::thread::yield_now(),
+            Err(Errno::INTR) => {}
+            done => return done,
+        }
+    }
+    call()
+}
+
+impl<L: Load> Flying<L> {
+    /// How it ended and when; nothing if it has not.
+    fn ended(&self) -> Option<(Result<(), Errno>, SystemTime)> {
+        let Some(fence) = &self.fence else {
+            // How it ended cannot be known.
+            let unused = self.load.block().wait_unused(Duration::ZERO).unwrap_or(true);
+            return unused.then(|| (Ok(()), SystemTime::now()));
+        };
+        let mut fences = [Fence::default(); 4];
+        let count = dmabuf::sync_file_fences(&**fence, &mut fences).unwrap_or(0);
+        let fences = &fences[..count];
+        if fences.is_empty() {
+            // Users that this is not about.
+            let status = dmabuf::sync_file_status(&**fence).ok()?.1?;
+            return Some((status, SystemTime::now()));
+        }
+        if fences.iter().any(|fence| fence.status == 0) {
+            return None;
+        }
+        let error = fences.iter().find(|fence| fence.status < 0);
+        let result = error.map_or(Ok(()), |fence| Err(Errno::from_raw_os_error(-fence.status)));
+        // One that was over already is replaced by a fence of nobody.
+        let time = fences.iter().filter(|fence| fence.driver_name.starts_with(b"iio\0"));
+        Some((result, wall(time.map(|fence| fence.timestamp_ns).max())))
+    }
+}
+
+/// A time of the monotonic clock on the wall; now if there is none.
+fn wall(monotonic_ns: Option<u64>) -> SystemTime {
+    let now = clock_gettime(ClockId::Monotonic);
+    let wall = SystemTime::now();
+    let now = Duration::try_from(now).unwrap_or_default();
+    let ago = monotonic_ns.and_then(|then| now.checked_sub(Duration::from_nanos(then)));
+    ago.and_then(|ago| wall.checked_sub(ago)).unwrap_or(wall)
+}
+
+/// A receive buffer.
+#[derive(Debug)]
+pub(super) struct Receive {
+    queue: Queue<Block>,
+    len: usize,
+    samples: usize,
+}
+
+impl Receive {
+    /// Attaches and queues the blocks, then starts the device.
+    pub(super) fn start(
+        queue: Queue<Block>,
+        blocks: Vec<Block>,
+        len: usize,
+        samples: usize,
+    ) -> Result<Self> {
+        let mut receive = Self { queue, len, samples };
+        for block in blocks {
+            receive.queue.push(block, len)?;
+        }
+        receive.queue.control().enable()?;
+        Ok(receive)
+    }
+}
+
+impl Receiver for Receive {
+    fn queue(&mut self, block: Block) -> Result<()> {
+        let was_empty = self.queue.len() == 0;
+        self.queue.push(block, self.len)?;
+        if was_empty { self.queue.check() } else { Ok(()) }
+    }
+
+    fn take(&mut self) -> Result<Taken> {
+        let Some(Done { load, time, result }) = self.queue.pop()? else {
+            return Ok(Taken::Nothing);
+        };
+        Ok(match result {
+            Ok(()) => {
+                Taken::Filled(Filled { block: load, time, samples: self.samples, lost: None })
+            }
+            Err(errno) => Taken::Failed(
+                load,
+                Error::new("fill a block from", self.queue.control().device().label(), errno),
+            ),
+        })
+    }
+
+    fn pending(&self) -> Pending {
+        self.queue.pending()
+    }
+
+    fn watch(&mut self, poller: &Arc<OwnedFd>) -> Result<()> {
+        self.queue.watch(poller)
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        self.queue.stop()
+    }
+}

@@ -1,0 +1,124 @@
+//! Streams over TCP.
+//!
+//! A [`Sender`] connects and sends the blocks of a source as [frames](super::frame); a [`Receiver`]
+//! listens and hands them out as [`Samples`](super::Samples). Neither ever waits, but for
+//! [`Receiver::next`]: each has a descriptor that is readable when its `turn` has something to do.
+//!
+//! ```no_run
+//! use busbar::stream::net::{Options, Sender};
+//! use busbar::stream::{Lost, Setup, Source};
+//!
+//! # fn main() -> busbar::Result<()> {
+//! let source = Source::open("synth:sine?rate=1M", &Setup::default())?;
+//! let (format, len) = (source.format(), source.block_len());
+//! let mut sender = Sender::open("receiver.example:4950", format, len, &Options::default())?;
+//! for _ in 0..100 {
+//!     sender.push(source.next(None)?.expect("there is no time limit"))?;
+//!     sender.turn()?;
+//! }
+//! sender.finish(Lost::Samples(0));
+//! sender.wait(None)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is copied
+//!
+//! | memory of a block | sent by | copied |
+//! |---|---|---|
+//! | pages, memfd | `sendfile` from the memfd | nothing |
+//! | huge pages | `MSG_ZEROCOPY` from the memfd's mapping | nothing, or what the kernel says it had to |
+//! | a heap, from elsewhere | `sendmsg` from the mapping | everything |
+//!
+//! Receiving copies from the socket's memory straight into a block. [`Sender::copied`] and
+//! [`Receiver::copied`] count.
+//!
+//! # Blocks in flight
+//!
+//! A block that was sent without a copy still belongs to the network, even when TCP has had its
+//! acknowledgement: over `veth` and `lo` the receiver's queue refers to the same pages. So a block
+//! goes back to its driver only when the receiver has said that it has taken the block over. Until then
+//! the sender keeps it, and sends it again after a reconnect if the receiver says that it does not
+//! have it. The source runs out of blocks where the receiver is slow; what it then loses, it tells
+//! with the next block.
+//!
+//! # Connections that end
+//!
+//! The receiver says each second that it is there. A sender that hears nothing for
+//! [`Options::silence`], or reads what cannot be, closes and connects anew, at once and then
+//! with growing pauses; if it hears nothing for [`Options::patience`], it fails. A receiver whose
+//! sender is gone waits as long for it to come back, takes up where it was, and meanwhile refuses
+//! nobody else who has a stream of the same format: the first block of that one is told as
+//! [`Lost::Unknown`](super::Lost::Unknown).
+
+mod conn;
+mod pool;
+mod receiver;
+mod sender;
+mod watch;
+
+use std::time::{Duration, SystemTime};
+
+pub use self::receiver::Receiver;
+pub use self::sender::Sender;
+
+pub(super) use self::pool::Pool;
+
+/// How a stream goes over the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Whether the sender computes a check sum of each block. The receiver verifies all there are.
+    pub checksum: bool,
+    /// How long to go on without a connection before it is an error: at first, and whenever it
+    /// breaks. A receiver waits for its first sender without a limit.
+    pub patience: Duration,
+    /// After how long without a sign of life a connection is given up. The sign is sent each
+    /// second: less than 3 seconds are 3 seconds.
+    pub silence: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (patience, silence) = (Duration::from_secs(30), Duration::from_secs(10));
+        Self { checksum: false, patience, silence }
+    }
+}
+
+impl Options {
+    /// Long enough for a sign or two to get lost.
+    fn mute_after(&self) -> Duration {
+        self.silence.max(3 * BEAT)
+    }
+}
+
+/// How often a receiver says that it is there.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Nanoseconds since 1970, as far as the field holds.
+fn to_nanoseconds(time: SystemTime) -> i64 {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
+        Err(before) => {
+            i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |before| -before)
+        }
+    }
+}
+
+fn from_nanoseconds(time: i64) -> SystemTime {
+    let distance = Duration::from_nanos(time.unsigned_abs());
+    let epoch = SystemTime::UNIX_EPOCH;
+    let time = if time < 0 { epoch.checked_sub(distance) } else { epoch.checked_add(distance) };
+    time.unwrap_or(epoch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_come_back_before_and_after_1970() {
+        for time in [0, 1, -1, 1_795_000_000_123_456_789, i64::MAX, -i64::MAX] {
+            assert_eq!(to_nanoseconds(from_nanoseconds(time)), time);
+        }
+    }
+}

@@ -1,0 +1,509 @@
+//! The end of a connection that listens.
+
+mod incoming;
+mod taken;
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+
+use self::incoming::{Caller, Incoming, MAX_CALLERS};
+use self::taken::Taken;
+use super::conn::Conn;
+use super::watch::{Token, Watch};
+use super::{BEAT, Options, Pool, from_nanoseconds};
+use crate::block::{Block, Memory};
+use crate::poll::{self, Deadline};
+use crate::stream::frame::{self, Header, Hello, Kind, MAX_REFUSAL};
+use crate::stream::{Format, Lost, Meta, Samples, Setup};
+use crate::{Error, Result};
+
+const LISTENER: Token = 0;
+const POOL: Token = 1;
+/// Tokens of connections.
+const FIRST_CONNECTION: Token = 2;
+/// How long to wait at the end for a sender to hear of it.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// Bytes of all blocks of a stream together, whatever the sender says.
+const MAX_MEMORY: usize = 4 << 30;
+
+/// Receives the blocks of one [`Sender`](super::Sender); see [the module](super).
+///
+/// A block that was handed out is acknowledged once it is dropped, and read into again.
+#[derive(Debug)]
+pub struct Receiver {
+    name: String,
+    listener: TcpListener,
+    watch: Watch,
+    setup: Setup,
+    options: Options,
+    next_token: Token,
+    /// Somebody may wait to be accepted.
+    knocks: bool,
+    callers: VecDeque<Caller>,
+    link: Option<Incoming>,
+    stream: Option<Stream>,
+    ready: VecDeque<Samples>,
+    /// When there was last a connection.
+    heard: Instant,
+    trouble: Option<Error>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    connections: u64,
+    corrupted: u64,
+    copied: u64,
+}
+
+/// What is known of the stream, over all its connections.
+#[derive(Debug)]
+struct Stream {
+    id: u64,
+    hello: Hello,
+    pool: Pool,
+    blocks: usize,
+    /// The first block that has not come.
+    next: u64,
+    taken: Taken,
+    /// Another sender has taken over: who knows what is between.
+    is_broken: bool,
+    end: Option<Lost>,
+    /// When the sender was told that everything is taken over.
+    farewell: Option<Instant>,
+}
+
+impl Receiver {
+    /// Listens on `address`: `PORT` on every interface, or `HOST:PORT`. Of `setup`, the number of
+    /// blocks and their memory count; how long blocks are is up to the sender.
+    ///
+    /// # Errors
+    ///
+    /// Bad input for what is no address; `EADDRINUSE`, `EACCES`; as [`Block::with`].
+    pub fn listen(address: &str, setup: &Setup, options: &Options) -> Result<Self> {
+        setup.check()?;
+        // Whether there is such a memory is said now, not when somebody calls.
+        drop(Block::with(1, setup.memory.as_ref().unwrap_or(&Memory::Memfd))?);
+        let name = format!("port {address}");
+        let failed =
+            |why| Error::new("listen on", name.clone(), why).help("allowed: PORT or HOST:PORT");
+        let listener = match address.parse::<u16>() {
+            Ok(port) => {
+                TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))
+            }
+            Err(_) => TcpListener::bind(address),
+        };
+        let listener = listener.map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let watch = Watch::new()?;
+        watch.add(&listener, LISTENER)?;
+        Ok(Self {
+            name,
+            listener,
+            watch,
+            setup: setup.clone(),
+            options: options.clone(),
+            next_token: FIRST_CONNECTION,
+            knocks: true,
+            callers: VecDeque::new(),
+            link: None,
+            stream: None,
+            ready: VecDeque::new(),
+            heard: Instant::now(),
+            trouble: None,
+            counts: Counts::default(),
+        })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> Result<SocketAddr> {
+        self.listener
+            .local_addr()
+            .map_err(|why| Error::new("find the address of", self.name.clone(), why))
+    }
+
+    /// What a sample looks like, once a sender has said so.
+    #[must_use]
+    pub fn format(&self) -> Option<&Format> {
+        self.stream.as_ref().map(|stream| &stream.hello.format)
+    }
+
+    /// Bytes of the longest block, once a sender has said so.
+    #[must_use]
+    pub fn block_len(&self) -> Option<usize> {
+        usize::try_from(self.stream.as_ref()?.hello.block_len).ok()
+    }
+
+    /// Whether the sender has said that there is no more, all of it was taken over here, and the
+    /// sender was told.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        let Some(Stream { farewell: Some(since), .. }) = self.stream else { return false };
+        self.link.is_none() || since.elapsed() > FAREWELL
+    }
+
+    /// What was lost after the last block, once the sender has said that it was the last.
+    #[must_use]
+    pub fn end(&self) -> Option<Lost> {
+        self.stream.as_ref()?.end
+    }
+
+    /// Bytes of blocks that were copied.
+    #[must_use]
+    pub fn copied(&self) -> u64 {
+        self.counts.copied
+    }
+
+    /// How often a sender has come back.
+    #[must_use]
+    pub fn reconnects(&self) -> u64 {
+        self.counts.connections.saturating_sub(1)
+    }
+
+    /// Frames that cannot be, or whose check sum was wrong. Each has ended its connection.
+    #[must_use]
+    pub fn corrupted(&self) -> u64 {
+        self.counts.corrupted
+    }
+
+    /// What went wrong with a connection since the last call; the stream goes on.
+    pub fn take_trouble(&mut self) -> Option<Error> {
+        self.trouble.take()
+    }
+
+    /// The next block, or nothing if none has come within `timeout` or
+    /// [`is_finished`](Self::is_finished).
+    ///
+    /// # Errors
+    ///
+    /// What was wrong with the last connection, if the sender has not come back within
+    /// [`Options::patience`].
+    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Samples>> {
+        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+        loop {
+            self.turn()?;
+            if let Some(samples) = self.ready.pop_front() {
+                return Ok(Some(samples));
+            }
+            if self.is_finished() || deadline.has_passed() {
+                return Ok(None);
+            }
+            poll::wait(&self.watch, PollFlags::IN, deadline.remaining())
+                .map_err(|errno| Error::new("wait for", self.name.clone(), errno))?;
+        }
+    }
+
+    /// Tells the sender that its stream is not wanted, or not any more, and why. It does not come
+    /// back then. It hears of it as long as this goes on to [`turn`](Self::turn).
+    pub fn refuse(&mut self, reason: &str) {
+        if let (Some(link), Some(stream)) = (&mut self.link, &self.stream) {
+            refuse(&mut link.conn, stream.id, reason);
+            link.is_refused = true;
+        }
+    }
+
+    /// Does what can be done without waiting; [`next`](Self::next) does, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    pub fn turn(&mut self) -> Result<()> {
+        let news = self.watch.take()?;
+        self.knocks |= news.contains(&LISTENER);
+        if self.knocks {
+            self.accept();
+        }
+        self.hear_callers()?;
+        let Some(mut link) = self.link.take() else { return self.check_patience() };
+        self.heard = Instant::now();
+        match self.exchange(&mut link) {
+            Ok(()) => self.link = Some(link),
+            Err(error) => self.break_off(&link, error)?,
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        loop {
+            match self.listener.accept() {
+                Ok((socket, peer)) => {
+                    let (token, name) = (self.next_token, format!("the connection from {peer}"));
+                    self.next_token += 1;
+                    if socket.set_nonblocking(true).is_err() {
+                        continue;
+                    }
+                    match Conn::new(socket, &name, &self.watch, token) {
+                        Ok(conn) => self.callers.push_back(Caller::new(conn)),
+                        Err(error) => self.trouble = Some(error),
+                    }
+                }
+                Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                Err(why) if why.kind() == ErrorKind::WouldBlock => {
+                    self.knocks = false;
+                    break;
+                }
+                // Of one connection, or of descriptors: later ones may do better.
+                Err(why) => {
+                    self.trouble = Some(Error::new("accept from", self.name.clone(), why));
+                    break;
+                }
+            }
+        }
+        while self.callers.len() > MAX_CALLERS {
+            self.callers.pop_front();
+        }
+    }
+
+    /// Those who have not said hello yet.
+    fn hear_callers(&mut self) -> Result<()> {
+        for mut caller in std::mem::take(&mut self.callers) {
+            match caller.hello() {
+                Ok(None) => self.callers.push_back(caller),
+                Ok(Some((header, hello))) => self.answer(caller.conn, &header, hello)?,
+                Err(error) => self.note(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, error: Error) {
+        self.counts.corrupted += u64::from(error.kind() == ErrorKind::InvalidData);
+        self.trouble = Some(error);
+    }
+
+    /// Whether somebody who says hello is the sender.
+    fn answer(&mut self, mut conn: Conn, header: &Header, hello: Hello) -> Result<()> {
+        let refusal = match &mut self.stream {
+            None => match Stream::open(header, hello, &self.setup) {
+                Ok(opened) => {
+                    self.watch.add(&opened.pool, POOL)?;
+                    self.stream = Some(opened);
+                    None
+                }
+                Err(error) => {
+                    self.trouble = Some(error);
+                    Some("there is no memory for blocks of this length")
+                }
+            },
+            Some(stream) => stream.resume(header, &hello, self.link.is_some()),
+        };
+        if let Some(reason) = refusal {
+            refuse(&mut conn, header.stream, reason);
+            return Ok(());
+        }
+        // The one before is half open at best.
+        if let Some(old) = self.link.take() {
+            self.drop_link(old);
+        }
+        if let Err(error) = self.welcome(conn) {
+            self.note(error);
+        }
+        Ok(())
+    }
+
+    fn welcome(&mut self, mut conn: Conn) -> Result<()> {
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        conn.prepare()?;
+        conn.limit_silence(&self.options)?;
+        conn.say(&Header::new(Kind::Welcome, stream.id, stream.next).encode());
+        conn.flush()?;
+        stream.farewell = None;
+        self.counts.connections += 1;
+        self.link = Some(Incoming::new(conn));
+        Ok(())
+    }
+
+    fn drop_link(&mut self, link: Incoming) {
+        if let (Some(block), Some(stream)) = (link.into_block(), &self.stream) {
+            stream.pool.put(block);
+        }
+    }
+
+    fn break_off(&mut self, link: &Incoming, error: Error) -> Result<()> {
+        link.conn.abort();
+        let finished = self.stream.as_ref().is_some_and(|stream| stream.farewell.is_some());
+        if !finished {
+            self.note(error);
+        }
+        self.check_patience()
+    }
+
+    fn check_patience(&mut self) -> Result<()> {
+        let waits = self.stream.as_ref().is_some_and(|stream| stream.farewell.is_none());
+        if !waits || self.heard.elapsed() < self.options.patience || !self.ready.is_empty() {
+            return Ok(());
+        }
+        let why = io::Error::new(ErrorKind::TimedOut, "the sender has not come back");
+        let last = self.trouble.take();
+        let error = Error::new(
+            "receive the stream on",
+            self.name.clone(),
+            last.map_or(why, |last| {
+                io::Error::new(
+                    ErrorKind::TimedOut,
+                    format!("the sender has not come back after: {last}"),
+                )
+            }),
+        );
+        Err(error)
+    }
+
+    /// Reads blocks as long as some come and there is room, and answers.
+    fn exchange(&mut self, link: &mut Incoming) -> Result<()> {
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        let outcome = loop {
+            match stream.receive(link) {
+                Ok(Some(samples)) => {
+                    self.counts.copied += samples.meta().len as u64;
+                    self.ready.push_back(samples);
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        if outcome.is_err()
+            && let Some(block) = link.take_block()
+        {
+            stream.pool.put(block);
+        }
+        outcome?;
+        stream.acknowledge(link)
+    }
+}
+
+impl Stream {
+    fn open(header: &Header, hello: Hello, setup: &Setup) -> Result<Self> {
+        let memory = setup.memory.clone().unwrap_or(Memory::Memfd);
+        let len = usize::try_from(hello.block_len).unwrap_or(usize::MAX);
+        let blocks = setup.blocks.min((MAX_MEMORY / len.max(1)).max(1));
+        let pool = (0..blocks).map(|_| Block::with(len, &memory)).collect::<Result<Vec<_>>>()?;
+        Ok(Self {
+            id: header.stream,
+            hello,
+            pool: Pool::new(pool)?,
+            blocks,
+            next: header.sequence,
+            taken: Taken::new(header.sequence),
+            is_broken: false,
+            end: None,
+            farewell: None,
+        })
+    }
+
+    /// Whether the sender who says hello may go on here; the reason if not.
+    fn resume(&mut self, header: &Header, hello: &Hello, is_linked: bool) -> Option<&'static str> {
+        if header.stream == self.id {
+            // It has forgotten what was not taken over, or never knew it.
+            let knows = self.taken.next() >= header.sequence;
+            return (!knows).then_some("blocks before those were never received");
+        }
+        if is_linked || self.end.is_some() {
+            return Some("another sender's stream is received here");
+        }
+        if hello.format != self.hello.format || hello.block_len > self.hello.block_len {
+            return Some("a stream of another format was begun here");
+        }
+        (self.id, self.next, self.is_broken) = (header.stream, header.sequence, true);
+        self.taken.restart(header.sequence);
+        None
+    }
+
+    /// The next block, or nothing if it has not come whole or there is no room for it.
+    fn receive(&mut self, link: &mut Incoming) -> Result<Option<Samples>> {
+        loop {
+            if link.is_idle() {
+                let Some(header) = link.conn.header()? else { return Ok(None) };
+                self.check(&header)?;
+                if header.kind == Kind::End {
+                    self.end = Some(header.lost);
+                    continue;
+                }
+                link.announced = Some(header);
+            }
+            if let Some(header) = link.announced {
+                let Some(block) = self.pool.take() else { return Ok(None) };
+                link.begin(header, block);
+            }
+            let Some((header, block)) = link.fill()? else { return Ok(None) };
+            let samples = self.hand_out(&header, block)?;
+            return Ok(Some(samples));
+        }
+    }
+
+    fn check(&self, header: &Header) -> Result<()> {
+        let Header { kind, stream, sequence, len, .. } = *header;
+        frame::require("stream", stream == self.id, || format!("{stream:#x}"))?;
+        let sent = matches!(kind, Kind::Data | Kind::End) && self.end.is_none();
+        let again = kind == Kind::End && self.end.is_some();
+        frame::require("kind", sent || again, || format!("{kind:?}"))?;
+        frame::require("sequence", sequence == self.next, || sequence)?;
+        let sample = u32::try_from(self.hello.format.sample_len).unwrap_or(u32::MAX);
+        let whole = len <= self.hello.block_len && len.is_multiple_of(sample);
+        frame::require("payload length", whole, || len)
+    }
+
+    fn hand_out(&mut self, header: &Header, block: Block) -> Result<Samples> {
+        let len = usize::try_from(header.len).unwrap_or(usize::MAX);
+        let checked = block.read().and_then(|bytes| header.check(&bytes[..len]));
+        if let Err(error) = checked {
+            self.pool.put(block);
+            return Err(error);
+        }
+        let lost = if self.is_broken { Lost::Unknown } else { header.lost };
+        self.is_broken = false;
+        let time = from_nanoseconds(header.time);
+        let meta = Meta { sequence: header.sequence, time, lost, len };
+        self.next = header.sequence + 1;
+        let tag = self.taken.expect(header.sequence);
+        Ok(self.pool.hand_out(block, meta, self.blocks, tag))
+    }
+
+    /// Tells the sender what was taken over, and now and then that somebody is here.
+    fn acknowledge(&mut self, link: &mut Incoming) -> Result<()> {
+        self.pool.returned().into_iter().for_each(|tag| self.taken.add(tag));
+        if link.is_refused {
+            return Ok(());
+        }
+        link.conn.flush()?;
+        let taken = self.taken.next();
+        let is_over = self.end.is_some() && taken == self.next;
+        let acknowledged = if is_over { taken.saturating_add(1) } else { taken };
+        let is_due = link.acknowledged != Some(acknowledged) || link.beat.elapsed() >= BEAT;
+        if is_due && link.conn.is_flushed() {
+            link.conn.say(&Header::new(Kind::Ack, self.id, acknowledged).encode());
+            link.acknowledged = Some(acknowledged);
+            link.beat = Instant::now();
+            link.conn.flush()?;
+        }
+        if is_over && link.conn.is_flushed() {
+            self.farewell.get_or_insert_with(Instant::now);
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Receiver {
+    /// Readable when [`next`](Self::next) has something to do, not only when there is a block.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+}
+
+/// As far as it gets through: the connection ends anyway.
+fn refuse(conn: &mut Conn, stream: u64, reason: &str) {
+    let most = MAX_REFUSAL as usize;
+    let end = (0..=most.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
+    let reason = &reason.as_bytes()[..end.unwrap_or(0)];
+    if let Ok(header) = Header::with_payload(Kind::Refusal, stream, 0, reason) {
+        conn.say(&header.encode());
+        conn.say(reason);
+        let _ = conn.flush();
+        // What the sender has sent is not read: without this, the kernel would take its answer back.
+        let _ = conn.socket.shutdown(std::net::Shutdown::Write);
+    }
+}

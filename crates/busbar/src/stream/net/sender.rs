@@ -1,0 +1,490 @@
+//! The end of a connection that has the blocks.
+
+mod transmit;
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use self::transmit::{Queued, ZeroCopy};
+use super::conn::Conn;
+use super::watch::Watch;
+use super::{Options, to_nanoseconds};
+use crate::poll::{self, Deadline};
+use crate::stream::frame::{self, Header, Hello, Kind};
+use crate::stream::{Format, Lost, Samples};
+use crate::{Error, Result};
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// A connection that ends so often without anything gained is no accident.
+const MOST_FRUITLESS: u32 = 20;
+/// The only descriptor that a sender watches.
+const SOCKET: u64 = 0;
+
+/// Sends blocks to a [`Receiver`](super::Receiver); see [the module](super).
+///
+/// Dropping it closes the connection at once, whatever is under way; [`finish`](Self::finish) and
+/// [`wait`](Self::wait) before.
+#[derive(Debug)]
+pub struct Sender {
+    // Before the queue: nothing may refer to a block that goes back to its driver.
+    link: Link,
+    name: String,
+    addresses: Vec<SocketAddr>,
+    attempts: usize,
+    options: Options,
+    stream: u64,
+    hello: Vec<u8>,
+    watch: Watch,
+    /// What the receiver has not taken over.
+    queue: VecDeque<Queued>,
+    /// The sequence of the first in the queue.
+    first: u64,
+    end: Option<Lost>,
+    is_finished: bool,
+    /// When the receiver gave a sign of life.
+    heard: Instant,
+    /// Before the next connection.
+    pause: Duration,
+    /// Connections that were welcome and have ended before a block was taken over, in a row.
+    fruitless: u32,
+    trouble: Option<Error>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    connections: u64,
+    copied: u64,
+    resent: u64,
+}
+
+#[derive(Debug)]
+enum Link {
+    Down { until: Instant },
+    Connecting(Conn),
+    Up(Box<Up>),
+}
+
+#[derive(Debug)]
+struct Up {
+    conn: Conn,
+    heard: Instant,
+    is_welcome: bool,
+    /// Which of the queue is sent next.
+    cursor: usize,
+    /// Bytes of it that were sent.
+    sent: usize,
+    end_is_sent: bool,
+    zero_copy: ZeroCopy,
+}
+
+/// What went wrong.
+enum Fault {
+    /// With this connection; another one may do better.
+    Link(Error),
+    /// With the stream.
+    Stream(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::Link(error)
+    }
+}
+
+impl Sender {
+    /// Sends to `target`, `HOST:PORT`, a stream with samples of `format` in blocks of up to
+    /// `block_len` bytes. Does not wait for the connection, but for the address of `HOST`.
+    ///
+    /// # Errors
+    ///
+    /// Bad input if `target` has no address or the stream is none that frames can carry.
+    pub fn open(
+        target: &str,
+        format: &Format,
+        block_len: usize,
+        options: &Options,
+    ) -> Result<Self> {
+        let addresses = resolve(target)?;
+        let block_len = Header::payload_len(Kind::Data, block_len)?;
+        let hello = Hello { format: format.clone(), block_len }.encode()?;
+        let now = Instant::now();
+        Ok(Self {
+            link: Link::Down { until: now },
+            name: format!("the connection to {target}"),
+            addresses,
+            attempts: 0,
+            options: options.clone(),
+            stream: random()?,
+            hello,
+            watch: Watch::new()?,
+            queue: VecDeque::new(),
+            first: 0,
+            end: None,
+            is_finished: false,
+            heard: now,
+            pause: Duration::ZERO,
+            fruitless: 0,
+            trouble: None,
+            counts: Counts::default(),
+        })
+    }
+
+    /// Adds a block to what is to be sent; [`turn`](Self::turn) sends it.
+    ///
+    /// # Errors
+    ///
+    /// Bad input for a block that is empty or too long; what [`Samples::read`] says if there are
+    /// check sums. `EPIPE` after [`finish`](Self::finish).
+    pub fn push(&mut self, samples: Samples) -> Result<()> {
+        if self.end.is_some() {
+            return Err(Error::new("send a block by", self.name.clone(), Errno::PIPE)
+                .help("it was said that there are no more"));
+        }
+        let meta = *samples.meta();
+        let sequence = self.first + self.queue.len() as u64;
+        let mut header = Header::data(self.stream, sequence, meta.len)?;
+        header.time = to_nanoseconds(meta.time);
+        header.lost = meta.lost;
+        if self.options.checksum {
+            header = header.checked(&samples.read()?);
+        }
+        self.queue.push_back(Queued::new(&header, samples));
+        Ok(())
+    }
+
+    /// There are no more blocks, and `lost` samples were lost after the last one.
+    pub fn finish(&mut self, lost: Lost) {
+        self.end = self.end.or(Some(lost));
+    }
+
+    /// Whether the receiver has taken over everything, the end included.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    /// Blocks that the receiver has not taken over yet.
+    #[must_use]
+    pub fn unacknowledged(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Bytes of blocks that were copied to be sent.
+    #[must_use]
+    pub fn copied(&self) -> u64 {
+        self.counts.copied
+    }
+
+    /// How often the connection was made anew.
+    #[must_use]
+    pub fn reconnects(&self) -> u64 {
+        self.counts.connections.saturating_sub(1)
+    }
+
+    /// Blocks that were sent more than once, since the receiver did not have them after a reconnect.
+    #[must_use]
+    pub fn resent(&self) -> u64 {
+        self.counts.resent
+    }
+
+    /// What went wrong with a connection since the last call; the stream goes on.
+    pub fn take_trouble(&mut self) -> Option<Error> {
+        self.trouble.take()
+    }
+
+    /// Does what can be done without waiting.
+    ///
+    /// # Errors
+    ///
+    /// What was wrong with the last connection, if there was no sign of the receiver for
+    /// [`Options::patience`]; `ConnectionRefused` with the reason if the receiver does not take the
+    /// stream.
+    pub fn turn(&mut self) -> Result<()> {
+        let news = !self.watch.take()?.is_empty();
+        match self.step(news) {
+            Ok(()) => Ok(()),
+            Err(Fault::Link(error)) => self.break_off(error),
+            Err(Fault::Stream(error)) => Err(error),
+        }
+    }
+
+    /// Turns until the receiver has taken over everything after [`finish`](Self::finish), or
+    /// `timeout` is over: `false` then.
+    ///
+    /// # Errors
+    ///
+    /// As [`turn`](Self::turn).
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool> {
+        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+        loop {
+            self.turn()?;
+            if self.is_finished || deadline.has_passed() {
+                return Ok(self.is_finished);
+            }
+            poll::wait(&self.watch, PollFlags::IN, deadline.remaining())
+                .map_err(|errno| Error::new("wait for", self.name.clone(), errno))?;
+        }
+    }
+
+    fn step(&mut self, news: bool) -> Result<(), Fault> {
+        if self.is_finished {
+            return Ok(());
+        }
+        match &mut self.link {
+            Link::Down { until } if Instant::now() < *until => Ok(()),
+            Link::Down { .. } => Ok(self.connect()?),
+            Link::Connecting(conn) => {
+                let since = conn.since;
+                if news { Ok(self.greet()?) } else { Ok(self.check_silence(since)?) }
+            }
+            Link::Up(_) => self.exchange(),
+        }
+    }
+
+    fn connect(&mut self) -> Result<()> {
+        let address = self.addresses[self.attempts % self.addresses.len()];
+        self.attempts += 1;
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let failed = |errno| Error::new("connect to", address.to_string(), errno);
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None);
+        let socket = TcpStream::from(socket.map_err(failed)?);
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+        self.link = Link::Connecting(Conn::new(socket, &self.name, &self.watch, SOCKET)?);
+        Ok(())
+    }
+
+    /// Says hello once the connection is there.
+    fn greet(&mut self) -> Result<()> {
+        let Link::Connecting(conn) = &mut self.link else { return Ok(()) };
+        match sockopt::socket_error(&conn.socket) {
+            Ok(Ok(())) => {}
+            Ok(Err(errno)) | Err(errno) => return Err(conn.failed("make", errno)),
+        }
+        // A name that leads to it is not a connection yet.
+        if conn.socket.peer_addr().is_err() {
+            return Ok(());
+        }
+        let down = Link::Down { until: Instant::now() };
+        let Link::Connecting(mut conn) = std::mem::replace(&mut self.link, down) else {
+            return Ok(());
+        };
+        conn.prepare()?;
+        let hello = Header::with_payload(Kind::Hello, self.stream, self.first, &self.hello)?;
+        conn.say(&hello.encode());
+        conn.say(&self.hello);
+        conn.flush()?;
+        let zero_copy = ZeroCopy::new(&conn.socket);
+        self.link = Link::Up(Box::new(Up {
+            conn,
+            heard: Instant::now(),
+            is_welcome: false,
+            cursor: 0,
+            sent: 0,
+            end_is_sent: false,
+            zero_copy,
+        }));
+        Ok(())
+    }
+
+    fn exchange(&mut self) -> Result<(), Fault> {
+        while let Some(header) = self.up_mut()?.conn.header()? {
+            self.take(&header)?;
+            if self.is_finished {
+                // The receiver waits for that.
+                self.link = Link::Down { until: Instant::now() };
+                return Ok(());
+            }
+        }
+        self.transmit()?;
+        let heard = self.up_mut()?.heard;
+        Ok(self.check_silence(heard)?)
+    }
+
+    fn up_mut(&mut self) -> Result<&mut Up> {
+        match &mut self.link {
+            Link::Up(up) => Ok(up),
+            _ => Err(Error::new("use", self.name.clone(), Errno::NOTCONN)),
+        }
+    }
+
+    /// A frame from the receiver.
+    fn take(&mut self, header: &Header) -> Result<(), Fault> {
+        let own = header.stream == self.stream;
+        frame::require("stream", own, || format!("{:#x}", header.stream))?;
+        let now = Instant::now();
+        match (header.kind, self.up_mut()?.is_welcome) {
+            (Kind::Refusal, _) => return Err(self.refused(header)),
+            (Kind::Welcome, false) => self.welcome(header.sequence)?,
+            (Kind::Ack, true) => self.acknowledge(header.sequence)?,
+            (kind, _) => return Err(frame::bad("kind", format!("{kind:?}")).into()),
+        }
+        self.heard = now;
+        if let Link::Up(up) = &mut self.link {
+            up.heard = now;
+        }
+        Ok(())
+    }
+
+    /// The receiver has all before `sequence`.
+    fn welcome(&mut self, sequence: u64) -> Result<()> {
+        let (first, len) = (self.first, self.queue.len());
+        let cursor = sequence.checked_sub(first).and_then(|had| usize::try_from(had).ok());
+        let cursor = cursor.filter(|cursor| *cursor <= len);
+        let cursor = cursor.ok_or_else(|| frame::bad("sequence", sequence))?;
+        self.counts.connections += 1;
+        let again = self.queue.iter().skip(cursor).filter(|queued| queued.was_begun).count();
+        self.counts.resent += again as u64;
+        let up = self.up_mut()?;
+        (up.cursor, up.is_welcome) = (cursor, true);
+        Ok(())
+    }
+
+    /// The receiver has taken over all before `sequence`.
+    fn acknowledge(&mut self, sequence: u64) -> Result<()> {
+        let bad = || frame::bad("sequence", sequence);
+        let first = self.first;
+        let taken = sequence.checked_sub(first).and_then(|taken| usize::try_from(taken).ok());
+        let taken = taken.ok_or_else(bad)?;
+        let up = self.up_mut()?;
+        let (sent, end_is_sent) = (up.cursor, up.end_is_sent);
+        if end_is_sent && taken == sent + 1 {
+            self.queue.clear();
+            self.first = sequence - 1;
+            self.is_finished = true;
+            return Ok(());
+        }
+        if taken > sent {
+            return Err(bad());
+        }
+        up.cursor -= taken;
+        self.queue.drain(..taken);
+        self.first = sequence;
+        if taken > 0 {
+            (self.pause, self.fruitless) = (Duration::ZERO, 0);
+        }
+        Ok(())
+    }
+
+    /// Sends as much as there is room for.
+    fn transmit(&mut self) -> Result<()> {
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
+        let up = &mut **up;
+        let reaped = up.zero_copy.reap(&up.conn);
+        self.counts.copied += reaped?;
+        up.conn.flush()?;
+        if !up.is_welcome || !up.conn.is_flushed() {
+            return Ok(());
+        }
+        while let Some(queued) = self.queue.get_mut(up.cursor) {
+            let Some(progress) = queued.send(&up.conn, up.sent, &mut up.zero_copy)? else {
+                return Ok(());
+            };
+            self.counts.copied += progress.copied;
+            up.sent += progress.sent;
+            if up.sent == queued.len() {
+                (up.cursor, up.sent) = (up.cursor + 1, 0);
+            }
+        }
+        if let (Some(lost), false) = (self.end, up.end_is_sent) {
+            let sequence = self.first + self.queue.len() as u64;
+            let end = Header { lost, ..Header::new(Kind::End, self.stream, sequence) };
+            up.conn.say(&end.encode());
+            up.end_is_sent = true;
+            up.conn.flush()?;
+        }
+        Ok(())
+    }
+
+    /// The reason behind a refusal is short, and was sent in one piece.
+    fn refused(&mut self, header: &Header) -> Fault {
+        let mut reason = vec![0; header.len as usize];
+        let read = self.up_mut().and_then(|up| up.conn.payload(&mut reason));
+        let known = matches!(read, Ok(Some(len)) if len == reason.len());
+        let reason: String = if known && header.check(&reason).is_ok() {
+            let printable = |c: char| if c.is_control() { '?' } else { c };
+            String::from_utf8_lossy(&reason).chars().map(printable).collect()
+        } else {
+            "for a reason that was not to be understood".into()
+        };
+        let why = io::Error::new(ErrorKind::ConnectionRefused, reason);
+        Fault::Stream(Error::new("send the stream by", self.name.clone(), why))
+    }
+
+    fn check_silence(&self, since: Instant) -> Result<()> {
+        if since.elapsed() < self.options.mute_after() {
+            return Ok(());
+        }
+        let why = io::Error::new(ErrorKind::TimedOut, "the receiver gives no sign of life");
+        Err(Error::new("use", self.name.clone(), why))
+    }
+
+    /// Closes a connection that does not work, to make another one after a pause.
+    fn break_off(&mut self, error: Error) -> Result<()> {
+        match &self.link {
+            Link::Connecting(conn) => conn.abort(),
+            Link::Up(up) => {
+                up.conn.abort();
+                self.fruitless += u32::from(up.is_welcome);
+            }
+            Link::Down { .. } => {}
+        }
+        self.link = Link::Down { until: Instant::now() + self.pause };
+        self.pause = (self.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        if self.fruitless > MOST_FRUITLESS {
+            return Err(error.help("each connection ends like this before a block is taken over"));
+        }
+        if self.heard.elapsed() >= self.options.patience {
+            return Err(error.help(format!(
+                "nothing was heard of the receiver for {} s: does `busbar stream tcp-listen:` run there?",
+                self.options.patience.as_secs_f32()
+            )));
+        }
+        self.trouble = Some(error);
+        Ok(())
+    }
+}
+
+impl AsFd for Sender {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        match &self.link {
+            Link::Up(up) if !self.is_finished => up.conn.abort(),
+            _ => {}
+        }
+    }
+}
+
+fn resolve(target: &str) -> Result<Vec<SocketAddr>> {
+    let found = target.to_socket_addrs().map(Vec::from_iter);
+    let addresses = found
+        .map_err(|why| Error::new("find the address of", target, why).help("allowed: HOST:PORT"))?;
+    if addresses.is_empty() {
+        return Err(Error::invalid("the address", target, "HOST:PORT"));
+    }
+    Ok(addresses)
+}
+
+fn random() -> Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| Error::new("name", "a stream", errno))?;
+    Ok(u64::from_le_bytes(bytes))
+}

@@ -1,0 +1,168 @@
+//! How one block gets into a socket.
+
+use std::collections::VecDeque;
+use std::io::{IoSlice, Write};
+use std::net::TcpStream;
+
+use busbar_uapi::zerocopy::{self, ZEROCOPY};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use super::super::conn::Conn;
+use crate::Result;
+use crate::block::Memory;
+use crate::stream::Samples;
+use crate::stream::frame::{HEADER_LEN, Header};
+
+/// Of a socket's own memory for the control data of sends, one takes a few hundred bytes.
+const MOST_IN_FLIGHT: usize = 64;
+
+/// A block that the receiver has not taken over.
+#[derive(Debug)]
+pub(super) struct Queued {
+    header: [u8; HEADER_LEN],
+    samples: Samples,
+    way: Way,
+    /// Whether some of it was sent, on whichever connection.
+    pub(super) was_begun: bool,
+}
+
+/// How its bytes are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// By `sendfile`.
+    File,
+    /// By `MSG_ZEROCOPY`.
+    Pages,
+    /// By a copy.
+    Copy,
+}
+
+/// What one attempt has done.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    pub(super) sent: usize,
+    pub(super) copied: u64,
+}
+
+impl Queued {
+    pub(super) fn new(header: &Header, samples: Samples) -> Self {
+        let block = samples.block();
+        let way = match (block.memory_file(), block.memory()) {
+            (None, _) => Way::Copy,
+            // The kernel has no `sendfile` from huge pages.
+            (Some(_), Memory::HugePages) => Way::Pages,
+            (Some(_), _) => Way::File,
+        };
+        Self { header: header.encode(), samples, way, was_begun: false }
+    }
+
+    /// Bytes of the whole frame.
+    pub(super) fn len(&self) -> usize {
+        HEADER_LEN + self.samples.meta().len
+    }
+
+    /// Sends what follows the first `sent` bytes, or some of it; nothing if there is no room.
+    pub(super) fn send(
+        &mut self,
+        conn: &Conn,
+        sent: usize,
+        zero_copy: &mut ZeroCopy,
+    ) -> Result<Option<Progress>> {
+        self.was_begun = true;
+        if zero_copy.is_off && self.way == Way::Pages {
+            self.way = Way::Copy;
+        }
+        let done = match (self.way, self.header.get(sent..)) {
+            (Way::File | Way::Pages, Some(head)) if !head.is_empty() => {
+                let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
+                rustix::net::send(&conn.socket, head, flags)
+                    .map(|sent| Progress { sent, copied: 0 })
+            }
+            (Way::File, _) => self.send_file(&conn.socket, sent - HEADER_LEN),
+            (Way::Pages, _) => {
+                let samples = self.samples.read()?;
+                zero_copy.send(&conn.socket, &samples[sent - HEADER_LEN..])
+            }
+            (Way::Copy, head) => {
+                let head = head.unwrap_or_default();
+                let samples = self.samples.read()?;
+                let rest = &samples[sent.saturating_sub(HEADER_LEN)..];
+                copy(&conn.socket, head, rest)
+            }
+        };
+        match done {
+            Ok(progress) => Ok(Some(progress)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(Errno::INTR) => Ok(Some(Progress::default())),
+            // The file or the pages are none that the socket can refer to.
+            Err(Errno::INVAL | Errno::FAULT | Errno::OPNOTSUPP) if self.way != Way::Copy => {
+                self.way = Way::Copy;
+                Ok(Some(Progress::default()))
+            }
+            Err(errno) => Err(conn.failed("write to", errno)),
+        }
+    }
+
+    fn send_file(&self, socket: &TcpStream, from: usize) -> Result<Progress, Errno> {
+        let file = self.samples.block().memory_file().ok_or(Errno::INVAL)?;
+        let mut offset = from as u64;
+        let count = self.samples.meta().len - from;
+        let sent = rustix::fs::sendfile(socket, file, Some(&mut offset), count)?;
+        // A memfd that was cut short by who shares it.
+        if sent == 0 { Err(Errno::INVAL) } else { Ok(Progress { sent, copied: 0 }) }
+    }
+}
+
+fn copy(mut socket: &TcpStream, head: &[u8], rest: &[u8]) -> Result<Progress, Errno> {
+    let sent = socket
+        .write_vectored(&[IoSlice::new(head), IoSlice::new(rest)])
+        .map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::IO))?;
+    Ok(Progress { sent, copied: sent.saturating_sub(head.len()) as u64 })
+}
+
+/// Sends from pages that the socket still refers to.
+#[derive(Debug, Default)]
+pub(super) struct ZeroCopy {
+    is_off: bool,
+    next: u32,
+    /// The numbers of the sends that are not completed, and their bytes.
+    pending: VecDeque<(u32, usize)>,
+}
+
+impl ZeroCopy {
+    pub(super) fn new(socket: &TcpStream) -> Self {
+        Self { is_off: zerocopy::enable(socket).is_err(), ..Self::default() }
+    }
+
+    fn send(&mut self, socket: &TcpStream, bytes: &[u8]) -> Result<Progress, Errno> {
+        // A completion wakes the sender up again.
+        if self.pending.len() >= MOST_IN_FLIGHT {
+            return Err(Errno::AGAIN);
+        }
+        let sent = match rustix::net::send(socket, bytes, ZEROCOPY | SendFlags::NOSIGNAL) {
+            Err(Errno::NOBUFS) if self.pending.is_empty() => return copy(socket, &[], bytes),
+            Err(Errno::NOBUFS) => return Err(Errno::AGAIN),
+            done => done?,
+        };
+        self.pending.push_back((self.next, sent));
+        self.next = self.next.wrapping_add(1);
+        Ok(Progress { sent, copied: 0 })
+    }
+
+    /// Takes note of what is completed; returns the bytes that the kernel has copied after all.
+    pub(super) fn reap(&mut self, conn: &Conn) -> Result<u64> {
+        let mut copied = 0;
+        while !self.pending.is_empty() {
+            let next = zerocopy::completion(&conn.socket);
+            let Some(done) = next.map_err(|errno| conn.failed("write to", errno))? else { break };
+            let range = done.last.wrapping_sub(done.first);
+            self.pending.retain(|(number, len)| {
+                let is_done = number.wrapping_sub(done.first) <= range;
+                copied += if is_done && done.copied { *len as u64 } else { 0 };
+                !is_done
+            });
+        }
+        Ok(copied)
+    }
+}

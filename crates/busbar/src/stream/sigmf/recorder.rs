@@ -1,0 +1,204 @@
+//! Writing a recording.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::meta::{Annotation, Capture, Extension, Global, Meta, Missing, VERSION};
+use super::{Datatype, paths, time};
+use crate::stream::{Format, Lost, Samples};
+use crate::{Error, Result};
+
+/// How often the metadata is brought up to date, and no more than one part in so many of the time.
+const UPDATE: Duration = Duration::from_secs(1);
+const SHARE: u32 = 20;
+
+/// Writes a recording.
+///
+/// Both files are there and belong together from the beginning on, and again after each second: what
+/// is cut off by a crash can be read, too.
+#[derive(Debug)]
+pub struct Recorder {
+    data: File,
+    data_path: PathBuf,
+    meta_path: PathBuf,
+    meta: Meta,
+    sample_len: usize,
+    rate: Option<f64>,
+    samples: u64,
+    lost: u64,
+    copied: u64,
+    is_stale: bool,
+    next_update: Instant,
+}
+
+impl Recorder {
+    /// Begins a recording `path`, of samples of `format`, from the hardware `hw`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Datatype::of`]; `AlreadyExists` if there is such a recording: none is overwritten.
+    pub fn create(path: impl AsRef<Path>, format: &Format, hw: Option<&str>) -> Result<Self> {
+        let (datatype, num_channels) = Datatype::of(format)?;
+        let (data_path, meta_path) = paths(path.as_ref());
+        let data = File::create_new(&data_path).map_err(|why| {
+            Error::new("make", data_path.display().to_string(), why)
+                .help("a recording is never overwritten: choose another name, or remove both files")
+        })?;
+        let first = format.channels.first();
+        let global = Global {
+            datatype: datatype.to_string(),
+            version: VERSION.into(),
+            num_channels,
+            sample_rate: format.rate,
+            recorder: Some(concat!("busbar ", env!("CARGO_PKG_VERSION")).into()),
+            hw: hw.map(str::to_owned),
+            extensions: vec![Extension {
+                name: "busbar".into(),
+                version: "1.0.0".into(),
+                optional: true,
+            }],
+            channels: Some(format.channels.iter().map(|channel| channel.name.clone()).collect()),
+            bits: first.filter(|first| first.bits < first.storage_bits).map(|first| first.bits),
+            ..Global::default()
+        };
+        let mut recorder = Self {
+            data,
+            data_path,
+            meta_path,
+            meta: Meta { global, ..Meta::default() },
+            sample_len: format.sample_len,
+            rate: format.rate,
+            samples: 0,
+            lost: 0,
+            copied: 0,
+            is_stale: true,
+            next_update: Instant::now(),
+        };
+        recorder.update()?;
+        Ok(recorder)
+    }
+
+    /// Appends a block.
+    ///
+    /// # Errors
+    ///
+    /// `ENOSPC` and what else writing says; as [`Samples::read`].
+    pub fn write(&mut self, samples: &Samples) -> Result<()> {
+        let meta = samples.meta();
+        let count = (meta.len / self.sample_len) as u64;
+        self.note(meta.lost, count, meta.time);
+        let bytes = samples.read()?;
+        self.data
+            .write_all(&bytes)
+            .map_err(|why| Error::new("write", self.data_path.display().to_string(), why))?;
+        self.copied += bytes.len() as u64;
+        self.samples += count;
+        if self.is_stale && Instant::now() >= self.next_update {
+            self.update()?;
+        }
+        Ok(())
+    }
+
+    /// Ends the recording; `lost` is what was lost after its last sample.
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write).
+    pub fn finish(mut self, lost: Lost) -> Result<()> {
+        if lost != Lost::Samples(0) {
+            let at = self.samples;
+            self.meta.annotations.push(annotation(lost, at, 0));
+        }
+        self.data
+            .sync_data()
+            .map_err(|why| Error::new("write", self.data_path.display().to_string(), why))?;
+        self.update()
+    }
+
+    /// Bytes that were copied into the file's memory.
+    #[must_use]
+    pub fn copied(&self) -> u64 {
+        self.copied
+    }
+
+    /// The block of `count` samples that comes next was complete at `end`.
+    fn note(&mut self, lost: Lost, count: u64, end: SystemTime) {
+        let at = self.samples;
+        let gap = match lost {
+            Lost::Samples(lost) => lost,
+            Lost::Unknown => 0,
+        };
+        self.lost = self.lost.saturating_add(gap);
+        if at == 0 || gap > 0 {
+            self.meta.captures.push(Capture {
+                sample_start: at,
+                global_index: Some(at.saturating_add(self.lost)),
+                header_bytes: None,
+                datetime: Some(time::format(self.begin(count, end))),
+            });
+            self.is_stale = true;
+        }
+        match (lost, self.meta.annotations.last_mut()) {
+            (Lost::Samples(0), _) => return,
+            (
+                Lost::Unknown,
+                Some(Annotation {
+                    lost: Some(Missing::Unknown), sample_start, sample_count, ..
+                }),
+            ) if *sample_start + sample_count.unwrap_or(0) == at => {
+                *sample_count = Some(sample_count.unwrap_or(0) + count);
+            }
+            _ => self.meta.annotations.push(annotation(lost, at, count)),
+        }
+        self.is_stale = true;
+    }
+
+    /// When the first of `count` samples was, of which the last was at `end`.
+    fn begin(&self, count: u64, end: SystemTime) -> SystemTime {
+        #[allow(clippy::cast_precision_loss)] // of a block
+        let lasted = self.rate.map_or(0.0, |rate| count as f64 / rate);
+        let lasted = Duration::try_from_secs_f64(lasted).unwrap_or_default();
+        end.checked_sub(lasted).unwrap_or(end)
+    }
+
+    /// Replaces the metadata as a whole.
+    fn update(&mut self) -> Result<()> {
+        let began = Instant::now();
+        let mut partial = self.meta_path.clone().into_os_string();
+        partial.push(".partial");
+        let done = serde_json::to_vec_pretty(&self.meta)
+            .map_err(std::io::Error::from)
+            .and_then(|text| fs::write(&partial, text))
+            .and_then(|()| fs::rename(&partial, &self.meta_path));
+        if done.is_err() {
+            let _ = fs::remove_file(&partial);
+        }
+        done.map_err(|why| Error::new("write", self.meta_path.display().to_string(), why))?;
+        self.is_stale = false;
+        self.next_update = began + UPDATE.max(began.elapsed() * SHARE);
+        Ok(())
+    }
+}
+
+fn annotation(lost: Lost, sample_start: u64, count: u64) -> Annotation {
+    // Of a known loss it is the place that counts.
+    let (label, comment, sample_count, lost) = match lost {
+        Lost::Samples(lost) => {
+            let comment = format!("{lost} samples are missing before this one");
+            ("lost", comment, 0, Missing::Known(lost))
+        }
+        Lost::Unknown => {
+            let comment = "samples may be missing before and between these".into();
+            ("loss unknown", comment, count, Missing::Unknown)
+        }
+    };
+    Annotation {
+        sample_start,
+        sample_count: Some(sample_count),
+        label: Some(label.into()),
+        comment: Some(comment),
+        lost: Some(lost),
+    }
+}

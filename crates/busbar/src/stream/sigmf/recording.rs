@@ -1,0 +1,182 @@
+//! Reading a recording.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::meta::{Annotation, Capture, Meta, Missing};
+use super::{Datatype, paths, time};
+use crate::stream::{Format, Lost};
+use crate::{Error, Result};
+
+/// Bytes of the longest metadata that is read.
+const MAX_META: u64 = 256 << 20;
+const MAX_CHANNELS: usize = 256;
+
+/// Where samples are missing, or may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The sample that it is before; the number of samples if it is after the last one.
+    pub at: u64,
+    /// What is missing. [`Lost::Unknown`]: perhaps something, there or in the samples up to `end`.
+    pub lost: Lost,
+    /// The first sample that this is not said of any more.
+    pub end: u64,
+}
+
+/// A recording that was opened.
+#[derive(Debug)]
+pub struct Recording {
+    data: File,
+    path: PathBuf,
+    format: Format,
+    datatype: Datatype,
+    hw: Option<String>,
+    samples: u64,
+    gaps: Vec<Gap>,
+    begin: Option<SystemTime>,
+}
+
+impl Recording {
+    /// Opens the recording that `path` names, with either extension or none.
+    ///
+    /// # Errors
+    ///
+    /// Bad input or [`InvalidData`](std::io::ErrorKind::InvalidData) for metadata that cannot be or
+    /// that this does not read: floating point, headers between samples, samples in other files.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let (data_path, meta_path) = paths(path.as_ref());
+        let meta = read(&meta_path)?;
+        let unusable = |field: &str, value: &dyn std::fmt::Display, allowed: &str| {
+            Error::invalid(format!("`{field}` of {}", meta_path.display()), value, allowed)
+        };
+        let datatype: Datatype = meta.global.datatype.parse()?;
+        let count = meta.global.num_channels;
+        if !(1..=MAX_CHANNELS).contains(&count) {
+            return Err(unusable("core:num_channels", &count, "1 to 256"));
+        }
+        if let Some(rate) = meta.global.sample_rate.filter(|rate| !rate.is_finite() || *rate <= 0.0)
+        {
+            return Err(unusable("core:sample_rate", &rate, "more than 0"));
+        }
+        if let Some(other) = &meta.global.dataset {
+            return Err(unusable("core:dataset", &other.escape_debug(), "nothing"));
+        }
+        if meta.captures.iter().any(|capture| capture.header_bytes.unwrap_or(0) > 0) {
+            return Err(unusable("core:header_bytes", &"more than 0", "0"));
+        }
+        let failed = |why| Error::new("open", data_path.display().to_string(), why);
+        let data = File::open(&data_path).map_err(failed)?;
+        let bytes = data.metadata().map_err(failed)?.len();
+        let bytes = bytes.saturating_sub(meta.global.trailing_bytes.unwrap_or(0));
+        let rate = meta.global.sample_rate;
+        let format =
+            datatype.format(count, meta.global.channels.as_deref(), meta.global.bits, rate);
+        let samples = bytes / format.sample_len as u64;
+        let gaps = gaps(&meta, samples);
+        let begin = meta.captures.first().and_then(|first| time::parse(first.datetime.as_ref()?));
+        let hw = meta.global.hw;
+        Ok(Self { data, path: data_path, format, datatype, hw, samples, gaps, begin })
+    }
+
+    /// What a sample looks like.
+    #[must_use]
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// What a value is.
+    #[must_use]
+    pub fn datatype(&self) -> Datatype {
+        self.datatype
+    }
+
+    /// What has made the samples, where that is said.
+    #[must_use]
+    pub fn hw(&self) -> Option<&str> {
+        self.hw.as_deref()
+    }
+
+    /// Number of samples.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Where samples are missing, in their order.
+    #[must_use]
+    pub fn gaps(&self) -> &[Gap] {
+        &self.gaps
+    }
+
+    /// When the first sample was.
+    #[must_use]
+    pub fn begin(&self) -> Option<SystemTime> {
+        self.begin
+    }
+
+    /// Reads samples from the `at`th on into `bytes`, as many whole ones as fit and there are.
+    /// Returns the number of bytes.
+    ///
+    /// # Errors
+    ///
+    /// `UnexpectedEof` if the file has become shorter.
+    pub fn read(&self, at: u64, bytes: &mut [u8]) -> Result<usize> {
+        let len = self.format.sample_len;
+        let left = usize::try_from(self.samples.saturating_sub(at)).unwrap_or(usize::MAX);
+        let count = (bytes.len() / len).min(left);
+        let bytes = &mut bytes[..count * len];
+        self.data
+            .read_exact_at(bytes, at.saturating_mul(len as u64))
+            .map_err(|why| Error::new("read", self.path.display().to_string(), why))?;
+        Ok(bytes.len())
+    }
+}
+
+fn read(path: &Path) -> Result<Meta> {
+    let failed = |why| Error::new("read", path.display().to_string(), why);
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    file.take(MAX_META + 1).read_to_end(&mut text).map_err(failed)?;
+    if text.len() as u64 > MAX_META {
+        let allowed = format!("up to {MAX_META} bytes");
+        return Err(Error::invalid(path.display().to_string(), "more", allowed));
+    }
+    serde_json::from_slice(&text)
+        .map_err(|why| failed(std::io::Error::new(std::io::ErrorKind::InvalidData, why)))
+}
+
+/// What captures and annotations say. Captures count, where both do.
+fn gaps(meta: &Meta, samples: u64) -> Vec<Gap> {
+    let mut captures: Vec<_> = meta.captures.iter().collect();
+    captures.sort_by_key(|capture| capture.sample_start);
+    let mut lost = 0;
+    let known =
+        captures.into_iter().filter_map(|Capture { sample_start: at, global_index, .. }| {
+            let missing = global_index.as_ref()?.saturating_sub(*at);
+            let gap = missing.saturating_sub(lost);
+            lost = lost.max(missing);
+            let is_there = *at <= samples && gap > 0;
+            is_there.then_some(Gap { at: *at, lost: Lost::Samples(gap), end: *at })
+        });
+    let mut gaps: Vec<Gap> = known.collect();
+    let mut end_is_known = gaps.last().is_some_and(|gap| gap.at == samples);
+    for Annotation { sample_start: at, sample_count, lost, .. } in &meta.annotations {
+        let end = at.saturating_add(sample_count.unwrap_or(0)).min(samples);
+        match lost {
+            Some(Missing::Unknown) if *at <= samples => {
+                gaps.push(Gap { at: *at, lost: Lost::Unknown, end });
+            }
+            // After the last sample there is no capture.
+            Some(Missing::Known(lost)) if *at == samples && *lost > 0 && !end_is_known => {
+                end_is_known = true;
+                gaps.push(Gap { at: *at, lost: Lost::Samples(*lost), end });
+            }
+            _ => {}
+        }
+    }
+    gaps.sort_by_key(|gap| gap.at);
+    gaps
+}

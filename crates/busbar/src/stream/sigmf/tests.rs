@@ -1,0 +1,282 @@
+use std::fs;
+use std::io::ErrorKind;
+use std::time::{Duration, SystemTime};
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+use crate::block::{Block, Memory};
+use crate::stream::net::Pool;
+use crate::stream::{Channel, Format, Lost, Meta, Samples, Setup};
+
+/// A format as `vconv` has it, and what may be wrong with one.
+fn format(names: &[&str], change: impl Fn(usize, &mut Channel)) -> Format {
+    let channel = |(index, name): (usize, &&str)| {
+        let mut channel = Channel {
+            name: (*name).into(),
+            signed: true,
+            bits: 16,
+            storage_bits: 16,
+            shift: 0,
+            big_endian: false,
+            repeat: 1,
+            offset: 2 * index,
+        };
+        change(index, &mut channel);
+        channel
+    };
+    let channels = names.iter().enumerate().map(channel).collect();
+    Format { channels, sample_len: 2 * names.len(), rate: Some(1000.0) }
+}
+
+fn iq() -> Format {
+    format(&["voltage0_i", "voltage0_q"], |_, _| {})
+}
+
+/// A block that goes nowhere when it is dropped.
+fn samples(bytes: &[u8], lost: Lost, time: SystemTime) -> Samples {
+    let mut block = Block::with(bytes.len(), &Memory::Memfd).unwrap();
+    block.write().unwrap()[..bytes.len()].copy_from_slice(bytes);
+    let meta = Meta { sequence: 0, time, lost, len: bytes.len() };
+    Pool::new(Vec::new()).unwrap().hand_out(block, meta, 1, 0)
+}
+
+/// Records blocks of so many samples, sample i being i, with so much lost before each.
+fn record(folder: &TempDir, blocks: &[(u32, Lost)], end: Lost) -> PathBuf {
+    let path = folder.path().join("recording");
+    let mut recorder = Recorder::create(&path, &iq(), Some("a test")).unwrap();
+    let (mut at, mut time) = (0u32, SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000));
+    for (count, lost) in blocks {
+        let bytes: Vec<u8> = (at..at + count).flat_map(u32::to_le_bytes).collect();
+        time += Duration::from_millis(u64::from(*count));
+        recorder.write(&samples(&bytes, *lost, time)).unwrap();
+        at += count;
+    }
+    assert_eq!(recorder.copied(), u64::from(at) * 4);
+    recorder.finish(end).unwrap();
+    path
+}
+
+/// What is known of each sample: what is missing before it.
+fn play(path: &Path, block_len: usize) -> (Vec<Lost>, Lost) {
+    let recording = Recording::open(path).unwrap();
+    let setup = Setup { blocks: 2, block_len, ..Setup::default() };
+    let mut player = Player::new(recording, &setup).unwrap();
+    let mut all = Vec::new();
+    let mut sequence = 0;
+    while let Some(samples) = player.next(None).unwrap() {
+        let meta = *samples.meta();
+        assert_eq!((meta.sequence, meta.len % 4), (sequence, 0));
+        sequence += 1;
+        for (index, bytes) in samples.read().unwrap().chunks_exact(4).enumerate() {
+            let number = u32::from_le_bytes(bytes.try_into().unwrap());
+            assert_eq!(usize::try_from(number).unwrap(), all.len());
+            let inside = if meta.lost == Lost::Unknown { Lost::Unknown } else { Lost::Samples(0) };
+            all.push(if index == 0 { meta.lost } else { inside });
+        }
+    }
+    assert!(player.is_finished());
+    assert_eq!(player.copied(), all.len() as u64 * 4);
+    (all, player.end())
+}
+
+fn expected(blocks: &[(u32, Lost)]) -> Vec<Lost> {
+    let each = |(count, lost): &(u32, Lost)| {
+        let inside = if *lost == Lost::Unknown { Lost::Unknown } else { Lost::Samples(0) };
+        std::iter::once(*lost).chain(std::iter::repeat_n(inside, *count as usize - 1))
+    };
+    blocks.iter().flat_map(each).collect()
+}
+
+#[test]
+fn a_recording_says_what_the_specification_asks_for() {
+    let folder = TempDir::new().unwrap();
+    let blocks =
+        [(100, Lost::Samples(0)), (50, Lost::Samples(7)), (10, Lost::Unknown), (10, Lost::Unknown)];
+    let path = record(&folder, &blocks, Lost::Samples(3));
+    let text = fs::read_to_string(path.with_extension("sigmf-meta")).unwrap();
+    let meta: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let global = &meta["global"];
+    assert_eq!(global["core:datatype"], "ci16_le");
+    assert_eq!(global["core:num_channels"], 1);
+    assert_eq!(global["core:sample_rate"], 1000.0);
+    assert_eq!(global["core:version"], "1.2.6");
+    assert_eq!(global["core:hw"], "a test");
+    assert_eq!(global["core:extensions"][0]["optional"], true);
+    let captures = meta["captures"].as_array().unwrap();
+    assert_eq!(captures.len(), 2);
+    assert_eq!(captures[0]["core:datetime"], "1970-01-12T13:46:40.000000000Z");
+    assert_eq!(captures[1]["core:sample_start"], 100);
+    assert_eq!(captures[1]["core:global_index"], 107);
+    assert_eq!(captures[1]["core:datetime"], "1970-01-12T13:46:40.100000000Z");
+    let annotations = meta["annotations"].as_array().unwrap();
+    let of = |key: &str| annotations.iter().map(|one| one[key].clone()).collect::<Vec<_>>();
+    assert_eq!(of("core:sample_start"), [100, 150, 170]);
+    assert_eq!(of("core:sample_count"), [0, 20, 0]);
+    assert_eq!(of("core:label"), ["lost", "loss unknown", "lost"]);
+    assert_eq!(
+        of("busbar:lost"),
+        [serde_json::json!(7), serde_json::Value::Null, serde_json::json!(3)]
+    );
+    assert_eq!(fs::metadata(path.with_extension("sigmf-data")).unwrap().len(), 170 * 4);
+}
+
+#[test]
+fn a_recording_is_never_overwritten() {
+    let folder = TempDir::new().unwrap();
+    let path = record(&folder, &[(1, Lost::Samples(0))], Lost::Samples(0));
+    for path in [path.clone(), path.with_extension("sigmf-data"), path.with_extension("sigmf-meta")]
+    {
+        let error = Recorder::create(&path, &iq(), None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+        assert_eq!(Recording::open(&path).unwrap().samples(), 1);
+    }
+}
+
+#[test]
+fn a_recording_that_was_cut_off_can_be_read() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("cut.off");
+    let mut recorder = Recorder::create(&path, &iq(), None).unwrap();
+    let now = SystemTime::now();
+    recorder.write(&samples(&[1; 40], Lost::Samples(0), now)).unwrap();
+    drop(recorder);
+    let data = folder.path().join("cut.off.sigmf-data");
+    fs::OpenOptions::new().write(true).open(&data).unwrap().set_len(39).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.samples(), 9);
+    let mut bytes = [0; 100];
+    assert_eq!(recording.read(7, &mut bytes).unwrap(), 8);
+    assert_eq!(recording.read(9, &mut bytes).unwrap(), 0);
+    assert_eq!(recording.read(u64::MAX, &mut bytes).unwrap(), 0);
+}
+
+#[test]
+fn scans_that_are_no_sigmf_type_name_the_channels_to_select() {
+    let names = ["voltage0_i", "voltage0_q", "count0", "timestamp"];
+    let wide = format(&names, |index, channel| {
+        if index > 1 {
+            (channel.bits, channel.storage_bits, channel.offset) = (64, 64, 8 * (index - 1));
+        }
+    });
+    let text = Datatype::of(&wide).unwrap_err().to_string();
+    assert!(text.contains("--channels voltage0_i,voltage0_q)"), "{text}");
+    let shifted = format(&names[..2], |_, channel| (channel.bits, channel.shift) = (12, 4));
+    assert!(Datatype::of(&shifted).unwrap_err().to_string().contains("has none"));
+    let mut padded = iq();
+    padded.sample_len = 8;
+    assert!(Datatype::of(&padded).is_err());
+    let mixed = format(&names[..2], |index, channel| channel.signed = index == 0);
+    assert!(Datatype::of(&mixed).is_err());
+    let repeated = format(&names[..1], |_, channel| channel.repeat = 2);
+    assert!(Datatype::of(&repeated).is_err());
+    let none = Format { channels: Vec::new(), sample_len: 1, rate: None };
+    assert!(Datatype::of(&none).is_err());
+}
+
+#[test]
+fn types_are_named_as_in_the_specification() {
+    let name =
+        |format: &Format| Datatype::of(format).map(|(kind, count)| (kind.to_string(), count));
+    assert_eq!(name(&iq()).unwrap(), ("ci16_le".into(), 1));
+    let four = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
+    assert_eq!(name(&format(&four, |_, _| {})).unwrap(), ("ci16_le".into(), 2));
+    assert_eq!(name(&format(&four[..3], |_, _| {})).unwrap(), ("ri16_le".into(), 3));
+    let crossed = format(&["voltage0_i", "voltage1_q"], |_, channel| channel.big_endian = true);
+    assert_eq!(name(&crossed).unwrap(), ("ri16_be".into(), 2));
+    for text in ["ci8", "ru8", "ci16_le", "ru16_be", "ci32_be", "ru32_le"] {
+        assert_eq!(text.parse::<Datatype>().unwrap().to_string(), text);
+    }
+    for text in ["", "cf32_le", "ci8_le", "ci16", "ri64_le", "CI16_LE", "ci16_le "] {
+        assert!(text.parse::<Datatype>().is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn metadata_that_cannot_be_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let path = record(&folder, &[(4, Lost::Samples(0))], Lost::Samples(0));
+    let meta = path.with_extension("sigmf-meta");
+    let good = fs::read_to_string(&meta).unwrap();
+    let cases = [
+        ("\"ci16_le\"", "\"cf32_le\"", "core:datatype"),
+        ("\"core:num_channels\": 1", "\"core:num_channels\": 0", "core:num_channels"),
+        ("\"core:num_channels\": 1", "\"core:num_channels\": 257", "core:num_channels"),
+        ("\"core:num_channels\": 1", "\"core:num_channels\": -1", "invalid value"),
+        ("1000.0", "-1.0", "core:sample_rate"),
+        ("\"core:hw\"", "\"core:dataset\"", "core:dataset"),
+        (
+            "\"core:sample_start\": 0,",
+            "\"core:sample_start\": 0, \"core:header_bytes\": 9,",
+            "core:header_bytes",
+        ),
+        ("{", "[", "sigmf-meta"),
+    ];
+    for (from, to, says) in cases {
+        assert!(good.contains(from), "{from}");
+        fs::write(&meta, good.replace(from, to)).unwrap();
+        let error = Recording::open(&path).unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidData),
+            "{error}"
+        );
+        assert!(error.to_string().contains(says), "{to}: {error}");
+    }
+}
+
+fn losses() -> impl Strategy<Value = Lost> {
+    prop_oneof![
+        4 => Just(Lost::Samples(0)),
+        2 => (1u64..100).prop_map(Lost::Samples),
+        1 => Just(Lost::Unknown),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_was_lost_is_played_as_it_was_recorded(
+        blocks in prop::collection::vec((1u32..20, losses()), 1..20),
+        block_len in 1usize..60,
+        end in losses(),
+    ) {
+        let folder = TempDir::new().unwrap();
+        let path = record(&folder, &blocks, end);
+        let (played, played_end) = play(&path, block_len);
+        prop_assert_eq!(played, expected(&blocks));
+        prop_assert_eq!(played_end, end);
+    }
+
+    #[test]
+    fn any_metadata_is_refused_or_played(
+        changes in prop::collection::vec((any::<usize>(), any::<u8>()), 0..4),
+        numbers in prop::collection::vec(any::<u64>(), 4),
+    ) {
+        let folder = TempDir::new().unwrap();
+        let blocks = [(5, Lost::Samples(0)), (5, Lost::Samples(7)), (5, Lost::Unknown)];
+        let path = record(&folder, &blocks, Lost::Samples(3));
+        let meta = path.with_extension("sigmf-meta");
+        let mut text = fs::read_to_string(&meta).unwrap();
+        for (key, number) in ["_start\": 5", "_index\": 12", "_start\": 10", "_count\": 5"].into_iter().zip(numbers) {
+            let name = key.split(' ').next().unwrap();
+            text = text.replace(key, &format!("{name} {number}"));
+        }
+        let mut bytes = text.into_bytes();
+        for (at, byte) in changes {
+            let at = at % bytes.len();
+            bytes[at] = byte;
+        }
+        fs::write(&meta, bytes).unwrap();
+        let Ok(recording) = Recording::open(&path) else { return Ok(()) };
+        let (samples, len) = (recording.samples(), recording.format().sample_len as u64);
+        let mut player = Player::new(recording, &Setup::default()).unwrap();
+        let mut bytes = 0;
+        while let Some(samples) = player.next(None).unwrap() {
+            bytes += samples.meta().len as u64;
+        }
+        let _ = player.end();
+        prop_assert_eq!(bytes, samples * len);
+    }
+}

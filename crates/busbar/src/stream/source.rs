@@ -1,0 +1,422 @@
+//! Receiving.
+
+use std::fmt;
+use std::ops::Deref;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use super::driver::{self, Filled, Pending, Receiver, Taken};
+use super::loss::Detector;
+use super::{Format, Interface, Lost, Meta, Setup, iio, synth};
+use crate::block::{Block, Memory, Reading};
+use crate::poll::{self, Deadline};
+use crate::{Error, Result};
+
+/// How long to wait at most until another look at a device that may have gone without a word.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Where samples come from.
+///
+/// Dropping it stops the device and puts its settings back. [`Samples`] that were handed out stay
+/// as they are.
+///
+/// All methods take `&self` and may be used from many threads; each block goes to one of them. A
+/// signal does not end a wait: poll the descriptor together with the signal for that.
+///
+/// The descriptor ([`AsFd`]) is readable while [`next`](Self::next) has a block or an error to
+/// tell. It may be readable when there is nothing; then `next` with a timeout of 0 says so.
+pub struct Source {
+    shared: Arc<Shared>,
+    back: Back,
+    about: About,
+}
+
+/// What does not change.
+#[derive(Debug)]
+pub(super) struct About {
+    pub format: Format,
+    pub interface: Interface,
+    pub memory: Memory,
+    pub blocks: usize,
+    pub block_len: usize,
+}
+
+/// What the source shares with the blocks that were handed out.
+#[derive(Debug)]
+struct Shared {
+    label: String,
+    state: Mutex<State>,
+    /// A block was given back, or the stream has ended.
+    changed: Condvar,
+    poller: Arc<OwnedFd>,
+    is_watched: AtomicBool,
+}
+
+#[derive(Debug)]
+struct State {
+    driver: Box<dyn Receiver>,
+    detector: Detector,
+    sequence: u64,
+    /// What went wrong when a block was given back.
+    trouble: Option<Error>,
+    ended: bool,
+    /// Keeps the poller readable.
+    end: Option<OwnedFd>,
+}
+
+impl Source {
+    /// Opens `name`, see [Names](super#names), and starts it.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` where there is no such device, `EBUSY` if somebody uses it, `EACCES`; bad input for a
+    /// name, a channel or a number that is not allowed; as [`Block::with`] for its memory. With an
+    /// interface that was asked for, `EPERM` or `ENOTTY` where the driver does not offer it.
+    pub fn open(name: &str, setup: &Setup) -> Result<Self> {
+        setup.check()?;
+        if let Some(synth) = name.strip_prefix("synth:") {
+            return synth::open(synth, setup);
+        }
+        if let Some(device) = name.strip_prefix("iio:") {
+            return iio::receive(device, setup);
+        }
+        Err(Error::invalid("the name of a source", name, "iio:NAME, synth:PATTERN"))
+    }
+
+    /// Starts to hand out what the driver has.
+    pub(super) fn start(
+        label: String,
+        driver: Box<dyn Receiver>,
+        detector: Detector,
+        about: About,
+    ) -> Result<Self> {
+        let state = State { driver, detector, sequence: 0, trouble: None, ended: false, end: None };
+        let shared = Shared {
+            label,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            poller: driver::poller()?,
+            is_watched: AtomicBool::new(false),
+        };
+        let shared = Arc::new(shared);
+        let home = Arc::clone(&shared);
+        let back: Back = Arc::new(move |block| home.give_back(&mut home.lock(), block));
+        Ok(Self { shared, back, about })
+    }
+
+    /// What a sample looks like.
+    #[must_use]
+    pub fn format(&self) -> &Format {
+        &self.about.format
+    }
+
+    /// How it talks to its driver.
+    #[must_use]
+    pub fn interface(&self) -> Interface {
+        self.about.interface
+    }
+
+    /// Where the blocks' memory is from.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.about.memory
+    }
+
+    /// Number of blocks that the source has.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.about.blocks
+    }
+
+    /// Bytes of samples that a block holds.
+    #[must_use]
+    pub fn block_len(&self) -> usize {
+        self.about.block_len
+    }
+
+    /// The next block, or nothing if none was complete within `timeout`; without one, waits as long
+    /// as it takes.
+    ///
+    /// While all blocks are handed out there is nothing to come until one is given back.
+    ///
+    /// # Errors
+    ///
+    /// That of the driver if it has failed with a block; the next one is tried then. `EIO` if nothing
+    /// was filled of it. Kind [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the stream has
+    /// ended: by [`stop`](Self::stop), or since the device was disabled or has gone.
+    pub fn next(&self, timeout: Option<Duration>) -> Result<Option<Samples>> {
+        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(block) = self.shared.take(&mut state, self.about.format.sample_len)? {
+                let (block, meta) = block;
+                let back = Arc::clone(&self.back);
+                return Ok(Some(Samples::pooled(block, meta, self.about.blocks, back)));
+            }
+            if deadline.has_passed() {
+                return Ok(None);
+            }
+            state = self.shared.wait(state, deadline)?;
+        }
+    }
+
+    /// Bytes that were copied from one place in memory to another on the way into blocks.
+    #[must_use]
+    pub fn copied(&self) -> u64 {
+        self.shared.lock().driver.copied()
+    }
+
+    /// Stops the device and puts its settings back; who waits in [`next`](Self::next) hears of it.
+    ///
+    /// # Errors
+    ///
+    /// What could not be put back.
+    pub fn stop(&self) -> Result<()> {
+        self.shared.end(&mut self.shared.lock())
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { shared, back: _, about } = self;
+        f.debug_struct("Source").field("shared", shared).field("about", about).finish()
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        // Nobody is left to be told.
+        let _ = self.stop();
+    }
+}
+
+impl AsFd for Source {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        if !self.shared.is_watched.swap(true, Ordering::Relaxed) {
+            let mut state = self.shared.lock();
+            if !state.ended
+                && let Err(error) = state.driver.watch(&self.shared.poller)
+            {
+                state.trouble = Some(error);
+                state.end = driver::end(&self.shared.poller);
+            }
+        }
+        self.shared.poller.as_fd()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next block if it is there.
+    fn take(&self, state: &mut State, sample_len: usize) -> Result<Option<(Block, Meta)>> {
+        if let Some(error) = state.trouble.take() {
+            return Err(error);
+        }
+        if state.ended {
+            return Err(self.over());
+        }
+        match state.driver.take() {
+            Ok(Taken::Nothing) => Ok(None),
+            Ok(Taken::Filled(filled)) => self.filled(state, filled, sample_len).map(Some),
+            Ok(Taken::Failed(block, error)) => {
+                state.sequence += 1;
+                self.give_back(state, block);
+                Err(error)
+            }
+            Err(error) => {
+                // What comes of it matters less than why.
+                let _ = self.end(state);
+                Err(error)
+            }
+        }
+    }
+
+    fn filled(
+        &self,
+        state: &mut State,
+        filled: Filled,
+        sample_len: usize,
+    ) -> Result<(Block, Meta)> {
+        let Filled { block, time, mut samples, lost } = filled;
+        let sequence = state.sequence;
+        state.sequence += 1;
+        let lost = match lost {
+            Some(lost) => lost,
+            None => match state.look(&block, samples) {
+                Ok(found) => {
+                    samples = found.0;
+                    found.1
+                }
+                Err(error) => {
+                    self.give_back(state, block);
+                    return Err(error);
+                }
+            },
+        };
+        if samples == 0 {
+            self.give_back(state, block);
+            return Err(Error::new("take samples from", &self.label, Errno::IO)
+                .help("the driver says that a block is complete, but has put nothing into it"));
+        }
+        Ok((block, Meta { sequence, time, lost, len: samples * sample_len }))
+    }
+
+    /// Waits until something may have changed.
+    fn wait<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        deadline: Deadline,
+    ) -> Result<MutexGuard<'a, State>> {
+        let remaining = deadline.remaining();
+        let until = match state.driver.pending() {
+            Pending::File(file, events) => {
+                drop(state);
+                let timeout = remaining.map_or(LOOK, |remaining| remaining.min(LOOK));
+                poll::wait(&*file, events, Some(timeout))
+                    .map_err(|errno| Error::new("wait for", &self.label, errno))?;
+                return Ok(self.lock());
+            }
+            Pending::Until(at) => Some(at.saturating_duration_since(Instant::now())),
+            Pending::Block => None,
+        };
+        let timeout = until.into_iter().chain(remaining).min();
+        Ok(match timeout {
+            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => {
+                let waited = self.changed.wait_timeout(state, timeout);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        })
+    }
+
+    /// Gives a block to the driver again; what goes wrong is told by the next [`Source::next`].
+    fn give_back(&self, state: &mut State, block: Block) {
+        if state.ended {
+            return;
+        }
+        if let Err(error) = state.driver.queue(block) {
+            // The block is lost to the stream, so it would stop sooner or later.
+            let _ = self.end(state);
+            state.trouble = Some(error);
+        }
+        self.changed.notify_all();
+    }
+
+    fn end(&self, state: &mut State) -> Result<()> {
+        if state.ended {
+            return Ok(());
+        }
+        state.ended = true;
+        if state.end.is_none() {
+            state.end = driver::end(&self.poller);
+        }
+        self.changed.notify_all();
+        state.driver.stop()
+    }
+
+    fn over(&self) -> Error {
+        Error::new("take samples from", &self.label, Errno::PIPE).help("the stream has ended")
+    }
+}
+
+impl State {
+    /// Has a look at the samples.
+    fn look(&mut self, block: &Block, samples: usize) -> Result<(usize, Lost)> {
+        let found = if self.detector.looks() {
+            self.detector.inspect(&block.read()?, samples)
+        } else {
+            self.detector.inspect(&[], samples)
+        };
+        Ok((found.samples, found.lost))
+    }
+}
+
+/// A block of samples. Dropping it gives it back to the driver, from any thread and in any order.
+///
+/// It may outlive its [`Source`].
+pub struct Samples {
+    /// Taken only when it is dropped.
+    block: Option<Block>,
+    meta: Meta,
+    total: usize,
+    back: Back,
+}
+
+/// Takes a block back.
+pub(crate) type Back = Arc<dyn Fn(Block) + Send + Sync>;
+
+impl Samples {
+    /// A block of a pool that has `total` of them; it goes to `back` when it is dropped.
+    pub(crate) fn pooled(block: Block, meta: Meta, total: usize, back: Back) -> Self {
+        Self { block: Some(block), meta, total, back }
+    }
+
+    /// What is known of it.
+    #[must_use]
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    /// The bytes of the samples: as many as [`Meta::len`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Block::read`].
+    pub fn read(&self) -> Result<SamplesRead<'_>> {
+        Ok(SamplesRead { reading: self.held().read()?, len: self.meta.len })
+    }
+
+    /// The whole block, to hand it over by its descriptor. The samples are its first [`Meta::len`]
+    /// bytes. The driver fills it again once this guard is dropped.
+    #[must_use]
+    pub fn block(&self) -> &Block {
+        self.held()
+    }
+
+    /// How many blocks its source has.
+    pub(super) fn total(&self) -> usize {
+        self.total
+    }
+
+    fn held(&self) -> &Block {
+        self.block.as_ref().expect("taken only when it is dropped")
+    }
+}
+
+impl fmt::Debug for Samples {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { block, meta, total, back: _ } = self;
+        let mut samples = f.debug_struct("Samples");
+        samples.field("block", block).field("meta", meta).field("total", total).finish()
+    }
+}
+
+impl Drop for Samples {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            (self.back)(block);
+        }
+    }
+}
+
+/// The bytes of [`Samples`].
+#[derive(Debug)]
+pub struct SamplesRead<'a> {
+    reading: Reading<'a>,
+    len: usize,
+}
+
+impl Deref for SamplesRead<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.reading[..self.len]
+    }
+}

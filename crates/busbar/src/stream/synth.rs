@@ -1,0 +1,422 @@
+//! Samples without a device.
+//!
+//! A converter that exists only as arithmetic: which samples a block gets, and when it is full,
+//! follows from when it was queued. They are made when the block is taken.
+
+use std::collections::VecDeque;
+use std::f64::consts::TAU;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::event::epoll::EventFlags;
+
+use super::driver::{self, Filled, Pending, Receiver, Taken, Timer};
+use super::loss::Detector;
+use super::scan::{self, Type};
+use super::source::{About, Source};
+use super::{Channel, Format, Interface, Lost, Setup};
+use crate::block::{Block, Memory, Purpose};
+use crate::{Error, Result};
+
+const VALUES: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
+/// Samples of one period in the table of the sine.
+const TABLE: usize = 1 << 14;
+
+pub(super) fn open(text: &str, setup: &Setup) -> Result<Source> {
+    if setup.interface.is_some_and(|interface| interface != Interface::Synth) {
+        let asked = setup.interface.map_or(String::new(), |interface| interface.to_string());
+        return Err(Error::invalid("the interface of a `synth:` source", asked, "synth"));
+    }
+    let wanted = Wanted::parse(text)?;
+    let channels = channels(&wanted, &setup.channels)?;
+    let rate = (wanted.rate > 0.0).then_some(wanted.rate);
+    let (channels, sample_len) = channels;
+    let format = Format { channels, sample_len, rate };
+    let memory = setup.memory.clone().unwrap_or_else(|| Memory::choose(Purpose::Program));
+    let samples = (setup.block_len / sample_len).max(1);
+    let generator = Generator::new(&wanted, &format);
+    let blocks = (0..setup.blocks).map(|_| Block::with(samples * sample_len, &memory));
+    let synth = Synth::new(generator, rate, samples, blocks.collect::<Result<_>>()?);
+    let detector = Detector::new(&format, false);
+    let (blocks, block_len) = (setup.blocks, samples * sample_len);
+    let about = About { format, interface: Interface::Synth, memory, blocks, block_len };
+    Source::start(format!("synth:{text}"), Box::new(synth), detector, about)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pattern {
+    Counter,
+    Sine,
+    Noise,
+}
+
+/// What the name says.
+#[derive(Clone, Debug, PartialEq)]
+struct Wanted {
+    pattern: Pattern,
+    /// Samples each second; 0 is without limit.
+    rate: f64,
+    pairs: usize,
+    /// Periods each sample.
+    frequency: f64,
+    amplitude: f64,
+}
+
+impl Wanted {
+    fn parse(text: &str) -> Result<Self> {
+        let (pattern, keys) = text.split_once('?').unwrap_or((text, ""));
+        let pattern = match pattern {
+            "counter" => Pattern::Counter,
+            "sine" => Pattern::Sine,
+            "noise" => Pattern::Noise,
+            _ => {
+                let allowed = "counter, sine, noise";
+                return Err(Error::invalid("the pattern of `synth:`", pattern, allowed));
+            }
+        };
+        let mut wanted = Self { pattern, rate: 0.0, pairs: 2, frequency: 0.01, amplitude: 0.5 };
+        let mut frequency = None;
+        for pair in keys.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let number = |allowed: std::ops::RangeInclusive<f64>| {
+                quantity(value).filter(|number| allowed.contains(number)).ok_or_else(|| {
+                    let allowed = format!("{} to {}", allowed.start(), allowed.end());
+                    Error::invalid(format!("`{key}` of `synth:`"), value, allowed)
+                })
+            };
+            match key {
+                "rate" => wanted.rate = number(0.0..=1e9)?,
+                "channels" => {
+                    wanted.pairs = match value {
+                        "1" => 1,
+                        "2" => 2,
+                        _ => return Err(Error::invalid("`channels` of `synth:`", value, "1, 2")),
+                    }
+                }
+                "frequency" => frequency = Some(number(0.0..=1e9)?),
+                "amplitude" => wanted.amplitude = number(0.0..=1.0)?,
+                _ => {
+                    let allowed = "rate, channels, frequency, amplitude";
+                    return Err(Error::invalid("a key of `synth:`", key, allowed));
+                }
+            }
+        }
+        if let Some(frequency) = frequency {
+            wanted.frequency = if wanted.rate > 0.0 && frequency >= 1.0 {
+                frequency / wanted.rate
+            } else {
+                frequency
+            };
+            if wanted.frequency >= 1.0 {
+                let allowed = "a part of the rate, or hertz below the rate";
+                return Err(Error::invalid("`frequency` of `synth:`", frequency, allowed));
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+/// A number that may end in `k`, `M` or `G`.
+fn quantity(text: &str) -> Option<f64> {
+    let (digits, factor) = match text.as_bytes().last()? {
+        b'k' => (&text[..text.len() - 1], 1e3),
+        b'M' => (&text[..text.len() - 1], 1e6),
+        b'G' => (&text[..text.len() - 1], 1e9),
+        _ => (text, 1.0),
+    };
+    let number = digits.parse::<f64>().ok()? * factor;
+    number.is_finite().then_some(number)
+}
+
+fn channels(wanted: &Wanted, names: &[String]) -> Result<(Vec<Channel>, usize)> {
+    let values = VALUES.iter().take(2 * wanted.pairs).map(|name| (*name, "le:s16/16"));
+    let all = values.chain([("count0", "le:u64/64"), ("timestamp", "le:s64/64")]);
+    let all: Vec<_> = all.zip(0..).collect();
+    for name in names {
+        if !all.iter().any(|((known, _), _)| known == name) {
+            let known: Vec<_> = all.iter().map(|((known, _), _)| *known).collect();
+            return Err(Error::invalid("a channel of `synth:`", name, known.join(", ")));
+        }
+    }
+    let is_wanted = |name: &str| {
+        if names.is_empty() { VALUES.contains(&name) } else { names.iter().any(|one| one == name) }
+    };
+    let scan = all.into_iter().filter(|((name, _), _)| is_wanted(name));
+    let scan =
+        scan.filter_map(|((name, text), index)| Some((index, name.to_owned(), Type::parse(text)?)));
+    scan::layout(scan.collect())
+        .ok_or_else(|| Error::invalid("the channels of `synth:`", names.join(", "), "one or more"))
+}
+
+/// Which samples blocks get, and when.
+#[derive(Debug)]
+struct Synth {
+    generator: Generator,
+    rate: Option<f64>,
+    /// Samples in a block.
+    samples: u64,
+    started: Instant,
+    /// The same moment by the clock on the wall.
+    started_wall: SystemTime,
+    queued: VecDeque<Queued>,
+    /// The sample after the last that has a place.
+    next: u64,
+    watched: Option<Timer>,
+}
+
+#[derive(Debug)]
+struct Queued {
+    block: Block,
+    /// Its first sample.
+    first: u64,
+    /// How many are missing before that.
+    lost: u64,
+}
+
+impl Synth {
+    /// Starts now, with these blocks to fill.
+    fn new(generator: Generator, rate: Option<f64>, samples: usize, blocks: Vec<Block>) -> Self {
+        let started = Instant::now();
+        let mut synth = Self {
+            generator,
+            rate,
+            samples: samples as u64,
+            started,
+            started_wall: SystemTime::now(),
+            queued: VecDeque::new(),
+            next: 0,
+            watched: None,
+        };
+        for block in blocks {
+            synth.queue_at(block, started);
+        }
+        synth
+    }
+
+    /// The sample that is taken at this time.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // not negative
+    fn sample_at(&self, now: Instant) -> u64 {
+        let elapsed = now.saturating_duration_since(self.started).as_secs_f64();
+        self.rate.map_or(0, |rate| (elapsed * rate) as u64)
+    }
+
+    /// When as many samples have been taken.
+    #[allow(clippy::cast_precision_loss)] // exact for 100 days at 1 GHz
+    fn time_of(&self, samples: u64) -> Instant {
+        let elapsed = self.rate.map_or(0.0, |rate| samples as f64 / rate);
+        let elapsed = Duration::try_from_secs_f64(elapsed).unwrap_or(Duration::MAX);
+        // A moment that the clock cannot hold is far away.
+        self.started
+            .checked_add(elapsed)
+            .unwrap_or_else(|| Instant::now() + Duration::from_secs(3600))
+    }
+
+    fn ready(&self) -> Option<Instant> {
+        Some(self.time_of(self.queued.front()?.first + self.samples))
+    }
+
+    fn queue_at(&mut self, block: Block, now: Instant) {
+        // While nothing was queued, samples went by.
+        let first = self.next.max(self.sample_at(now));
+        self.queued.push_back(Queued { block, first, lost: first - self.next });
+        self.next = first + self.samples;
+    }
+
+    fn rearm(&self) -> Result<()> {
+        let Some(timer) = &self.watched else { return Ok(()) };
+        timer.set(self.ready()).map_err(|errno| Error::new("set", "a timer", errno))
+    }
+}
+
+impl Receiver for Synth {
+    fn queue(&mut self, block: Block) -> Result<()> {
+        self.queue_at(block, Instant::now());
+        if self.queued.len() == 1 { self.rearm() } else { Ok(()) }
+    }
+
+    fn take(&mut self) -> Result<Taken> {
+        let now = Instant::now();
+        let Some(ready) = self.ready().filter(|ready| *ready <= now) else {
+            return Ok(Taken::Nothing);
+        };
+        let Some(Queued { mut block, first, lost }) = self.queued.pop_front() else {
+            return Ok(Taken::Nothing);
+        };
+        let time = self.rate.and_then(|_| self.started_wall.checked_add(ready - self.started));
+        let time = time.unwrap_or_else(SystemTime::now);
+        let samples = usize::try_from(self.samples).unwrap_or(usize::MAX);
+        let filled = block.write().map(|mut bytes| {
+            let len = (samples * self.generator.sample_len).min(bytes.len());
+            let times = Times::new(self.rate, self.started_wall, time);
+            self.generator.fill(&mut bytes[..len], first, &times);
+        });
+        self.rearm()?;
+        Ok(match filled {
+            Ok(()) => {
+                Taken::Filled(Filled { block, time, samples, lost: Some(Lost::Samples(lost)) })
+            }
+            Err(error) => Taken::Failed(block, error),
+        })
+    }
+
+    fn pending(&self) -> Pending {
+        self.ready().map_or(Pending::Block, Pending::Until)
+    }
+
+    fn watch(&mut self, poller: &Arc<OwnedFd>) -> Result<()> {
+        let timer = Timer::new().map_err(|errno| Error::new("make", "a timer", errno))?;
+        driver::add(poller, &timer, EventFlags::IN)?;
+        self.watched = Some(timer);
+        self.rearm()
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        self.queued.clear();
+        Ok(())
+    }
+}
+
+/// Makes the samples.
+#[derive(Debug)]
+struct Generator {
+    pattern: Pattern,
+    sample_len: usize,
+    /// Where the values lie, by their number.
+    values: Vec<(usize, usize)>,
+    count: Option<usize>,
+    timestamp: Option<usize>,
+    /// How far a sample goes through the period, in parts of 2⁶⁴.
+    step: u64,
+    amplitude: f64,
+    table: Vec<i16>,
+}
+
+impl Generator {
+    fn new(wanted: &Wanted, format: &Format) -> Self {
+        let offset = |name: &str| {
+            format.channels.iter().find(|channel| channel.name == name).map(|one| one.offset)
+        };
+        let values = VALUES.iter().enumerate();
+        Self {
+            pattern: wanted.pattern,
+            sample_len: format.sample_len,
+            values: values.filter_map(|(number, name)| Some((number, offset(name)?))).collect(),
+            count: offset("count0"),
+            timestamp: offset("timestamp"),
+            step: part(wanted.frequency),
+            amplitude: wanted.amplitude,
+            table: if wanted.pattern == Pattern::Sine {
+                table(wanted.amplitude)
+            } else {
+                Vec::new()
+            },
+        }
+    }
+
+    /// `bytes` are whole samples, the first of which has this number.
+    fn fill(&self, bytes: &mut [u8], first: u64, times: &Times) {
+        let is_dense = self.values.iter().all(|(number, offset)| 2 * number == *offset);
+        match self.sample_len {
+            8 if is_dense && self.values.len() == 4 => self.fill_dense::<8>(bytes, first),
+            4 if is_dense && self.values.len() == 2 => self.fill_dense::<4>(bytes, first),
+            _ => self.fill_any(bytes, first, times),
+        }
+    }
+
+    /// Nothing but values, in their order.
+    fn fill_dense<const LEN: usize>(&self, bytes: &mut [u8], first: u64) {
+        for (sample, number) in bytes.as_chunks_mut::<LEN>().0.iter_mut().zip(first..) {
+            sample.copy_from_slice(&join(self.values(number)).to_le_bytes()[..LEN]);
+        }
+    }
+
+    fn fill_any(&self, bytes: &mut [u8], first: u64, times: &Times) {
+        for (sample, number) in bytes.chunks_exact_mut(self.sample_len).zip(first..) {
+            let values = self.values(number);
+            for &(value, offset) in &self.values {
+                sample[offset..offset + 2].copy_from_slice(&values[value].to_le_bytes());
+            }
+            if let Some(offset) = self.count {
+                sample[offset..offset + 8].copy_from_slice(&number.to_le_bytes());
+            }
+            if let Some(offset) = self.timestamp {
+                sample[offset..offset + 8].copy_from_slice(&times.at(number).to_le_bytes());
+            }
+        }
+    }
+
+    /// The four values of a sample.
+    fn values(&self, number: u64) -> [u16; 4] {
+        #[allow(clippy::cast_possible_truncation)] // 16 bits
+        let split = |all: u64| [0, 16, 32, 48].map(|shift| (all >> shift & 0xffff) as u16);
+        match self.pattern {
+            Pattern::Counter => split(number),
+            Pattern::Noise => split(mix(number)).map(|value| {
+                #[allow(clippy::cast_possible_truncation)] // no more than an i16
+                let scaled = (f64::from(value.cast_signed()) * self.amplitude) as i16;
+                scaled.cast_unsigned()
+            }),
+            Pattern::Sine => {
+                let phase = self.step.wrapping_mul(number);
+                let at = |phase: u64| {
+                    let place = usize::try_from(phase >> (64 - TABLE.ilog2())).unwrap_or(0);
+                    self.table.get(place).copied().unwrap_or(0).cast_unsigned()
+                };
+                // I leads Q by a quarter; the second pair is the first, the other way round.
+                let (i, q) = (at(phase.wrapping_add(1 << 62)), at(phase));
+                [i, q, q, i]
+            }
+        }
+    }
+}
+
+/// The times of the samples, in nanoseconds since 1970.
+struct Times {
+    /// Of sample 0.
+    start: i64,
+    /// From one to the next.
+    period: f64,
+}
+
+impl Times {
+    /// Without a rate, all samples of a block have the time at which it is made.
+    fn new(rate: Option<f64>, started: SystemTime, now: SystemTime) -> Self {
+        let time = if rate.is_some() { started } else { now };
+        let start = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let start = i64::try_from(start).unwrap_or(i64::MAX);
+        Self { start, period: rate.map_or(0.0, |rate| 1e9 / rate) }
+    }
+
+    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)] // exact for 104 days
+    fn at(&self, number: u64) -> i64 {
+        self.start.saturating_add((number as f64 * self.period) as i64)
+    }
+}
+
+/// The values of a sample as one number, the first in the lowest bits.
+fn join(values: [u16; 4]) -> u64 {
+    values.iter().rev().fold(0, |all, value| all << 16 | u64::from(*value))
+}
+
+/// A number below 1, in parts of 2⁶⁴.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates
+fn part(of_one: f64) -> u64 {
+    (of_one * 2_f64.powi(64)) as u64
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)] // within i16
+fn table(amplitude: f64) -> Vec<i16> {
+    let value = |place: usize| (place as f64 / TABLE as f64 * TAU).sin();
+    (0..TABLE)
+        .map(|place| (value(place) * amplitude * f64::from(i16::MAX)).round() as i16)
+        .collect()
+}
+
+/// 64 bits that look like chance, always the same ones for a number (`SplitMix64`).
+fn mix(number: u64) -> u64 {
+    let mut z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
