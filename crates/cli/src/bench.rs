@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use busbar::{Error, Result};
-use busbar_bench::{Controllers, Extent, Report, bulk, endpoint, wait};
-use busbar_lab::stage::Stage;
+use busbar_bench::{Controllers, Extent, Report, bulk, endpoint, stream, wait};
+use busbar_lab::stage::{self, Stage};
 use indicatif::ProgressBar;
 
 #[derive(clap::Args)]
@@ -24,6 +24,8 @@ enum Path {
     Bulk(Sides),
     /// What it costs to change what is waited for, and to wait; runs on any host
     Wait(Common),
+    /// What it costs to fetch samples from a converter, the virtual one `vconv0`
+    Stream(Common),
 }
 
 #[derive(clap::Args)]
@@ -77,6 +79,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Path::Bulk(args) => measure(args, &bulk::SERVICES, bulk::run)?,
         Path::Wait(common) => {
             let report = with_progress(|bar| wait::run(common.extent(), bar))?;
+            common.print(&report);
+        }
+        Path::Stream(common) => {
+            stage::load_converter()?;
+            let report = with_progress(|bar| stream::run(common.extent(), bar))?;
             common.print(&report);
         }
     }

@@ -8,6 +8,7 @@ mod endpoint;
 mod genetlink;
 mod machine;
 mod others;
+mod stream;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -83,7 +84,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         endpoint::diagnose(&machine),
         bulk::diagnose(&machine),
         others::wait(),
-        others::stream(&machine),
+        stream::diagnose(&machine),
         others::receive(&machine),
     ];
     if args.json {
@@ -142,7 +143,7 @@ endpoint: messages
             endpoint::diagnose(&machine),
             bulk::diagnose(&machine),
             others::wait(),
-            others::stream(&machine),
+            stream::diagnose(&machine),
             others::receive(&machine),
         ];
         for diagnosis in all {

@@ -8,6 +8,7 @@ mod coprocessor;
 mod doctor;
 mod endpoint;
 mod lab;
+mod stream;
 
 use std::process::ExitCode;
 
@@ -33,6 +34,8 @@ enum Verb {
     Endpoint(endpoint::Args),
     /// Send blocks of any length to a coprocessor, and receive them
     Bulk(bulk::Args),
+    /// Pass samples on: from a converter, the network or a recording to another
+    Stream(stream::Args),
     /// Measure a path: the usual way and Busbar's, in turn
     Bench(bench::Args),
 }
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Verb::Coprocessor(args) => coprocessor::run(args),
         Verb::Endpoint(args) => endpoint::run(args),
         Verb::Bulk(args) => bulk::run(&args),
+        Verb::Stream(args) => stream::run(args),
         Verb::Bench(args) => bench::run(&args),
     };
     result.unwrap_or_else(|error| {

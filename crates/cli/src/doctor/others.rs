@@ -24,16 +24,6 @@ pub fn wait() -> Diagnosis {
     diagnosis
 }
 
-pub fn stream(machine: &Machine) -> Diagnosis {
-    let mut diagnosis = Diagnosis::new("stream", "blocks of samples that are not copied");
-    diagnosis.note("IIO devices", machine.listed("sys/bus/iio/devices", "iio:device"));
-    diagnosis.note("IIO buffers", buffers(machine));
-    diagnosis.note("DMA heaps", machine.listed("dev/dma_heap", ""));
-    diagnosis.note("/dev/udmabuf", openable("/dev/udmabuf"));
-    not_yet(&mut diagnosis);
-    diagnosis
-}
-
 pub fn receive(machine: &Machine) -> Diagnosis {
     let mut diagnosis = Diagnosis::new("receive", "network data that lands in device memory");
     let operations = genetlink::operations("netdev");
@@ -71,13 +61,6 @@ fn epoll_pwait2() -> Result<(), Errno> {
 
 fn timerfd() -> Result<(), Errno> {
     timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC).map(drop)
-}
-
-fn buffers(machine: &Machine) -> Answer {
-    let devices = machine.entries("sys/bus/iio/devices", "iio:device");
-    let has_buffer = |device: &String| machine.has(&format!("sys/bus/iio/devices/{device}/buffer"));
-    let found: Vec<_> = devices.into_iter().filter(has_buffer).collect();
-    if found.is_empty() { Err("none".into()) } else { Ok(found.join(", ")) }
 }
 
 pub(super) fn openable(path: &str) -> Answer {

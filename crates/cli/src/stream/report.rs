@@ -1,0 +1,170 @@
+//! What there is to say while samples pass, and in the end.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use busbar::stream::Lost;
+use busbar::{Error, Result};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use crate::endpoint::print_line;
+
+const EACH: Duration = Duration::from_secs(1);
+
+/// What has passed.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Counts {
+    pub samples: u64,
+    pub bytes: u64,
+    /// Samples that are known to be lost.
+    pub lost: u64,
+    /// Blocks of which it is not known whether samples were lost before them.
+    pub unknown: u64,
+    /// Blocks with which the converter has failed.
+    pub failed: u64,
+    /// Bytes that were copied, as often as they were.
+    pub copied: u64,
+    pub reconnects: u64,
+    /// Frames that could not be.
+    pub corrupted: u64,
+    /// Blocks that were sent again.
+    pub resent: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verified: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    event: &'static str,
+    #[serde(flatten)]
+    counts: &'a Counts,
+    seconds: f64,
+    cpu_seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    interface: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<String>,
+}
+
+pub struct Report {
+    pub counts: Counts,
+    json: bool,
+    bar: ProgressBar,
+    start: Instant,
+    /// CPU time before the first sample.
+    cpu: f64,
+    next: Instant,
+}
+
+impl Report {
+    pub fn new(json: bool, count: Option<u64>) -> Self {
+        let bar = if json { ProgressBar::hidden() } else { ProgressBar::no_length() };
+        let template = match count {
+            Some(count) => {
+                bar.set_length(count);
+                "{bar:30} {human_pos} of {human_len} samples{msg}"
+            }
+            None => "{spinner} {human_pos} samples{msg}",
+        };
+        let style = ProgressStyle::with_template(template);
+        let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        let start = Instant::now();
+        Self { counts: Counts::default(), json, bar, start, cpu: cpu(), next: start + EACH }
+    }
+
+    /// One more block.
+    pub fn add(&mut self, samples: u64, bytes: u64, lost: Lost) {
+        self.counts.samples += samples;
+        self.counts.bytes += bytes;
+        self.lose(lost);
+    }
+
+    pub fn lose(&mut self, lost: Lost) {
+        match lost {
+            Lost::Samples(lost) => self.counts.lost = self.counts.lost.saturating_add(lost),
+            Lost::Unknown => self.counts.unknown += 1,
+        }
+    }
+
+    /// Shows how it stands, now and then.
+    pub fn progress(&mut self) -> Result<()> {
+        if Instant::now() < self.next {
+            return Ok(());
+        }
+        self.next = Instant::now() + EACH;
+        if self.json {
+            return self.line("progress", (None, None));
+        }
+        let lost = match (self.counts.lost, self.counts.unknown) {
+            (0, 0) => String::new(),
+            (lost, 0) => format!(", {lost} lost"),
+            (lost, _) => format!(", {lost} lost, perhaps more"),
+        };
+        self.bar.set_message(format!(", {:.1} MB/s{lost}", self.speed()));
+        let most = self.bar.length().unwrap_or(u64::MAX);
+        self.bar.set_position(self.counts.samples.min(most));
+        Ok(())
+    }
+
+    /// Says what goes wrong without an end to the stream.
+    pub fn warn(&self, error: &Error) {
+        self.bar.suspend(|| eprintln!("busbar: {error}; going on"));
+    }
+
+    /// The last word.
+    pub fn summary(&self, about: (Option<String>, Option<String>)) -> Result<()> {
+        self.bar.finish_and_clear();
+        if self.json {
+            return self.line("summary", about);
+        }
+        let Counts { samples, bytes, lost, unknown, failed, copied, reconnects, .. } = self.counts;
+        let (seconds, speed) = (self.start.elapsed().as_secs_f64(), self.speed());
+        let mut text = format!(
+            "{} samples, {} in {seconds:.3} s ({speed:.1} MB/s), {} copied, {lost} lost",
+            HumanCount(samples),
+            HumanBytes(bytes),
+            HumanBytes(copied),
+        );
+        let more = [
+            (unknown, "blocks of unknown loss"),
+            (failed, "blocks failed"),
+            (reconnects, "reconnects"),
+            (self.counts.corrupted, "corrupted frames"),
+            (self.counts.verified.unwrap_or(0), "verified"),
+        ];
+        for (count, what) in more.into_iter().filter(|(count, _)| *count > 0) {
+            // Text takes all that is written.
+            let _ = write!(text, ", {count} {what}");
+        }
+        print_line(&text)
+    }
+
+    /// Megabytes each second, on average.
+    #[allow(clippy::cast_precision_loss)] // for people
+    fn speed(&self) -> f64 {
+        self.counts.bytes as f64 / 1e6 / self.start.elapsed().as_secs_f64().max(1e-9)
+    }
+
+    fn line(&self, event: &'static str, about: (Option<String>, Option<String>)) -> Result<()> {
+        let (interface, memory) = about;
+        let line = Line {
+            event,
+            counts: &self.counts,
+            seconds: self.start.elapsed().as_secs_f64(),
+            cpu_seconds: cpu() - self.cpu,
+            interface,
+            memory,
+        };
+        let text = serde_json::to_string(&line)
+            .map_err(|why| Error::new("print", "JSON", std::io::Error::from(why)))?;
+        print_line(&text)
+    }
+}
+
+/// Seconds of processors that this process has used, in user space and in the kernel.
+fn cpu() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default().as_secs_f64()
+}

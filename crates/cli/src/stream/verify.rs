@@ -1,0 +1,154 @@
+//! Every sample is what it should be.
+
+use std::io;
+
+use busbar::stream::{Channel, Format, Lost};
+use busbar::{Error, Result};
+
+/// What the pattern `counter` fills, lowest bits first.
+const PARTS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
+
+/// Verifies the pattern `counter`: each sample is one more than the one before, but for what is said
+/// to be lost.
+#[derive(Debug)]
+pub struct Counter {
+    /// Offset and byte order of the parts that there are.
+    parts: Vec<(usize, bool)>,
+    sample_len: usize,
+    /// What the counter has room for.
+    mask: u64,
+    /// Nothing before the first sample.
+    next: Option<u64>,
+    samples: u64,
+}
+
+impl Counter {
+    pub fn new(format: &Format) -> Result<Self> {
+        let part = |name: &&str| {
+            let found = format.channels.iter().find(|channel| channel.name == **name)?;
+            let Channel { storage_bits, shift, repeat, big_endian, offset, .. } = *found;
+            ((storage_bits, shift, repeat) == (16, 0, 1)).then_some((offset, big_endian))
+        };
+        let parts: Vec<_> = PARTS.iter().map_while(part).collect();
+        if parts.is_empty() {
+            let names: Vec<_> = format.channels.iter().map(|one| one.name.as_str()).collect();
+            let allowed =
+                "16 bits each of voltage0_i and, for more bits, voltage0_q, voltage1_i, voltage1_q";
+            return Err(Error::invalid("a counter in", names.join(","), allowed));
+        }
+        let bits = 16 * u32::try_from(parts.len()).unwrap_or(4);
+        let mask = u64::MAX >> (64 - bits);
+        Ok(Self { parts, sample_len: format.sample_len, mask, next: None, samples: 0 })
+    }
+
+    /// How many samples were verified.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Verifies the samples of a block, of which `lost` is said.
+    pub fn verify(&mut self, block: &[u8], lost: Lost) -> Result<()> {
+        let first = self.samples;
+        let (mut jumps, mut jump_at) = (0u64, None);
+        let mut next = self.next;
+        for sample in block.chunks_exact(self.sample_len) {
+            let number = self.number(sample);
+            let jump = number.wrapping_sub(next.unwrap_or(number)) & self.mask;
+            if jump != 0 {
+                jumps = jumps.wrapping_add(jump) & self.mask;
+                jump_at.get_or_insert((self.samples, number, next.unwrap_or(0)));
+            }
+            next = Some(number.wrapping_add(1) & self.mask);
+            self.samples += 1;
+        }
+        let is_first = self.next.is_none();
+        self.next = next;
+        match lost {
+            Lost::Unknown => Ok(()),
+            // Nobody knows what the first sample should be.
+            Lost::Samples(_) if is_first && jumps == 0 => Ok(()),
+            Lost::Samples(lost) if lost & self.mask == jumps => Ok(()),
+            Lost::Samples(lost) => Err(self.wrong(first, lost, jump_at)),
+        }
+    }
+
+    fn number(&self, sample: &[u8]) -> u64 {
+        let mut number = 0;
+        for (index, (offset, big_endian)) in self.parts.iter().enumerate() {
+            let bytes = [sample[*offset], sample[*offset + 1]];
+            let part =
+                if *big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) };
+            number |= u64::from(part) << (16 * index);
+        }
+        number
+    }
+
+    fn wrong(&self, first: u64, said: u64, jump: Option<(u64, u64, u64)>) -> Error {
+        let end = self.samples;
+        let found = match jump {
+            Some((at, number, next)) => format!("sample {at} is {number} instead of {next}"),
+            None => "nothing is missing".into(),
+        };
+        let why = format!("{found}, and {said} are said to be lost in samples {first} to {end}");
+        Error::new("verify", "the counter", io::Error::new(io::ErrorKind::InvalidData, why))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn format(names: &[&str]) -> Format {
+        let channel = |(index, name): (usize, &&str)| Channel {
+            name: (*name).into(),
+            signed: true,
+            bits: 16,
+            storage_bits: 16,
+            shift: 0,
+            big_endian: false,
+            repeat: 1,
+            offset: 2 * index,
+        };
+        let channels = names.iter().enumerate().map(channel).collect();
+        Format { channels, sample_len: 2 * names.len(), rate: None }
+    }
+
+    fn block(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
+        numbers.into_iter().flat_map(u64::to_le_bytes).collect()
+    }
+
+    #[test]
+    fn what_is_missing_has_to_be_said() {
+        let counter = || Counter::new(&format(&PARTS)).unwrap();
+        let mut good = counter();
+        good.verify(&block(7..10), Lost::Samples(0)).unwrap();
+        good.verify(&block(10..20), Lost::Samples(0)).unwrap();
+        good.verify(&block(25..30), Lost::Samples(5)).unwrap();
+        // Some before the block and some within it.
+        good.verify(&block([31, 32, 35]), Lost::Samples(3)).unwrap();
+        good.verify(&block(90..100), Lost::Unknown).unwrap();
+        good.verify(&block([100]), Lost::Samples(0)).unwrap();
+        assert_eq!(good.samples(), 3 + 10 + 5 + 3 + 10 + 1);
+        let bad: [(Vec<u64>, u64); 5] =
+            [(vec![12], 0), (vec![11, 13], 0), (vec![11, 12], 1), (vec![10], 0), (vec![11, 11], 0)];
+        for (numbers, lost) in bad {
+            let mut counter = counter();
+            counter.verify(&block(7..11), Lost::Samples(0)).unwrap();
+            let error = counter.verify(&block(numbers.clone()), Lost::Samples(lost)).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{numbers:?}");
+        }
+        let error = counter().verify(&block([1, 3]), Lost::Samples(0)).unwrap_err().to_string();
+        assert!(error.contains("sample 1 is 3 instead of 2"), "{error}");
+    }
+
+    #[test]
+    fn fewer_channels_count_with_fewer_bits() {
+        let mut counter = Counter::new(&format(&["voltage0_i"])).unwrap();
+        let bytes: Vec<u8> =
+            [0xfffeu16, 0xffff, 0, 1].into_iter().flat_map(u16::to_le_bytes).collect();
+        counter.verify(&bytes, Lost::Samples(0)).unwrap();
+        assert!(Counter::new(&format(&["voltage1_i"])).is_err());
+        // A gap between the parts ends the counter.
+        assert_eq!(Counter::new(&format(&["voltage0_i", "voltage1_i"])).unwrap().mask, 0xffff);
+    }
+}
