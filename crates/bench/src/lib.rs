@@ -7,6 +7,7 @@ pub mod bulk;
 mod clock;
 pub mod endpoint;
 mod report;
+pub mod stream;
 pub mod wait;
 
 pub use report::{Case, Report, Spread};

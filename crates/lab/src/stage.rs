@@ -79,7 +79,7 @@ impl Stage {
 impl Side {
     /// Loads the modules and starts coprocessor `index` with `services`.
     pub fn up(index: u32, driver: Driver, program: &Path, services: &[&str]) -> Result<Self> {
-        load_modules()?;
+        load_modules(&MODULES)?;
         let device = PathBuf::from(format!("/sys/class/vcoproc/vcoproc{index}/device/remoteproc"));
         let mut side = Self {
             driver,
@@ -219,13 +219,18 @@ impl Drop for Side {
     }
 }
 
+/// Loads the virtual converter, `vconv0`.
+pub fn load_converter() -> Result<()> {
+    load_modules(&["vconv"])
+}
+
 /// In one process, and none if they are there: emulated, to start one takes half a second.
-fn load_modules() -> Result<()> {
+fn load_modules(modules: &[&str]) -> Result<()> {
     let is_live = |module: &str| {
         let state = fs::read_to_string(format!("/sys/module/{module}/initstate"));
         state.is_ok_and(|state| state.trim() == "live")
     };
-    let missing: Vec<&str> = MODULES.into_iter().filter(|module| !is_live(module)).collect();
+    let missing: Vec<_> = modules.iter().copied().filter(|module| !is_live(module)).collect();
     if missing.is_empty() {
         return Ok(());
     }

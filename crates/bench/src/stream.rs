@@ -1,0 +1,460 @@
+//! `stream`: what it costs to fetch samples from a converter.
+//!
+//! | case | usual | Busbar |
+//! |---|---|---|
+//! | `fetch` | `read()` into a buffer | blocks that the converter fills in place |
+//! | `sum` | the same, and every value added up | the same, and every value added up |
+//! | `memory` | as `sum`, by `read()` | as `sum`, in blocks of each kind of memory |
+//! | `network` | `read()` and `write()` to a socket | blocks that go to the socket as they are |
+//! | `peer` | `iio_readdev` of Debian's libiio | as `fetch` |
+//!
+//! Each case comes twice: as time, and with `-cpu` as what the process and the kernel on its behalf
+//! used of a processor. Patterns: `none`, where the converter leaves the block as it is and nothing
+//! but the way is measured, and `counter`, where it writes each sample. Outside of the clock, samples
+//! of pattern `counter` are fetched in both ways and compared with what they must be.
+
+mod network;
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use busbar::block::Memory;
+use busbar::stream::{Interface, Setup, Source};
+use busbar::{Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::{Case, Extent, Report, Spread};
+
+/// The converter that is measured.
+pub const CONVERTER: &str = "vconv0";
+
+/// Bytes of a block: 4 096 bytes and the seed's 4 096 samples, then longer ones.
+const SIZES: [usize; 6] = [4 << 10, 32 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20];
+const CHANNELS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
+/// Bytes of a sample of these.
+const SAMPLE: usize = 8;
+const DEVICES: &str = "/sys/bus/iio/devices";
+/// To start a driver that is not ready.
+const ATTEMPTS: usize = 20;
+const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
+
+struct Plan {
+    rows: usize,
+    sizes: &'static [usize],
+    /// Bytes of one run of one way, at least two blocks.
+    bytes: usize,
+}
+
+impl Plan {
+    fn of(extent: Extent) -> Self {
+        match extent {
+            Extent::Quick => Self { rows: 2, sizes: &SIZES[..3], bytes: 1 << 20 },
+            Extent::Normal => Self { rows: 5, sizes: &SIZES, bytes: 16 << 20 },
+            Extent::Full => Self { rows: 11, sizes: &SIZES, bytes: 1 << 30 },
+        }
+    }
+
+    fn blocks(&self, size: usize) -> usize {
+        (self.bytes / size).max(2)
+    }
+}
+
+/// Runs the benchmark. `progress` is told what comes next.
+pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
+    let plan = Plan::of(extent);
+    let converter = Converter::find(CONVERTER)?;
+    converter.set("sampling_frequency", "0")?;
+    check(&converter)?;
+    let mut cases = Vec::new();
+    for &size in plan.sizes {
+        for pattern in ["none", "counter"] {
+            progress(&format!("blocks of {size} bytes, pattern {pattern}"));
+            converter.set("pattern", pattern)?;
+            for (name, look) in [("fetch", Look::No), ("sum", Look::Sum)] {
+                let name = format!("{name}-{pattern}");
+                cases.extend(fetch(&plan, &converter, &name, size, look, None)?);
+            }
+        }
+        converter.set("pattern", "none")?;
+        cases.extend(peer(&plan, &converter, size)?);
+    }
+    for &size in plan.sizes.iter().filter(|size| **size >= 64 << 10) {
+        progress(&format!("blocks of {size} bytes, by the network"));
+        cases.extend(network::run(&plan, &converter, size)?);
+    }
+    for memory in memories() {
+        progress(&format!("memory: {memory}"));
+        let size = plan.sizes[plan.sizes.len() - 1];
+        let name = format!("memory-{}", short(&memory));
+        cases.extend(fetch(&plan, &converter, &name, size, Look::Sum, Some(memory))?);
+    }
+    Ok(Report { ..Report::new("stream", plan.rows, cases) })
+}
+
+/// Small blocks are many, as who uses such would have it: each costs the converter a turn.
+fn setup(block_len: usize, interface: Interface, memory: Option<Memory>) -> Setup {
+    let channels = CHANNELS.map(String::from).to_vec();
+    Setup {
+        blocks: ((1 << 20) / block_len).clamp(4, 64),
+        block_len,
+        memory,
+        interface: Some(interface),
+        channels,
+    }
+}
+
+/// Whether the samples are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    No,
+    Sum,
+}
+
+impl Look {
+    fn at(self, bytes: &[u8]) -> u64 {
+        match self {
+            Self::No => 0,
+            Self::Sum => sum(bytes),
+        }
+    }
+}
+
+/// All values, wrapping.
+fn sum(bytes: &[u8]) -> u64 {
+    let values = bytes.as_chunks::<2>().0.iter();
+    values.fold(0, |sum, &value| sum.wrapping_add(i16::from_le_bytes(value).cast_unsigned().into()))
+}
+
+/// What one run took, for each MiB.
+#[derive(Clone, Copy)]
+struct Cost {
+    micros: f64,
+    cpu_micros: f64,
+}
+
+/// The clock, and the time that this process or thread had a processor.
+struct Start {
+    of: ClockId,
+    wall: Duration,
+    cpu: Duration,
+}
+
+fn now(clock: ClockId) -> Duration {
+    let now = clock_gettime(clock);
+    Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+impl Start {
+    fn now(of: ClockId) -> Self {
+        Self { of, wall: now(ClockId::Monotonic), cpu: now(of) }
+    }
+
+    fn cost(&self, bytes: usize) -> Cost {
+        let end = Self::now(self.of);
+        // Far below 2^52.
+        #[allow(clippy::cast_precision_loss)]
+        let mebibytes = bytes as f64 / 1_048_576.0;
+        let each =
+            |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64() * 1e6 / mebibytes;
+        Cost { micros: each(self.wall, end.wall), cpu_micros: each(self.cpu, end.cpu) }
+    }
+}
+
+/// Time and processor time of both ways, in turn.
+fn fetch(
+    plan: &Plan,
+    converter: &Converter,
+    name: &str,
+    size: usize,
+    look: Look,
+    memory: Option<Memory>,
+) -> Result<[Case; 2]> {
+    let blocks = plan.blocks(size);
+    let setup = setup(size, Interface::Dmabuf, memory);
+    compare(
+        plan,
+        name,
+        "read()",
+        size,
+        || by_read(converter, size, blocks, look),
+        || by_blocks(&setup, blocks, look),
+    )
+}
+
+fn compare(
+    plan: &Plan,
+    name: &str,
+    against: &str,
+    size: usize,
+    mut usual: impl FnMut() -> Result<Cost>,
+    mut busbar: impl FnMut() -> Result<Cost>,
+) -> Result<[Case; 2]> {
+    usual()?;
+    busbar()?;
+    let runs: Vec<_> = (0..plan.rows).map(|_| Ok((usual()?, busbar()?))).collect::<Result<_>>()?;
+    let params = [("bytes", size as u64), ("blocks", plan.blocks(size) as u64)];
+    let case = |name: &str, pick: fn(&Cost) -> f64| {
+        let runs: Vec<_> = runs.iter().map(|(a, b)| (pick(a), pick(b))).collect();
+        Case::new(name, &params, "us/MiB", against, &runs)
+    };
+    Ok([case(name, |cost| cost.micros), case(&format!("{name}-cpu"), |cost| cost.cpu_micros)])
+}
+
+/// The usual way.
+fn by_read(converter: &Converter, size: usize, blocks: usize, look: Look) -> Result<Cost> {
+    let mut reader = converter.start(size)?;
+    let mut buffer = vec![0; size];
+    let mut total = 0_u64;
+    // The first ones are there already, or still being made.
+    reader.fill(&mut buffer)?;
+    let start = Start::now(ClockId::ProcessCPUTime);
+    for _ in 0..blocks {
+        reader.fill(&mut buffer)?;
+        total = total.wrapping_add(look.at(&buffer));
+    }
+    std::hint::black_box(total);
+    Ok(start.cost(size * blocks))
+}
+
+/// Busbar's.
+fn by_blocks(setup: &Setup, blocks: usize, look: Look) -> Result<Cost> {
+    let source = Source::open(&format!("iio:{CONVERTER}"), setup)?;
+    let mut total = 0_u64;
+    next(&source)?;
+    let start = Start::now(ClockId::ProcessCPUTime);
+    for _ in 0..blocks {
+        let samples = next(&source)?;
+        if look == Look::Sum {
+            total = total.wrapping_add(sum(&samples.read()?));
+        }
+    }
+    std::hint::black_box(total);
+    Ok(start.cost(setup.block_len * blocks))
+}
+
+fn next(source: &Source) -> Result<busbar::stream::Samples> {
+    let late = || Error::new("receive from", CONVERTER, Errno::TIMEDOUT);
+    source.next(PATIENCE)?.ok_or_else(late)
+}
+
+/// Debian's `iio_readdev` as it is, by what it says of itself (`-B`): fetch only.
+fn peer(plan: &Plan, converter: &Converter, size: usize) -> Result<Option<Case>> {
+    if Command::new("iio_readdev")
+        .arg("-h")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_err()
+    {
+        return Ok(None);
+    }
+    let blocks = plan.blocks(size);
+    let setup = setup(size, Interface::Dmabuf, None);
+    let [time, _] = compare(
+        plan,
+        "peer",
+        "iio_readdev",
+        size,
+        || {
+            converter.reset()?;
+            readdev(size)
+        },
+        || by_blocks(&setup, blocks, Look::No),
+    )?;
+    Ok(Some(time))
+}
+
+fn readdev(size: usize) -> Result<Cost> {
+    let failed = |why| Error::new("run", "iio_readdev", why).help("apt-get install libiio-utils");
+    let mut child = Command::new("iio_readdev")
+        .args(["-B", "-b", &(size / SAMPLE).to_string(), CONVERTER])
+        .args(CHANNELS)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    let speeds = child.stderr.take().map(throughputs);
+    child.kill().and_then(|()| child.wait()).map_err(failed)?;
+    let silent = || failed(std::io::Error::other("it did not say how fast it is"));
+    // The first ones are of its start.
+    let speed = Spread::of(speeds.as_deref().and_then(|all| all.get(2..)).unwrap_or_default())
+        .filter(|speed| speed.median > 0.0)
+        .ok_or_else(silent)?;
+    Ok(Cost { micros: 1e6 / speed.median, cpu_micros: 0.0 })
+}
+
+/// Ten reports, in MiB a second, or as many as there are.
+fn throughputs(mut from: impl Read) -> Vec<f64> {
+    let (mut said, mut speeds) = (String::new(), Vec::new());
+    let mut buffer = [0; 256];
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        said.push_str(&String::from_utf8_lossy(&buffer[..len]));
+        speeds = said.split("Throughput: ").skip(1).filter_map(throughput).collect();
+        if speeds.len() >= 10 {
+            break;
+        }
+    }
+    speeds
+}
+
+fn throughput(report: &str) -> Option<f64> {
+    report.split_once(" MiB/s")?.0.parse().ok()
+}
+
+/// The kinds of memory that this host has.
+fn memories() -> Vec<Memory> {
+    let wanted = [Memory::Heap("system".into()), Memory::Pages, Memory::HugePages];
+    let is_there = |memory: &Memory| busbar::block::Block::with(1, memory).is_ok();
+    wanted.into_iter().filter(is_there).collect()
+}
+
+fn short(memory: &Memory) -> String {
+    match memory {
+        Memory::Heap(name) => format!("heap-{name}"),
+        Memory::HugePages => "huge-pages".into(),
+        _ => "pages".into(),
+    }
+}
+
+/// What both ways deliver is the counter, without a gap.
+fn check(converter: &Converter) -> Result<()> {
+    const SIZE: usize = 64 << 10;
+    converter.set("pattern", "counter")?;
+    let mut bytes = vec![0; 4 * SIZE];
+    let mut reader = converter.start(SIZE)?;
+    for block in bytes.chunks_mut(SIZE) {
+        reader.fill(block)?;
+    }
+    drop(reader);
+    compare_counter("read()", &bytes)?;
+    let setup = setup(SIZE, Interface::Dmabuf, None);
+    let source = Source::open(&format!("iio:{CONVERTER}"), &setup)?;
+    bytes.clear();
+    for _ in 0..4 {
+        bytes.extend_from_slice(&next(&source)?.read()?);
+    }
+    compare_counter("blocks", &bytes)
+}
+
+fn compare_counter(way: &str, bytes: &[u8]) -> Result<()> {
+    let counts = bytes.as_chunks::<SAMPLE>().0;
+    let count = |sample: &[u8; SAMPLE]| u64::from_le_bytes(*sample);
+    let gap = counts.windows(2).position(|pair| count(&pair[1]) != count(&pair[0]).wrapping_add(1));
+    let Some(gap) = gap else { return Ok(()) };
+    let why = format!("sample {} is not the one after its predecessor", gap + 1);
+    Err(Error::new("check the samples by", way, std::io::Error::other(why)))
+}
+
+/// A converter's device, by way of sysfs.
+struct Converter {
+    sysfs: PathBuf,
+    node: PathBuf,
+}
+
+impl Converter {
+    fn find(name: &str) -> Result<Self> {
+        let entries = fs::read_dir(DEVICES).map_err(|why| Error::new("list", DEVICES, why))?;
+        let is_it = |path: &PathBuf| {
+            fs::read_to_string(path.join("name")).is_ok_and(|found| found.trim() == name)
+        };
+        let sysfs = entries.flatten().map(|entry| entry.path()).find(is_it).ok_or_else(|| {
+            Error::new("find the converter", name, Errno::NOENT).help("modprobe vconv")
+        })?;
+        let node = Path::new("/dev").join(sysfs.file_name().unwrap_or_default());
+        Ok(Self { sysfs, node })
+    }
+
+    fn set(&self, attribute: &str, value: &str) -> Result<()> {
+        let path = self.sysfs.join(attribute);
+        fs::write(&path, value)
+            .map_err(|why| Error::new(format!("write {value} to"), path.display().to_string(), why))
+    }
+
+    /// Starts the converter for `read()`, with two blocks of `size` bytes, which is what the driver
+    /// makes of twice the length.
+    fn start(&self, size: usize) -> Result<Reader<'_>> {
+        self.reset()?;
+        for channel in CHANNELS {
+            self.set(&format!("scan_elements/in_{channel}_en"), "1")?;
+        }
+        self.set("buffer0/length", &(2 * size / SAMPLE).to_string())?;
+        let file = File::open(&self.node)
+            .map_err(|why| Error::new("open", self.node.display().to_string(), why))?;
+        let reader = Reader { converter: self, file };
+        // A driver that still lets go of the DMABUFs of a stream before does not start for `read()`.
+        for _ in 0..ATTEMPTS {
+            self.set("buffer0/enable", "1")?;
+            if reader.is_ready()? {
+                return Ok(reader);
+            }
+            self.set("buffer0/enable", "0")?;
+        }
+        Err(Error::new("start for read()", CONVERTER, Errno::BUSY))
+    }
+
+    /// Stopped, and no channel chosen.
+    fn reset(&self) -> Result<()> {
+        self.set("buffer0/enable", "0")?;
+        let path = self.sysfs.join("scan_elements");
+        let entries = fs::read_dir(&path)
+            .map_err(|why| Error::new("list", path.display().to_string(), why))?;
+        for entry in entries.flatten() {
+            if let Some(name) = entry.file_name().to_str().filter(|name| name.ends_with("_en")) {
+                self.set(&format!("scan_elements/{name}"), "0")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Reader<'a> {
+    converter: &'a Converter,
+    file: File,
+}
+
+impl Reader<'_> {
+    /// Within a second.
+    fn is_ready(&self) -> Result<bool> {
+        let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
+        let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+        poll(&mut fds, Some(&second))
+            .map(|count| count > 0)
+            .map_err(|errno| Error::new("wait for", CONVERTER, errno))
+    }
+
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<()> {
+        self.file.read_exact(buffer).map_err(|why| Error::new("read from", CONVERTER, why))
+    }
+}
+
+impl Drop for Reader<'_> {
+    fn drop(&mut self) {
+        let _ = self.converter.reset();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_of_the_peer_are_read_as_they_come() {
+        let text =
+            b"WARNING: x\n\x1b[2KThroughput: 227 MiB/s\r\x1b[2KThroughput: 185 MiB/s\rThrough";
+        assert_eq!(throughputs(&text[..]), [227.0, 185.0]);
+        assert!(throughputs(&b"nothing"[..]).is_empty());
+    }
+
+    #[test]
+    fn a_gap_in_the_counter_is_found() {
+        let bytes: Vec<u8> = [7_u64, 8, 9, 11].into_iter().flat_map(u64::to_le_bytes).collect();
+        assert!(compare_counter("", &bytes[..24]).is_ok());
+        let said = compare_counter("", &bytes).unwrap_err().to_string();
+        assert!(said.contains("sample 3"), "{said}");
+    }
+}
