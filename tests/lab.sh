@@ -47,7 +47,7 @@ if [ $# = 0 ] || [ "$*" = selftests ]; then
     done
 fi
 if [ $# = 0 ]; then
-    for bench in endpoint bulk wait; do
+    for bench in endpoint bulk wait stream; do
         echo "bench:$bench $busbar"
     done >>"$plan.release"
 fi
