@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use busbar::block::Memory;
+use busbar::block::{Block, Memory};
 use busbar::stream::{Interface, Setup, Source};
 use busbar::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -39,6 +39,8 @@ const CHANNELS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1
 /// Bytes of a sample of these.
 const SAMPLE: usize = 8;
 const DEVICES: &str = "/sys/bus/iio/devices";
+/// Bytes of the longest block of `read()` that is sure to be had.
+const READ_MAX: usize = 2 << 20;
 /// To start a driver that is not ready.
 const ATTEMPTS: usize = 20;
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
@@ -87,9 +89,9 @@ pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
         progress(&format!("blocks of {size} bytes, by the network"));
         cases.extend(network::run(&plan, &converter, size)?);
     }
-    for memory in memories() {
+    let size = plan.sizes[plan.sizes.len() - 1];
+    for memory in memories(size) {
         progress(&format!("memory: {memory}"));
-        let size = plan.sizes[plan.sizes.len() - 1];
         let name = format!("memory-{}", short(&memory));
         cases.extend(fetch(&plan, &converter, &name, size, Look::Sum, Some(memory))?);
     }
@@ -306,10 +308,14 @@ fn throughput(report: &str) -> Option<f64> {
     report.split_once(" MiB/s")?.0.parse().ok()
 }
 
-/// The kinds of memory that this host has.
-fn memories() -> Vec<Memory> {
+/// The kinds of memory that this host has enough of for blocks of `size` bytes.
+fn memories(size: usize) -> Vec<Memory> {
     let wanted = [Memory::Heap("system".into()), Memory::Pages, Memory::HugePages];
-    let is_there = |memory: &Memory| busbar::block::Block::with(1, memory).is_ok();
+    let is_there = |memory: &Memory| {
+        let blocks = setup(size, Interface::Dmabuf, None).blocks;
+        let made: Result<Vec<_>> = (0..blocks).map(|_| Block::with(size, memory)).collect();
+        made.is_ok()
+    };
     wanted.into_iter().filter(is_there).collect()
 }
 
@@ -376,13 +382,13 @@ impl Converter {
     }
 
     /// Starts the converter for `read()`, with two blocks of `size` bytes, which is what the driver
-    /// makes of twice the length.
+    /// makes of twice the length. It has none above 4 MiB.
     fn start(&self, size: usize) -> Result<Reader<'_>> {
         self.reset()?;
         for channel in CHANNELS {
             self.set(&format!("scan_elements/in_{channel}_en"), "1")?;
         }
-        self.set("buffer0/length", &(2 * size / SAMPLE).to_string())?;
+        self.set("buffer0/length", &(2 * size.min(READ_MAX) / SAMPLE).to_string())?;
         let file = File::open(&self.node)
             .map_err(|why| Error::new("open", self.node.display().to_string(), why))?;
         let reader = Reader { converter: self, file };
