@@ -48,6 +48,7 @@ pub(super) struct Queue<L> {
     /// What somebody still used when it was to be queued, and how much of it.
     waiting: VecDeque<(L, usize)>,
     watch: Option<Watch>,
+    clock: WallClock,
 }
 
 #[derive(Debug)]
@@ -55,6 +56,8 @@ struct Flying<L> {
     load: L,
     /// The fence; nothing where the process has no descriptor left for it.
     fence: Option<Arc<OwnedFd>>,
+    /// When that was taken, on the monotonic clock.
+    queued: Duration,
 }
 
 #[derive(Debug)]
@@ -75,7 +78,8 @@ pub(super) struct Done<L> {
 impl<L: Load> Queue<L> {
     pub(super) fn new(buffer: OwnedFd, control: Control, direction: Direction) -> Self {
         let (flight, waiting) = (VecDeque::new(), VecDeque::new());
-        Self { buffer: Some(buffer), control, direction, flight, waiting, watch: None }
+        let clock = WallClock::now();
+        Self { buffer: Some(buffer), control, direction, flight, waiting, watch: None, clock }
     }
 
     pub(super) fn control(&mut self) -> &mut Control {
@@ -124,7 +128,7 @@ impl<L: Load> Queue<L> {
             Direction::Transmit => Access::Write,
         };
         let fence = dmabuf::export_sync_file(load.block(), access).ok().map(Arc::new);
-        self.flight.push_back(Flying { load, fence });
+        self.flight.push_back(Flying { load, fence, queued: monotonic() });
         if self.flight.len() == 1 {
             self.watch_first()?;
         }
@@ -141,10 +145,11 @@ impl<L: Load> Queue<L> {
     pub(super) fn pop(&mut self) -> Result<Option<Done<L>>> {
         self.push_waiting()?;
         let Some(first) = self.flight.front() else { return Ok(None) };
-        let Some((result, time)) = first.ended() else { return Ok(None) };
+        let Some((result, at)) = first.ended() else { return Ok(None) };
         if result == Err(Errno::INTR) {
             return Err(self.over());
         }
+        let time = at.map_or_else(SystemTime::now, |at| self.clock.time_of(at));
         self.unwatch_first();
         let Some(Flying { load, .. }) = self.flight.pop_front() else { return Ok(None) };
         self.watch_first()?;
@@ -260,12 +265,12 @@ fn persist(call: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
 }
 
 impl<L: Load> Flying<L> {
-    /// How it ended and when; nothing if it has not.
-    fn ended(&self) -> Option<(Result<(), Errno>, SystemTime)> {
+    /// How it ended and when, on the monotonic clock, if that is known; nothing if it has not.
+    fn ended(&self) -> Option<(Result<(), Errno>, Option<Duration>)> {
         let Some(fence) = &self.fence else {
             // How it ended cannot be known.
             let unused = self.load.block().wait_unused(Duration::ZERO).unwrap_or(true);
-            return unused.then(|| (Ok(()), SystemTime::now()));
+            return unused.then_some((Ok(()), None));
         };
         let mut fences = [Fence::default(); 4];
         let count = dmabuf::sync_file_fences(&**fence, &mut fences).unwrap_or(0);
@@ -273,26 +278,72 @@ impl<L: Load> Flying<L> {
         if fences.is_empty() {
             // Users that this is not about.
             let status = dmabuf::sync_file_status(&**fence).ok()?.1?;
-            return Some((status, SystemTime::now()));
+            return Some((status, Some(self.queued)));
         }
         if fences.iter().any(|fence| fence.status == 0) {
             return None;
         }
         let error = fences.iter().find(|fence| fence.status < 0);
         let result = error.map_or(Ok(()), |fence| Err(Errno::from_raw_os_error(-fence.status)));
-        // One that was over already is replaced by a fence of nobody.
-        let time = fences.iter().filter(|fence| fence.driver_name.starts_with(b"iio\0"));
-        Some((result, wall(time.map(|fence| fence.timestamp_ns).max())))
+        // One that was over already is replaced by a fence of nobody: it was over by then.
+        let of_iio = fences.iter().filter(|fence| fence.driver_name.starts_with(b"iio\0"));
+        let at = of_iio.map(|fence| Duration::from_nanos(fence.timestamp_ns)).max();
+        Some((result, at.or(Some(self.queued))))
     }
 }
 
-/// A time of the monotonic clock on the wall; now if there is none.
-fn wall(monotonic_ns: Option<u64>) -> SystemTime {
-    let now = clock_gettime(ClockId::Monotonic);
-    let wall = SystemTime::now();
-    let now = Duration::try_from(now).unwrap_or_default();
-    let ago = monotonic_ns.and_then(|then| now.checked_sub(Duration::from_nanos(then)));
-    ago.and_then(|ago| wall.checked_sub(ago)).unwrap_or(wall)
+/// Times of the monotonic clock on the wall.
+///
+/// From one look at both clocks, for as long as that holds: two looks differ by what happens between
+/// the readings, and the times of blocks would not go forward.
+#[derive(Debug)]
+struct WallClock {
+    wall: SystemTime,
+    monotonic: Duration,
+}
+
+impl WallClock {
+    /// How far the clocks may drift apart until another look.
+    const TOLERANCE: Duration = Duration::from_millis(1);
+
+    fn now() -> Self {
+        let look = || {
+            let (before, wall, after) = (monotonic(), SystemTime::now(), monotonic());
+            // Rather a moment too early: no block was complete after it was handed out.
+            (after.saturating_sub(before), Self { wall, monotonic: after })
+        };
+        let (mut within, mut clock) = look();
+        for _ in 0..4 {
+            let again = look();
+            if again.0 < within {
+                (within, clock) = again;
+            }
+        }
+        clock
+    }
+
+    fn time_of(&mut self, at: Duration) -> SystemTime {
+        let (before, wall, after) = (monotonic(), SystemTime::now(), monotonic());
+        let (earliest, latest) = (self.at(before), self.at(after));
+        let is_set = earliest.duration_since(wall).is_ok_and(|ahead| ahead > Self::TOLERANCE)
+            || wall.duration_since(latest).is_ok_and(|behind| behind > Self::TOLERANCE);
+        if is_set {
+            *self = Self::now();
+        }
+        self.at(at)
+    }
+
+    fn at(&self, monotonic: Duration) -> SystemTime {
+        let time = match monotonic.checked_sub(self.monotonic) {
+            Some(later) => self.wall.checked_add(later),
+            None => self.wall.checked_sub(self.monotonic.saturating_sub(monotonic)),
+        };
+        time.unwrap_or(self.wall)
+    }
+}
+
+fn monotonic() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
 /// A receive buffer.
@@ -352,5 +403,24 @@ impl Receiver for Receive {
 
     fn stop(&mut self) -> Result<()> {
         self.queue.stop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_on_the_wall_keep_their_distance_until_the_clock_is_set() {
+        let mut clock = WallClock::now();
+        let now = monotonic();
+        let times = [now, now + Duration::from_nanos(1), now + Duration::from_secs(1)];
+        let walls = times.map(|at| clock.time_of(at));
+        assert_eq!(walls[1].duration_since(walls[0]).unwrap(), Duration::from_nanos(1));
+        assert_eq!(walls[2].duration_since(walls[0]).unwrap(), Duration::from_secs(1));
+        let hour = Duration::from_secs(3600);
+        let mut set = WallClock { wall: clock.wall + hour, ..clock };
+        let wall = set.time_of(monotonic());
+        assert!(SystemTime::now().duration_since(wall).unwrap() < hour / 2);
     }
 }
