@@ -306,24 +306,22 @@ impl WallClock {
     /// How far the clocks may drift apart until another look.
     const TOLERANCE: Duration = Duration::from_millis(1);
 
+    /// The wall clock, between two readings of the monotonic one.
+    fn look() -> (Duration, SystemTime, Duration) {
+        (monotonic(), SystemTime::now(), monotonic())
+    }
+
+    /// The closest of five looks.
     fn now() -> Self {
-        let look = || {
-            let (before, wall, after) = (monotonic(), SystemTime::now(), monotonic());
-            // Rather a moment too early: no block was complete after it was handed out.
-            (after.saturating_sub(before), Self { wall, monotonic: after })
-        };
-        let (mut within, mut clock) = look();
-        for _ in 0..4 {
-            let again = look();
-            if again.0 < within {
-                (within, clock) = again;
-            }
-        }
-        clock
+        let (first, others) = (Self::look(), (0..4).map(|_| Self::look()));
+        let width = |look: &(Duration, SystemTime, Duration)| look.2.saturating_sub(look.0);
+        let closest = others.fold(first, |a, b| if width(&b) < width(&a) { b } else { a });
+        // Rather a moment too early: no block was complete after it was handed out.
+        Self { wall: closest.1, monotonic: closest.2 }
     }
 
     fn time_of(&mut self, at: Duration) -> SystemTime {
-        let (before, wall, after) = (monotonic(), SystemTime::now(), monotonic());
+        let (before, wall, after) = Self::look();
         let (earliest, latest) = (self.at(before), self.at(after));
         let is_set = earliest.duration_since(wall).is_ok_and(|ahead| ahead > Self::TOLERANCE)
             || wall.duration_since(latest).is_ok_and(|behind| behind > Self::TOLERANCE);

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{EventfdFlags, PollFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
@@ -13,7 +13,11 @@ use rustix::time::{
 
 use super::Lost;
 use crate::block::Block;
+use crate::poll::{self, Deadline};
 use crate::{Error, Result};
+
+/// How long to wait at most until another look at a device that may have gone without a word.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 
 /// Fills blocks, in the order in which it gets them.
 pub(super) trait Receiver: fmt::Debug + Send {
@@ -70,6 +74,58 @@ pub(super) enum Pending {
     Block,
 }
 
+/// What threads share of a stream, and wait for together.
+#[derive(Debug)]
+pub(super) struct Monitor<T> {
+    state: Mutex<T>,
+    changed: Condvar,
+}
+
+impl<T> Monitor<T> {
+    pub(super) fn new(state: T) -> Self {
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, T> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes who waits.
+    pub(super) fn notify(&self) {
+        self.changed.notify_all();
+    }
+
+    /// Waits until something may have changed.
+    pub(super) fn wait<'a>(
+        &'a self,
+        state: MutexGuard<'a, T>,
+        pending: Pending,
+        deadline: Deadline,
+        label: &str,
+    ) -> Result<MutexGuard<'a, T>> {
+        let remaining = deadline.remaining();
+        let until = match pending {
+            Pending::File(file, events) => {
+                drop(state);
+                let timeout = remaining.map_or(LOOK, |remaining| remaining.min(LOOK));
+                poll::wait(&*file, events, Some(timeout))
+                    .map_err(|errno| Error::new("wait for", label, errno))?;
+                return Ok(self.lock());
+            }
+            Pending::Until(at) => Some(at.saturating_duration_since(Instant::now())),
+            Pending::Block => None,
+        };
+        let timeout = until.into_iter().chain(remaining).min();
+        Ok(match timeout {
+            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => {
+                let waited = self.changed.wait_timeout(state, timeout);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        })
+    }
+}
+
 /// A timer as a file.
 #[derive(Debug)]
 pub(super) struct Timer(OwnedFd);
@@ -85,7 +141,7 @@ impl Timer {
         let wait = at.map(|at| at.saturating_duration_since(Instant::now()));
         self.set_spec(wait.map(|wait| {
             // 0 is never.
-            let wait = wait.max(std::time::Duration::from_nanos(1));
+            let wait = wait.max(Duration::from_nanos(1));
             Timespec::try_from(wait).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 })
         }))
     }

@@ -22,14 +22,11 @@ use rustix::io::Errno;
 
 use super::Lost;
 use super::device::Control;
-use super::driver::{self, Filled, Pending, Receiver, Taken, Timer};
+use super::driver::{self, Filled, LOOK, Pending, Receiver, Taken, Timer};
 use super::iio::offers_dmabufs;
 use super::loss::Detector;
 use crate::block::Block;
 use crate::{Error, Result, poll};
-
-/// How often to look whether a device that gives nothing is still there.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// How often to start a driver that lets go of DMABUFs, and how long to wait in between.
 const ATTEMPTS: u32 = 500;

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
@@ -13,17 +13,15 @@ use rustix::io::Errno;
 
 use super::device::Direction;
 use super::dmabuf::{self, Done, Queue};
-use super::driver::{self, Pending};
+use super::driver::{self, Monitor, Pending};
 use super::fileio::Buffer;
 use super::iio::{Access, Opened};
 use super::source::About;
 use super::{Format, Interface, Samples, Setup};
 use crate::block::{Block, Memory, Writing};
-use crate::poll::{self, Deadline};
+use crate::poll::Deadline;
 use crate::{Error, Result};
 
-/// How long to wait at most until another look at a device that may have gone without a word.
-const LOOK: Duration = Duration::from_millis(100);
 /// How often to look whether `write` was transmitted.
 const DRAINING: Duration = Duration::from_millis(1);
 
@@ -45,9 +43,8 @@ pub struct Sink {
 #[derive(Debug)]
 struct Shared {
     label: String,
-    state: Mutex<State>,
-    /// A block became free, or the stream has ended.
-    changed: Condvar,
+    /// Told when a block was given back, or the stream has ended.
+    monitor: Monitor<State>,
     poller: Arc<OwnedFd>,
     is_watched: AtomicBool,
 }
@@ -148,8 +145,7 @@ impl Sink {
         };
         let shared = Shared {
             label,
-            state: Mutex::new(state),
-            changed: Condvar::new(),
+            monitor: Monitor::new(state),
             poller: driver::poller()?,
             is_watched: AtomicBool::new(false),
         };
@@ -367,7 +363,7 @@ impl AsFd for Sink {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.monitor.lock()
     }
 
     /// Takes back what the driver is done with.
@@ -425,26 +421,8 @@ impl Shared {
         state: MutexGuard<'a, State>,
         deadline: Deadline,
     ) -> Result<MutexGuard<'a, State>> {
-        let remaining = deadline.remaining();
-        let until = match state.driver.pending() {
-            Pending::File(file, events) => {
-                drop(state);
-                let timeout = remaining.map_or(LOOK, |remaining| remaining.min(LOOK));
-                poll::wait(&*file, events, Some(timeout))
-                    .map_err(|errno| Error::new("wait for", &self.label, errno))?;
-                return Ok(self.lock());
-            }
-            Pending::Until(at) => Some(at.saturating_duration_since(Instant::now())),
-            Pending::Block => None,
-        };
-        let timeout = until.into_iter().chain(remaining).min();
-        Ok(match timeout {
-            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-            Some(timeout) => {
-                let waited = self.changed.wait_timeout(state, timeout);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
-        })
+        let pending = state.driver.pending();
+        self.monitor.wait(state, pending, deadline, &self.label)
     }
 
     fn give_back(&self, block: Block) {
@@ -453,7 +431,7 @@ impl Shared {
             state.free.push(block);
             state.ring();
         }
-        self.changed.notify_all();
+        self.monitor.notify();
     }
 
     fn end(&self, state: &mut State) -> Result<()> {
@@ -463,7 +441,7 @@ impl Shared {
         state.mode = Mode::Ended;
         state.ring();
         state.free.clear();
-        self.changed.notify_all();
+        self.monitor.notify();
         match &mut state.driver {
             Driver::Dmabuf(queue) => queue.stop(),
             Driver::Fileio(file) => {

@@ -4,20 +4,17 @@ use std::fmt;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::driver::{self, Filled, Pending, Receiver, Taken};
+use super::driver::{self, Filled, Monitor, Receiver, Taken};
 use super::loss::Detector;
 use super::{Format, Interface, Lost, Meta, Setup, iio, synth};
 use crate::block::{Block, Memory, Reading};
-use crate::poll::{self, Deadline};
+use crate::poll::Deadline;
 use crate::{Error, Result};
-
-/// How long to wait at most until another look at a device that may have gone without a word.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Where samples come from.
 ///
@@ -49,9 +46,8 @@ pub(super) struct About {
 #[derive(Debug)]
 struct Shared {
     label: String,
-    state: Mutex<State>,
-    /// A block was given back, or the stream has ended.
-    changed: Condvar,
+    /// Told when a block was given back, or the stream has ended.
+    monitor: Monitor<State>,
     poller: Arc<OwnedFd>,
     is_watched: AtomicBool,
 }
@@ -97,8 +93,7 @@ impl Source {
         let state = State { driver, detector, sequence: 0, trouble: None, ended: false, end: None };
         let shared = Shared {
             label,
-            state: Mutex::new(state),
-            changed: Condvar::new(),
+            monitor: Monitor::new(state),
             poller: driver::poller()?,
             is_watched: AtomicBool::new(false),
         };
@@ -211,7 +206,7 @@ impl AsFd for Source {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.monitor.lock()
     }
 
     /// The next block if it is there.
@@ -274,26 +269,8 @@ impl Shared {
         state: MutexGuard<'a, State>,
         deadline: Deadline,
     ) -> Result<MutexGuard<'a, State>> {
-        let remaining = deadline.remaining();
-        let until = match state.driver.pending() {
-            Pending::File(file, events) => {
-                drop(state);
-                let timeout = remaining.map_or(LOOK, |remaining| remaining.min(LOOK));
-                poll::wait(&*file, events, Some(timeout))
-                    .map_err(|errno| Error::new("wait for", &self.label, errno))?;
-                return Ok(self.lock());
-            }
-            Pending::Until(at) => Some(at.saturating_duration_since(Instant::now())),
-            Pending::Block => None,
-        };
-        let timeout = until.into_iter().chain(remaining).min();
-        Ok(match timeout {
-            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-            Some(timeout) => {
-                let waited = self.changed.wait_timeout(state, timeout);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
-        })
+        let pending = state.driver.pending();
+        self.monitor.wait(state, pending, deadline, &self.label)
     }
 
     /// Gives a block to the driver again; what goes wrong is told by the next [`Source::next`].
@@ -306,7 +283,7 @@ impl Shared {
             let _ = self.end(state);
             state.trouble = Some(error);
         }
-        self.changed.notify_all();
+        self.monitor.notify();
     }
 
     fn end(&self, state: &mut State) -> Result<()> {
@@ -317,7 +294,7 @@ impl Shared {
         if state.end.is_none() {
             state.end = driver::end(&self.poller);
         }
-        self.changed.notify_all();
+        self.monitor.notify();
         state.driver.stop()
     }
 
