@@ -98,7 +98,7 @@ pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
         let name = format!("memory-{}", short(&memory));
         cases.extend(fetch(&plan, &converter, &name, size, Look::Sum, Some(memory))?);
     }
-    Ok(Report { ..Report::new("stream", plan.rows, cases) })
+    Ok(Report::new("stream", plan.rows, cases))
 }
 
 /// Small blocks are many, as who uses such would have it: each costs the converter a turn.

@@ -8,6 +8,7 @@ use std::ffi::c_void;
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -49,6 +50,15 @@ pub fn default_endpoint() -> PathBuf {
     let node = Path::new("/dev").join(node.expect("a node for the channel").file_name());
     wait_until("the device node", || node.exists());
     node
+}
+
+/// What `modprobe` says, if it is not content.
+pub fn modprobe(arguments: &[&str]) -> Result<(), String> {
+    let output = Command::new("modprobe").args(arguments).output().expect("modprobe");
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// An address that no process can read or write.

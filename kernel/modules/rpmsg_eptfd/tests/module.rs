@@ -11,7 +11,7 @@ use busbar_uapi::dmabuf;
 use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, EndpointInfo, NAME_SIZE};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, read, write};
-use support::{busbar, eptfd, wait_until};
+use support::{busbar, eptfd, modprobe, wait_until};
 
 const ECHO: u32 = 0x400;
 const INFO: EndpointInfo = EndpointInfo { name: [b'm'; NAME_SIZE], src: ADDR_ANY, dst: ECHO };
@@ -23,15 +23,6 @@ fn open(path: impl AsRef<Path>) -> std::io::Result<File> {
 fn fd_info() -> EndpointFdInfo {
     let flags = (OFlags::RDWR | OFlags::CLOEXEC).bits();
     EndpointFdInfo { name: INFO.name, src: ADDR_ANY, dst: ECHO, flags, fd: -1 }
-}
-
-/// What `modprobe` says, if it is not content.
-fn modprobe(arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new("modprobe").args(arguments).output().expect("modprobe");
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// Unloads it for longer than a moment: udevd loads it for each control device that it hears of, and

@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use busbar::bulk::packet::crc16;
 use busbar_uapi::rpmsg_netlink::{PART_MAX, block, command};
-use client::{Attributes, Client, coprocessor, modprobe, noise, pattern};
+use client::{Attributes, Client, coprocessor, noise, pattern};
 use rustix::io::Errno;
 use rustix::process::{Signal, kill_process};
 use support::fault::{FailNth, arm};
-use support::{open_descriptors, wait_until};
+use support::{modprobe, open_descriptors, wait_until};
 
 /// What a request has come to: refused, or taken and then told so.
 #[derive(Debug, PartialEq, Eq)]

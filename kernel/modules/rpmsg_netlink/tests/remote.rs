@@ -20,8 +20,9 @@ use busbar_coprocessor::remoteproc::Coprocessor;
 use busbar_coprocessor::service::{Port, Service, Services};
 use busbar_coprocessor::{Core, Options, Stop, StopHandle};
 use busbar_uapi::rpmsg_netlink::{PART_MAX, WINDOW, block, channel as channel_attribute, command};
-use client::{Attributes, Client, Note, coprocessor, modprobe, noise, pattern};
+use client::{Attributes, Client, Note, coprocessor, noise, pattern};
 use rustix::io::Errno;
+use support::modprobe;
 
 const CORE: &str = "/dev/vcoproc0";
 /// Numbers of `errno.h`, as they travel.

@@ -7,7 +7,6 @@ mod support;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use busbar_uapi::iio::{self, CYCLIC};
@@ -16,7 +15,7 @@ use converter::{
     i16s, outcome, transfer, u64s,
 };
 use rustix::io::Errno;
-use support::wait_until;
+use support::{modprobe, wait_until};
 
 const LEN: usize = 64 << 10;
 const SAMPLES: u64 = (LEN / FRAME) as u64;
@@ -383,11 +382,8 @@ fn transmitter_counts_what_it_had_nothing_for() {
 #[test]
 #[ignore = "needs the lab"]
 fn what_is_transmitted_is_received() {
-    let converter = Converter::new();
+    let converter = Converter::looped();
     let (rx, tx) = (&converter.rx, &converter.tx);
-    rx.set("loopback", 1);
-    rx.channels(&RX_VOLTAGES);
-    tx.channels(&TX_VOLTAGES);
     let (from, to) = (tx.buffer(), rx.buffer());
     // Blocks of different lengths, and more of them than the ring between has room for.
     let (sent, received) = (attached(&from, 3, 200_000), attached(&to, 4, LEN));
@@ -438,11 +434,8 @@ fn write_is_looped_back_to_read() {
 #[test]
 #[ignore = "needs the lab"]
 fn cyclic_block_repeats_until_another_comes() {
-    let converter = Converter::new();
+    let converter = Converter::looped();
     let (rx, tx) = (&converter.rx, &converter.tx);
-    rx.set("loopback", 1);
-    rx.channels(&RX_VOLTAGES);
-    tx.channels(&TX_VOLTAGES);
     let (from, to) = (tx.buffer(), rx.buffer());
     let (sent, received) = (attached(&from, 2, 4096), attached(&to, 1, LEN));
     let period: Vec<u8> = (0..2400_u16).map(|n| (n % 251) as u8).collect();
@@ -520,17 +513,15 @@ fn names_are_unique_and_sane() {
 #[test]
 #[ignore = "needs the lab"]
 fn module_makes_as_many_as_it_is_told() {
-    let modprobe =
-        |arguments: &[&str]| Command::new("modprobe").args(arguments).status().unwrap().success();
     converter::load();
-    wait_until("the module to go", || modprobe(&["-r", "vconv"]));
+    wait_until("the module to go", || modprobe(&["-r", "vconv"]).is_ok());
     for count in [0, 3, 64] {
-        assert!(modprobe(&["vconv", &format!("converters={count}")]));
+        modprobe(&["vconv", &format!("converters={count}")]).unwrap();
         let names = fs::read_dir("/sys/bus/iio/devices").unwrap().flatten();
         let names = names.filter_map(|entry| fs::read_to_string(entry.path().join("name")).ok());
         assert_eq!(names.filter(|name| name.starts_with("vconv")).count(), 2 * count);
-        assert!(modprobe(&["-r", "vconv"]));
+        modprobe(&["-r", "vconv"]).unwrap();
     }
-    assert!(!modprobe(&["vconv", "converters=65"]));
-    assert!(modprobe(&["vconv"]));
+    assert!(modprobe(&["vconv", "converters=65"]).is_err());
+    modprobe(&["vconv"]).unwrap();
 }

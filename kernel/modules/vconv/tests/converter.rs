@@ -16,7 +16,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::support::{Mapping, wait_until};
+use super::support::{Mapping, modprobe, wait_until};
 
 pub const FOLDER: &str = "/sys/kernel/config/iio/devices/vconv";
 /// Bytes of a sample of all four voltages.
@@ -26,14 +26,8 @@ pub const RX_VOLTAGES: [&str; 4] =
 pub const TX_VOLTAGES: [&str; 4] =
     ["out_voltage0_i", "out_voltage0_q", "out_voltage1_i", "out_voltage1_q"];
 
-/// Loads a module, if it is not there yet.
-pub fn modprobe(arguments: &[&str]) {
-    let status = Command::new("modprobe").args(arguments).status().expect("modprobe");
-    assert!(status.success(), "modprobe {arguments:?}");
-}
-
 pub fn load() {
-    modprobe(&["vconv"]);
+    modprobe(&["vconv"]).unwrap();
     if !Path::new("/sys/kernel/config/iio").exists() {
         let mount = ["-t", "configfs", "none", "/sys/kernel/config"];
         assert!(Command::new("mount").args(mount).status().unwrap().success());
@@ -62,6 +56,15 @@ impl Converter {
         let rx = Device::find(name).expect("the receiver");
         let tx = Device::find(&format!("{name}-tx")).expect("the transmitter");
         Self { folder, rx, tx }
+    }
+
+    /// One that receives what it transmits, all voltages.
+    pub fn looped() -> Self {
+        let converter = Self::new();
+        converter.rx.set("loopback", 1);
+        converter.rx.channels(&RX_VOLTAGES);
+        converter.tx.channels(&TX_VOLTAGES);
+        converter
     }
 
     /// As if the hardware were pulled out.
@@ -244,7 +247,7 @@ pub fn outcome(fences: &OwnedFd) -> Result<(), Errno> {
     end.unwrap()
 }
 
-/// Enables `device` for some voltages and waits for nothing.
+/// New blocks that the device may use.
 pub fn attached(buffer: &OwnedFd, count: usize, len: usize) -> Vec<Block> {
     let blocks: Vec<_> = (0..count).map(|_| Block::new(len)).collect();
     for block in &blocks {

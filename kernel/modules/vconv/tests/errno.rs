@@ -14,14 +14,13 @@ use std::time::{Duration, Instant};
 
 use busbar_uapi::iio::{self, CYCLIC};
 use converter::{
-    Block, Converter, Device, RX_VOLTAGES, TX_VOLTAGES, attached, modprobe, non_blocking, outcome,
-    transfer,
+    Block, Converter, Device, RX_VOLTAGES, TX_VOLTAGES, attached, non_blocking, outcome, transfer,
 };
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, opcode};
 use rustix::mm::{MapFlags, ProtFlags};
-use support::{BAD_POINTER, Mapping, raw_ioctl};
+use support::{BAD_POINTER, Mapping, modprobe, raw_ioctl};
 
 const LEN: usize = 4096;
 
@@ -89,7 +88,7 @@ fn attach() {
 #[test]
 #[ignore = "needs the lab"]
 fn attach_to_a_driver_without_dmabufs() {
-    modprobe(&["iio_dummy"]);
+    modprobe(&["iio_dummy"]).unwrap();
     converter::load();
     let folder = std::path::Path::new("/sys/kernel/config/iio/devices/dummy/errno");
     std::fs::create_dir(folder).unwrap();

@@ -18,7 +18,7 @@ use converter::{
     outcome, transfer, u64s,
 };
 use rustix::io::Errno;
-use support::{open_descriptors, wait_until};
+use support::{modprobe, open_descriptors, wait_until};
 
 const LEN: usize = 16 << 10;
 const SAMPLES: u64 = (LEN / FRAME) as u64;
@@ -317,11 +317,8 @@ fn block_shorter_than_a_sample_is_done_and_empty() {
 #[test]
 #[ignore = "needs the lab"]
 fn cyclic_starts_and_stops_leave_nothing() {
-    let converter = Converter::new();
+    let converter = Converter::looped();
     let (rx, tx) = (&converter.rx, &converter.tx);
-    rx.set("loopback", 1);
-    rx.channels(&RX_VOLTAGES);
-    tx.channels(&TX_VOLTAGES);
     let before = references();
     for round in 0..rounds(300, 60) {
         let (from, to) = (tx.buffer(), rx.buffer());
@@ -350,11 +347,8 @@ fn cyclic_starts_and_stops_leave_nothing() {
 #[test]
 #[ignore = "needs the lab"]
 fn receiver_waits_for_the_transmitter_until_it_is_disabled() {
-    let converter = Converter::new();
+    let converter = Converter::looped();
     let (rx, tx) = (&converter.rx, &converter.tx);
-    rx.set("loopback", 1);
-    rx.channels(&RX_VOLTAGES);
-    tx.channels(&TX_VOLTAGES);
     let (from, to) = (tx.buffer(), rx.buffer());
     let (sent, received) = (&attached(&from, 1, 1 << 20)[0], &attached(&to, 1, LEN)[0]);
     rx.enable();
@@ -570,7 +564,7 @@ fn reader_learns_that_the_device_is_gone() {
 }
 
 fn unload() -> bool {
-    Command::new("modprobe").args(["-r", "vconv"]).stderr(Stdio::null()).status().unwrap().success()
+    modprobe(&["-r", "vconv"]).is_ok()
 }
 
 #[test]
@@ -631,12 +625,9 @@ fn again<'scope>(
 #[test]
 #[ignore = "needs the lab"]
 fn calls_that_race_do_no_harm() {
-    let converter = Converter::new();
+    let converter = Converter::looped();
     let (rx, tx) = (&converter.rx, &converter.tx);
-    rx.set("loopback", 1);
     rx.set("buffer/length", 64);
-    rx.channels(&RX_VOLTAGES);
-    tx.channels(&TX_VOLTAGES);
     let before = references();
     {
         let (to, from) = (rx.buffer(), tx.buffer());

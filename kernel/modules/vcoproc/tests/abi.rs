@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::ioctl::opcode;
 use rustix::mm::{MapFlags, ProtFlags};
-use support::{BAD_POINTER, Mapping, raw_ioctl, wait_until};
+use support::{BAD_POINTER, Mapping, modprobe, raw_ioctl, wait_until};
 
 /// A coprocessor of which nobody is the core yet.
 struct Bench {
@@ -26,8 +26,7 @@ struct Bench {
 impl Bench {
     fn new(index: u32) -> Self {
         for module in ["virtio_rpmsg_bus", "rpmsg_ns", "vcoproc"] {
-            let status = Command::new("modprobe").arg(module).status().expect("modprobe");
-            assert!(status.success(), "modprobe {module}");
+            modprobe(&[module]).unwrap();
         }
         let parent = format!("/sys/class/vcoproc/vcoproc{index}/device/remoteproc");
         let remoteproc = fs::read_dir(parent).unwrap().next().unwrap().unwrap().path();

@@ -10,12 +10,7 @@ use std::process::Command;
 
 use rustix::fs::OFlags;
 use rustix::termios::{OptionalActions, tcgetattr, tcsetattr};
-use support::{in_tree, wait_until};
-
-fn modprobe(arguments: &[&str]) {
-    let status = Command::new("modprobe").args(arguments).status().expect("modprobe");
-    assert!(status.success(), "modprobe {arguments:?}");
-}
+use support::{in_tree, modprobe, wait_until};
 
 fn kernel_log() -> String {
     let output = Command::new("dmesg").output().expect("dmesg");
@@ -26,9 +21,9 @@ fn kernel_log() -> String {
 #[ignore = "needs the lab"]
 fn rpmsg_client_sample_gets_its_hundred_answers() {
     let side = in_tree(&["sample"]);
-    modprobe(&["rpmsg_client_sample"]);
+    modprobe(&["rpmsg_client_sample"]).unwrap();
     wait_until("the sample's goodbye", || kernel_log().contains("goodbye!"));
-    modprobe(&["-r", "rpmsg_client_sample"]);
+    modprobe(&["-r", "rpmsg_client_sample"]).unwrap();
     drop(side);
 }
 
@@ -40,7 +35,7 @@ fn tty() -> Option<PathBuf> {
 #[test]
 #[ignore = "needs the lab"]
 fn rpmsg_tty_carries_bytes_both_ways() {
-    modprobe(&["rpmsg_tty"]);
+    modprobe(&["rpmsg_tty"]).unwrap();
     let side = in_tree(&["tty"]);
     wait_until("the TTY", || tty().is_some());
     let path = tty().unwrap();

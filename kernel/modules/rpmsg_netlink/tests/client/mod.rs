@@ -4,7 +4,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::process::Command;
 use std::time::Duration;
 
 use busbar::bulk::packet::crc16;
@@ -37,15 +36,6 @@ const EXT_ACK: i32 = 11;
 
 /// Emulated, with a debug kernel, everything takes its time.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// What `modprobe` says, if it is not content.
-pub fn modprobe(arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new("modprobe").args(arguments).output().expect("modprobe");
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(String::from_utf8_lossy(&output.stderr).into_owned())
-}
 
 /// The first coprocessor, with these services, and the driver loaded.
 pub fn coprocessor(services: &[&str]) -> Side {
