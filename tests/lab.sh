@@ -11,11 +11,11 @@ busbar=target/release/busbar
 full="" quick="env BUSBAR_QUICK=1"
 if [ "${1-}" = --full ]; then full=1 quick=""; shift; fi
 
-# Blocks of 16 MiB, the suite over all of bulk's transports, and the kernel's Python tools take too
-# long in the debug kernel.
+# Blocks of 16 MiB, the suite over all of bulk's transports, and the kernel's Python tools (ncdevmem
+# uses one) take too long in the debug kernel.
 kernel_of() {
     case $1 in
-    bulk | rpmsg_netlink_spec) echo release; return ;;
+    bulk | rpmsg_netlink_spec | vnic_ncdevmem) echo release; return ;;
     rpmsg_netlink_blocks) echo "release${full:+ debug}"; return ;;
     esac
     case $2 in

@@ -1,0 +1,92 @@
+//! The kernel's own selftest of device-memory TCP, `ncdevmem`, unmodified: it tries bad bindings, then
+//! receives into a `udmabuf` and validates what has arrived. `tests/selftests.sh` builds it.
+
+mod pair;
+#[path = "../../../../crates/cli/tests/support/mod.rs"]
+mod support;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use pair::{FAR_IP, NEAR, NEAR_IP, Pair, far};
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+
+/// The flow that `ncdevmem` steers has this port at both ends.
+const PORT: u16 = 5201;
+
+fn selftests() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/selftests")
+}
+
+/// 1 to 6 and 0, again and again: what `-v 7` expects.
+fn pattern(len: usize) -> Vec<u8> {
+    (1..=7).map(|byte| byte % 7).cycle().take(len).collect()
+}
+
+fn connect_from_port(from: &str, to: &str) -> TcpStream {
+    let at = |address: &str| SocketAddr::new(address.parse::<IpAddr>().unwrap(), PORT);
+    let family = if at(from).is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket(family, SocketType::STREAM, None).unwrap();
+    bind(&socket, &at(from)).unwrap();
+    connect(&socket, &at(to)).unwrap();
+    socket.into()
+}
+
+fn receives(index: usize, len: usize) {
+    let _pair = Pair::new();
+    let programs = selftests();
+    let program = programs.join("ncdevmem");
+    assert!(program.exists(), "{} is missing: tests/selftests.sh builds it", program.display());
+    // It asks for more of ethtool than Debian's can do, and for sudo.
+    let path = std::env::var("PATH").unwrap();
+    let path = format!("{}:{path}", programs.join("ncdevmem-path").display());
+    let mut child = Command::new(program)
+        .args(["-l", "-v", "7", "-f", NEAR, "-s", NEAR_IP[index], "-c", FAR_IP[index]])
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+
+    // From here on it is read to the end, so that the child does not wait for us.
+    let mut stdout = child.stdout.take().unwrap();
+    let validated = std::thread::spawn(move || {
+        let mut text = String::new();
+        stdout.read_to_string(&mut text).unwrap();
+        text.matches("Validated buffer").count()
+    });
+    let mut said = Vec::new();
+    for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+        let line = line.unwrap();
+        if line.starts_with("Waiting or connection") {
+            far(move || {
+                let mut stream = connect_from_port(FAR_IP[index], NEAR_IP[index]);
+                stream.write_all(&pattern(len)).unwrap();
+            });
+        }
+        if !line.starts_with("received frag") {
+            said.push(line);
+        }
+    }
+    let status = child.wait().unwrap();
+    let said = said.join("\n");
+    assert!(status.success(), "{said}");
+    assert!(validated.join().unwrap() >= len / 4096, "{said}");
+    assert!(said.contains(&format!("total_received={len}")), "{said}");
+    assert!(!said.contains("SCM_DEVMEM_LINEAR"), "{said}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn receives_over_ipv4() {
+    receives(0, 300_001);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn receives_over_ipv6() {
+    receives(1, 100_000);
+}

@@ -1,0 +1,149 @@
+//! What `ethtool` sets, and what it must not.
+
+mod pair;
+#[path = "../../../../crates/cli/tests/support/mod.rs"]
+mod support;
+
+use std::net::UdpSocket;
+use std::process::Command;
+use std::time::Duration;
+
+use pair::{FAR_IP, NEAR, NEAR_IP, Pair, far, run, try_run};
+
+const PORT: u16 = 4970;
+
+fn ethtool(arguments: &str) -> Result<String, String> {
+    try_run("ethtool", arguments)
+}
+
+/// What `ethtool` complains of. Its exit code does not tell of a rule that was refused.
+fn complaint(arguments: &str) -> String {
+    let output = Command::new("ethtool").args(arguments.split(' ')).output().unwrap();
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether a datagram from the far end arrives.
+fn arrives(index: usize) -> bool {
+    let receiver = UdpSocket::bind((NEAR_IP[index], PORT)).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    far(move || {
+        let sender = UdpSocket::bind((FAR_IP[index], PORT)).unwrap();
+        sender.send_to(b"x", (NEAR_IP[index], PORT)).unwrap();
+    })
+    .join()
+    .unwrap();
+    receiver.recv(&mut [0; 8]).is_ok()
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn channels_stay_within_their_limits() {
+    let _pair = Pair::new();
+    for (arguments, says) in [
+        ("rx 17", "exceeds maximum"),
+        ("tx 17", "exceeds maximum"),
+        ("rx 0", "no RX or TX channel"),
+        ("tx 0", "no RX or TX channel"),
+    ] {
+        let said = ethtool(&format!("-L {NEAR} {arguments}")).unwrap_err();
+        assert!(said.contains(says), "{arguments}: {said}");
+    }
+    for (rx, tx) in [(1, 1), (3, 16), (16, 2)] {
+        run("ethtool", &format!("-L {NEAR} rx {rx} tx {tx}"));
+        assert!(arrives(0), "{rx} and {tx} queues");
+        let table = run("ethtool", &format!("-x {NEAR}"));
+        assert!(table.contains(&format!("with {rx} RX ring(s)")), "{table}");
+    }
+    // What the table, or a rule, names stays.
+    run("ethtool", &format!("-X {NEAR} equal 8"));
+    let said = ethtool(&format!("-L {NEAR} rx 7")).unwrap_err();
+    assert!(said.contains("indirection table (7)"), "{said}");
+    run("ethtool", &format!("-X {NEAR} equal 1"));
+    run("ethtool", &format!("-N {NEAR} flow-type tcp4 dst-port 1 queue 5"));
+    let said = ethtool(&format!("-L {NEAR} rx 5")).unwrap_err();
+    assert!(said.contains("ntuple"), "{said}");
+    run("ethtool", &format!("-L {NEAR} rx 6"));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn rules_drop_what_they_match() {
+    let _pair = Pair::new();
+    for (index, kind, other) in [(0, "udp4", "tcp4"), (1, "udp6", "tcp6")] {
+        let (here, there) = (NEAR_IP[index], FAR_IP[index]);
+        for (rule, matches) in [
+            (format!("{kind} dst-port {PORT}"), true),
+            (format!("{kind} src-ip {there} dst-ip {here} src-port {PORT}"), true),
+            (format!("{kind} dst-port {}", PORT + 1), false),
+            (format!("{kind} src-ip {here}"), false),
+            (format!("{other} dst-port {PORT}"), false),
+            // Only the lowest bit of the port counts: the mask says which do not.
+            (format!("{kind} dst-port {} m 0xfffe", (PORT + 2) & 0xff), true),
+            (format!("{kind} dst-port {} m 0xfffe", (PORT + 1) & 0xff), false),
+        ] {
+            run("ethtool", &format!("-N {NEAR} flow-type {rule} action -1 loc 7"));
+            assert_eq!(arrives(index), !matches, "{rule}");
+            run("ethtool", &format!("-N {NEAR} delete 7"));
+        }
+        assert!(arrives(index));
+    }
+    // The lowest location wins.
+    run("ethtool", &format!("-N {NEAR} flow-type udp4 dst-port {PORT} queue 3 loc 4"));
+    run("ethtool", &format!("-N {NEAR} flow-type udp4 dst-port {PORT} action -1 loc 5"));
+    assert!(arrives(0));
+    run("ethtool", &format!("-N {NEAR} delete 4"));
+    assert!(!arrives(0));
+    // No rule is left when they are switched off and on.
+    run("ethtool", &format!("-K {NEAR} ntuple off"));
+    assert!(arrives(0));
+    run("ethtool", &format!("-K {NEAR} ntuple on"));
+    assert!(run("ethtool", &format!("-n {NEAR}")).contains("Total 0 rules"));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn rules_that_cannot_be_are_refused() {
+    let _pair = Pair::new();
+    for (arguments, says) in [
+        ("flow-type tcp4 dst-port 1 queue 16", "Invalid argument"),
+        ("flow-type tcp4 dst-port 1 queue 0 loc 64", "Invalid argument"),
+        ("flow-type tcp4 dst-port 1 tos 1 queue 0", "not supported"),
+        ("flow-type tcp6 dst-port 1 tclass 1 queue 0", "not supported"),
+        ("flow-type sctp4 dst-port 1 queue 0", "not supported"),
+        ("flow-type ether dst 02:00:00:00:00:01 queue 0", "not supported"),
+        ("flow-type tcp4 dst-port 1 vlan 5 queue 0", "not supported"),
+        ("delete 3", "No such file"),
+        ("delete 64", "Invalid argument"),
+    ] {
+        let said = complaint(&format!("-N {NEAR} {arguments}"));
+        assert!(said.contains(says), "{arguments}: {said}");
+    }
+    assert!(run("ethtool", &format!("-n {NEAR}")).contains("Total 0 rules"));
+    run("ethtool", &format!("-K {NEAR} ntuple off"));
+    let said = complaint(&format!("-N {NEAR} flow-type tcp4 dst-port 1 queue 0 loc 0"));
+    assert!(said.contains("not supported"), "{said}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn the_table_holds_64_rules() {
+    let _pair = Pair::new();
+    for port in 1..=64 {
+        run("ethtool", &format!("-N {NEAR} flow-type tcp4 dst-port {port} queue {}", port % 16));
+    }
+    assert!(run("ethtool", &format!("-n {NEAR}")).contains("Total 64 rules"));
+    assert!(!complaint(&format!("-N {NEAR} flow-type tcp4 dst-port 65 queue 1")).is_empty());
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn rings_and_tables_have_their_limits() {
+    let _pair = Pair::new();
+    run("ethtool", &format!("-G {NEAR} rx 1"));
+    assert!(arrives(0));
+    let said = ethtool(&format!("-G {NEAR} rx 0")).unwrap_err();
+    assert!(said.contains("at least 1"), "{said}");
+    let said = ethtool(&format!("-G {NEAR} rx 8193")).unwrap_err();
+    assert!(said.contains("exceeds maximum"), "{said}");
+    assert!(ethtool(&format!("-X {NEAR} equal 17")).is_err());
+}
