@@ -20,6 +20,11 @@ while read -r name program; do
     case $name in
     # This suite runs against coprocessors that somebody else has set up.
     endpoint) run="$busbar lab stage --service echo,sink,source --" ;;
+    selftest:devmem_tokens*)
+        modprobe vnic
+        ip link show nic0 >/dev/null 2>&1 || ip link add nic0 type vnic
+        run="env NETIF=nic0 REMOTE_NETIF=vnic0 bash $(dirname "$program")/devmem_tokens.sh"
+        set -- ;;
     selftest:*) set -- ;;
     bench:*) set -- bench "${name#bench:}" --quick ;;
     esac

@@ -10,7 +10,7 @@ out=$PWD/target/selftests
 mkdir -p "$out"
 make --silent -C "$source" O="$out/headers" headers >"$out/log" 2>&1 || { cat "$out/log"; exit 1; }
 
-tests=$source/tools/testing/selftests/filesystems/epoll
+tests=$source/tools/testing/selftests
 build() {
     to=$1 name=$2
     shift 2
@@ -19,12 +19,15 @@ build() {
     echo "$out/$to"
 }
 for name in epoll_batch_test epoll_pwait1_test; do
-    build "$name" "$name"
-    build "${name}_32" "$name" -m32 -static
+    build "$name" "filesystems/epoll/$name"
+    build "${name}_32" "filesystems/epoll/$name" -m32 -static
 done
+# This one runs between two NICs, which its script sets up.
+build devmem_tokens net/devmem_tokens
+cp "$tests/net/devmem_tokens.sh" "$out/"
 # Some of its tests set themselves a limit of time that a busy machine does not keep.
 if [ "${1-}" = --all ]; then
-    build epoll_wakeup_test epoll_wakeup_test
+    build epoll_wakeup_test filesystems/epoll/epoll_wakeup_test
 fi
 
 # ncdevmem asks for "sudo ethtool -G DEVICE tcp-data-split on", which Debian 12's ethtool cannot do.
