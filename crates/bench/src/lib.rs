@@ -5,7 +5,9 @@
 
 pub mod bulk;
 mod clock;
+mod elsewhere;
 pub mod endpoint;
+pub mod receive;
 mod report;
 pub mod stream;
 pub mod wait;

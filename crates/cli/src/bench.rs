@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use busbar::{Error, Result};
-use busbar_bench::{Controllers, Extent, Report, bulk, endpoint, stream, wait};
+use busbar_bench::{Controllers, Extent, Report, bulk, endpoint, receive, stream, wait};
 use busbar_lab::stage::{self, Stage};
 use indicatif::ProgressBar;
 
@@ -26,6 +26,8 @@ enum Path {
     Wait(Common),
     /// What it costs to fetch samples from a converter, the virtual one `vconv0`
     Stream(Common),
+    /// What the tokens of device memory cost, over a pair of virtual NICs
+    Receive(Common),
 }
 
 #[derive(clap::Args)]
@@ -84,6 +86,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Path::Stream(common) => {
             stage::load_converter()?;
             let report = with_progress(|bar| stream::run(common.extent(), bar))?;
+            common.print(&report);
+        }
+        Path::Receive(common) => {
+            stage::load_nic()?;
+            let report = with_progress(|bar| receive::run(common.extent(), bar))?;
             common.print(&report);
         }
     }

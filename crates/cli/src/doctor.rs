@@ -8,6 +8,7 @@ mod endpoint;
 mod genetlink;
 mod machine;
 mod others;
+mod receive;
 mod stream;
 
 use std::fmt::Write as _;
@@ -85,7 +86,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         bulk::diagnose(&machine),
         others::wait(),
         stream::diagnose(&machine),
-        others::receive(&machine),
+        receive::diagnose(&machine),
     ];
     if args.json {
         let (kernel, name) = (machine.kernel(), machine.name());
@@ -144,7 +145,7 @@ endpoint: messages
             bulk::diagnose(&machine),
             others::wait(),
             stream::diagnose(&machine),
-            others::receive(&machine),
+            receive::diagnose(&machine),
         ];
         for diagnosis in all {
             assert!(!diagnosis.findings.is_empty() && !diagnosis.uses.is_empty(), "{diagnosis:?}");

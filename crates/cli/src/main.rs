@@ -8,6 +8,7 @@ mod coprocessor;
 mod doctor;
 mod endpoint;
 mod lab;
+mod receive;
 mod stream;
 
 use std::process::ExitCode;
@@ -36,6 +37,8 @@ enum Verb {
     Bulk(bulk::Args),
     /// Pass samples on: from a converter, the network or a recording to another
     Stream(stream::Args),
+    /// Take data from the network, into device memory where that is to be had
+    Receive(receive::Args),
     /// Measure a path: the usual way and Busbar's, in turn
     Bench(bench::Args),
 }
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Verb::Endpoint(args) => endpoint::run(args),
         Verb::Bulk(args) => bulk::run(&args),
         Verb::Stream(args) => stream::run(args),
+        Verb::Receive(args) => receive::run(&args),
         Verb::Bench(args) => bench::run(&args),
     };
     result.unwrap_or_else(|error| {

@@ -18,6 +18,7 @@ use busbar::stream::Interface;
 use busbar::stream::net::Options;
 
 use self::ends::{From, To};
+pub use self::report::cpu;
 use crate::endpoint::seconds;
 
 #[derive(clap::Args)]
@@ -122,7 +123,7 @@ impl Flags {
 }
 
 /// A number of bytes such as 65536, 64K, 1M, 2G.
-fn size(text: &str) -> Result<usize, String> {
+pub fn size(text: &str) -> Result<usize, String> {
     scaled(text, 1024)
         .and_then(|bytes| usize::try_from(bytes).ok())
         .ok_or_else(|| "allowed: bytes from 1 on, such as 4096, 64K, 1M or 1G (of 1024)".to_owned())

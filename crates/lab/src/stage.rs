@@ -224,6 +224,11 @@ pub fn load_converter() -> Result<()> {
     load_modules(&["vconv"])
 }
 
+/// Loads the virtual NIC: `ip link add type vnic`.
+pub fn load_nic() -> Result<()> {
+    load_modules(&["vnic"])
+}
+
 /// In one process, and none if they are there: emulated, to start one takes half a second.
 fn load_modules(modules: &[&str]) -> Result<()> {
     let is_live = |module: &str| {

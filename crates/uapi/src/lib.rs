@@ -5,9 +5,13 @@
 // The calls are what this crate is for; each block says why it is sound.
 #![allow(unsafe_code)]
 
+pub mod devmem;
 pub mod dmabuf;
 pub mod epoll;
+pub mod ethtool;
 pub mod iio;
+pub mod netdev;
+pub mod netlink;
 pub mod probe;
 pub mod rpmsg;
 pub mod rpmsg_bulk;

@@ -1,19 +1,17 @@
 //! Blocks through `rpmsg_netlink` (`kernel/modules/rpmsg_netlink/rpmsg_netlink.yaml`).
 
-mod socket;
-
 use std::io;
 
 use busbar_uapi::rpmsg_netlink::{self as uapi, block, channel, command};
 use rustix::io::Errno;
 
-use self::socket::{Attributes, Request, Socket};
 use super::link::{Carrier, Wanted};
 use super::messages::timed_out;
 use super::packet::{crc16, errno};
 use super::packets::refusal;
 use super::transfer::Transfer;
 use crate::endpoint::Controller;
+use crate::netlink::{Attributes, Request, Socket};
 use crate::poll::Deadline;
 use crate::{Error, Result};
 
@@ -40,7 +38,7 @@ impl Netlink {
             }
         };
         let mut socket = Socket::open(uapi::FAMILY).map_err(failed)?;
-        let channels = socket.dump(command::CHANNEL_GET).map_err(failed)?;
+        let channels = socket.dump(Request::new(command::CHANNEL_GET)).map_err(failed)?;
         for found in channels {
             let (Some(id), Some(device)) = (found.u32(channel::ID), found.text(channel::DEVICE))
             else {

@@ -6,9 +6,6 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
 };
 
-/// `NETDEV_CMD_BIND_RX`: binds device memory to the queues of a network device.
-pub const BIND_RX: u32 = 13;
-
 /// Type of the messages of the family that knows the others, `GENL_ID_CTRL`.
 const CONTROL: u16 = 0x10;
 /// `NLMSG_ERROR`.

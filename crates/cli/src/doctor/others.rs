@@ -6,8 +6,6 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 
-use super::genetlink::{self, BIND_RX};
-use super::machine::Machine;
 use super::{Answer, Diagnosis};
 
 /// Seconds beyond what the older call can wait, so that the newer one is made.
@@ -20,20 +18,6 @@ pub fn wait() -> Diagnosis {
     diagnosis.note("io_uring", answer(busbar_uapi::probe::io_uring(), "may be used"));
     let unnumbered = "not asked: their patch, and so their numbers, come with a later version";
     diagnosis.note("epoll_ctl_batch, epoll_pwait1", Err(unnumbered.into()));
-    not_yet(&mut diagnosis);
-    diagnosis
-}
-
-pub fn receive(machine: &Machine) -> Diagnosis {
-    let mut diagnosis = Diagnosis::new("receive", "network data that lands in device memory");
-    let operations = genetlink::operations("netdev");
-    let family = operations.as_ref().map(|all| format!("{} operations", all.len()));
-    diagnosis.note("netlink family netdev", family.map_err(|errno| no(*errno)));
-    let bind = operations.is_ok_and(|all| all.contains(&BIND_RX));
-    let bind = if bind { Ok("offered".into()) } else { Err("not offered".into()) };
-    diagnosis.note("binding device memory to a queue", bind);
-    diagnosis.note("/dev/udmabuf", openable("/dev/udmabuf"));
-    diagnosis.note("network devices", machine.listed("sys/class/net", ""));
     not_yet(&mut diagnosis);
     diagnosis
 }

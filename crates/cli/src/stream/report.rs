@@ -164,7 +164,7 @@ impl Report {
 }
 
 /// Seconds of processors that this process has used, in user space and in the kernel.
-fn cpu() -> f64 {
+pub fn cpu() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default().as_secs_f64()
 }

@@ -54,8 +54,10 @@ impl Pair {
         drop(Self);
         let pair = Self;
         ip(&format!("netns add {NAMESPACE}"));
-        ip(&format!("link add {NEAR} type vnic"));
+        // Addresses that a NIC has by chance udev changes, after the other end may have asked for them.
+        ip(&format!("link add {NEAR} address 02:00:00:00:60:01 type vnic"));
         let peer = peer_of(NEAR);
+        ip(&format!("link set {peer} address 02:00:00:00:60:02"));
         ip(&format!("link set {peer} netns {NAMESPACE} name {FAR}"));
         for (netns, device, addresses) in
             [("", NEAR, NEAR_IP), (&*format!("-n {NAMESPACE} "), FAR, FAR_IP)]

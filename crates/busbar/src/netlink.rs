@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use busbar_uapi::netlink::{self, control};
 use netlink_packet_core::{
     DecodeError, Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
     Nla, NlasIterator, ParseableParametrized,
@@ -18,12 +19,14 @@ use rustix::net::{
 
 use crate::poll::{self, Deadline};
 
+/// Bytes of the header of a message.
+const NETLINK_HEADER_LEN: usize = 16;
 /// More than the kernel puts into one datagram.
 const DATAGRAM: usize = 64 << 10;
 
 /// A request with its attributes.
 #[derive(Debug)]
-pub(super) struct Request<'a> {
+pub(crate) struct Request<'a> {
     command: u8,
     attributes: Vec<Attribute<'a>>,
 }
@@ -36,26 +39,44 @@ struct Attribute<'a> {
 
 #[derive(Debug)]
 enum Value<'a> {
+    U8([u8; 1]),
     U16([u8; 2]),
     U32([u8; 4]),
     Bytes(&'a [u8]),
+    Nest(Vec<u8>),
 }
 
 impl<'a> Request<'a> {
-    pub(super) fn new(command: u8) -> Self {
+    pub(crate) fn new(command: u8) -> Self {
         Self { command, attributes: Vec::new() }
     }
 
-    pub(super) fn u16(self, kind: u16, value: u16) -> Self {
+    /// Attributes for [`nest`](Self::nest).
+    pub(crate) fn nested() -> Self {
+        Self::new(0)
+    }
+
+    pub(crate) fn u8(self, kind: u16, value: u8) -> Self {
+        self.with(kind, Value::U8([value]))
+    }
+
+    pub(crate) fn u16(self, kind: u16, value: u16) -> Self {
         self.with(kind, Value::U16(value.to_ne_bytes()))
     }
 
-    pub(super) fn u32(self, kind: u16, value: u32) -> Self {
+    pub(crate) fn u32(self, kind: u16, value: u32) -> Self {
         self.with(kind, Value::U32(value.to_ne_bytes()))
     }
 
-    pub(super) fn bytes(self, kind: u16, value: &'a [u8]) -> Self {
+    pub(crate) fn bytes(self, kind: u16, value: &'a [u8]) -> Self {
         self.with(kind, Value::Bytes(value))
+    }
+
+    /// All attributes of another request as one.
+    pub(crate) fn nest(self, kind: u16, inner: &Request<'_>) -> Self {
+        let mut bytes = vec![0; inner.buffer_len()];
+        inner.emit(&mut bytes);
+        self.with(kind, Value::Nest(bytes))
     }
 
     fn with(mut self, kind: u16, value: Value<'a>) -> Self {
@@ -67,9 +88,11 @@ impl<'a> Request<'a> {
 impl Attribute<'_> {
     fn bytes(&self) -> &[u8] {
         match &self.value {
+            Value::U8(bytes) => bytes,
             Value::U16(bytes) => bytes,
             Value::U32(bytes) => bytes,
             Value::Bytes(bytes) => bytes,
+            Value::Nest(bytes) => bytes,
         }
     }
 }
@@ -83,22 +106,28 @@ impl Nla for Attribute<'_> {
         self.kind
     }
 
+    fn is_nested(&self) -> bool {
+        matches!(self.value, Value::Nest(_))
+    }
+
     fn emit_value(&self, buffer: &mut [u8]) {
         buffer.copy_from_slice(self.bytes());
     }
 }
 
 impl GenlFamily for Request<'_> {
+    /// Not used: families are known by their numbers here.
     fn family_name() -> &'static str {
-        busbar_uapi::rpmsg_netlink::FAMILY
+        ""
     }
 
     fn command(&self) -> u8 {
         self.command
     }
 
+    /// That of every family that is spoken to.
     fn version(&self) -> u8 {
-        busbar_uapi::rpmsg_netlink::VERSION
+        1
     }
 }
 
@@ -114,22 +143,35 @@ impl Emitable for Request<'_> {
 
 /// What came: a reply or a notification.
 #[derive(Debug)]
-pub(super) struct Attributes {
-    pub(super) command: u8,
+pub(crate) struct Attributes {
+    pub(crate) command: u8,
     all: Vec<(u16, Vec<u8>)>,
 }
 
 impl Attributes {
-    pub(super) fn bytes(&self, kind: u16) -> Option<&[u8]> {
+    pub(crate) fn bytes(&self, kind: u16) -> Option<&[u8]> {
         self.all.iter().find(|(found, _)| *found == kind).map(|(_, value)| value.as_slice())
     }
 
-    pub(super) fn u32(&self, kind: u16) -> Option<u32> {
+    pub(crate) fn u32(&self, kind: u16) -> Option<u32> {
         self.bytes(kind)?.try_into().ok().map(u32::from_ne_bytes)
     }
 
+    /// An integer that is as long as its value needs.
+    pub(crate) fn uint(&self, kind: u16) -> Option<u64> {
+        let bytes = self.bytes(kind)?;
+        let short = || Some(u32::from_ne_bytes(bytes.try_into().ok()?).into());
+        bytes.try_into().ok().map(u64::from_ne_bytes).or_else(short)
+    }
+
+    /// What is nested in it.
+    pub(crate) fn nest(&self, kind: u16) -> Option<Self> {
+        let all = attributes(self.bytes(kind)?).ok()?;
+        Some(Self { command: self.command, all })
+    }
+
     /// Text ends with a NUL byte.
-    pub(super) fn text(&self, kind: u16) -> Option<String> {
+    pub(crate) fn text(&self, kind: u16) -> Option<String> {
         let text = self.bytes(kind)?.split(|byte| *byte == 0).next()?;
         String::from_utf8(text.to_vec()).ok()
     }
@@ -137,26 +179,31 @@ impl Attributes {
 
 impl ParseableParametrized<[u8], GenlHeader> for Attributes {
     fn parse_with_param(buffer: &[u8], header: GenlHeader) -> Result<Self, DecodeError> {
-        let attribute = |found: Result<netlink_packet_core::NlaBuffer<&[u8]>, _>| {
-            found.map(|it| (it.kind(), it.value().to_vec()))
-        };
-        let all = NlasIterator::new(buffer).map(attribute).collect::<Result<_, _>>()?;
+        let all = attributes(buffer)?;
         Ok(Self { command: header.cmd, all })
     }
+}
+
+/// Kind and value of each.
+fn attributes(buffer: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, DecodeError> {
+    let attribute = |found: Result<netlink_packet_core::NlaBuffer<&[u8]>, _>| {
+        found.map(|it| (it.kind(), it.value().to_vec()))
+    };
+    NlasIterator::new(buffer).map(attribute).collect()
 }
 
 /// What a datagram has for a request.
 enum Answer<T> {
     Message(T),
-    /// It was refused, or acknowledged.
-    Refused(Result<(), Errno>),
+    /// It was refused, perhaps with an explanation, or acknowledged.
+    Refused(Result<(), Errno>, Option<String>),
     /// The end of a dump.
     Done,
 }
 
 /// A socket of one family.
 #[derive(Debug)]
-pub(super) struct Socket {
+pub(crate) struct Socket {
     fd: OwnedFd,
     family: u16,
     sequence: u32,
@@ -164,16 +211,20 @@ pub(super) struct Socket {
     request: Vec<u8>,
     /// The last datagram.
     buffer: Vec<u8>,
+    /// What the kernel has said to the last refusal.
+    explanation: Option<String>,
 }
 
 impl Socket {
-    pub(super) fn open(family: &str) -> Result<Self, Errno> {
+    pub(crate) fn open(family: &str) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(GENERIC))?;
         // Nobody but the kernel is heard.
         connect(&fd, &SocketAddrNetlink::new(0, 0))?;
+        // Without, refusals are only numbers.
+        let _ = netlink::explain(&fd);
         let (request, buffer) = (Vec::new(), vec![0; DATAGRAM]);
-        let mut socket = Self { fd, family: 0, sequence: 0, request, buffer };
+        let mut socket = Self { fd, family: 0, sequence: 0, request, buffer, explanation: None };
         socket.family = socket.resolve(family)?;
         Ok(socket)
     }
@@ -195,7 +246,7 @@ impl Socket {
                         });
                         return id.ok_or(Errno::PROTO);
                     }
-                    Answer::Refused(result) => result?,
+                    Answer::Refused(result, _) => result?,
                     Answer::Done => {}
                 }
             }
@@ -203,7 +254,7 @@ impl Socket {
     }
 
     /// Makes a request, and waits for the message with its number; nothing if that took too long.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &mut self,
         request: Request<'_>,
         deadline: Deadline,
@@ -214,7 +265,7 @@ impl Socket {
             for answer in answers {
                 match answer {
                     Answer::Message(found) => return Ok(Some(found)),
-                    Answer::Refused(result) => result?,
+                    Answer::Refused(result, _) => result?,
                     Answer::Done => {}
                 }
             }
@@ -222,7 +273,7 @@ impl Socket {
     }
 
     /// Makes a request, and waits until the kernel has done it; `false` if that took too long.
-    pub(super) fn acknowledged(
+    pub(crate) fn acknowledged(
         &mut self,
         request: Request<'_>,
         deadline: Deadline,
@@ -231,7 +282,7 @@ impl Socket {
         loop {
             let Some(answers) = self.receive::<Attributes>(deadline)? else { return Ok(false) };
             for answer in answers {
-                if let Answer::Refused(result) = answer {
+                if let Answer::Refused(result, _) = answer {
                     return result.map(|()| true);
                 }
             }
@@ -239,14 +290,42 @@ impl Socket {
     }
 
     /// All that a command has to tell.
-    pub(super) fn dump(&mut self, command: u8) -> Result<Vec<Attributes>, Errno> {
-        self.transmit(self.message(Request::new(command)), NLM_F_DUMP)?;
+    pub(crate) fn dump(&mut self, request: Request<'_>) -> Result<Vec<Attributes>, Errno> {
+        self.collect(self.message(request))
+    }
+
+    /// Whether a command of the family takes this attribute, and it is a flag.
+    pub(crate) fn takes_flag(&mut self, command: u8, attribute: u16) -> Result<bool, Errno> {
+        let request = Request::new(control::GET_POLICY)
+            .u16(control::FAMILY_ID, self.family)
+            .u32(control::COMMAND, command.into());
+        let mut message = GenlMessage::from_payload(request);
+        message.set_resolved_family_id(control::FAMILY);
+        let answers = self.collect(message)?;
+        let number = |answer: &Attributes| {
+            answer.nest(control::COMMAND_POLICY)?.nest(command.into())?.u32(control::DO)
+        };
+        let Some(policy) = answers.iter().find_map(number) else { return Ok(false) };
+        let policy = u16::try_from(policy).map_err(|_| Errno::PROTO)?;
+        let kind = |answer: &Attributes| {
+            answer.nest(control::POLICY)?.nest(policy)?.nest(attribute)?.u32(control::TYPE)
+        };
+        Ok(answers.iter().any(|answer| kind(answer) == Some(control::FLAG)))
+    }
+
+    /// What the kernel has said to the refusal of the last request.
+    pub(crate) fn explanation(&self) -> Option<&str> {
+        self.explanation.as_deref()
+    }
+
+    fn collect(&mut self, message: GenlMessage<Request<'_>>) -> Result<Vec<Attributes>, Errno> {
+        self.transmit(message, NLM_F_DUMP)?;
         let mut all = Vec::new();
         loop {
             for answer in self.receive(Deadline::NEVER)?.unwrap_or_default() {
                 match answer {
                     Answer::Message(found) => all.push(found),
-                    Answer::Refused(result) => result?,
+                    Answer::Refused(result, _) => result?,
                     Answer::Done => return Ok(all),
                 }
             }
@@ -264,6 +343,7 @@ impl Socket {
         T: GenlFamily + Emitable + std::fmt::Debug,
     {
         self.sequence = self.sequence.wrapping_add(1);
+        self.explanation = None;
         let mut message = NetlinkMessage::from(message);
         message.header.flags = NLM_F_REQUEST | flags;
         message.header.sequence_number = self.sequence;
@@ -303,24 +383,85 @@ impl Socket {
             let length = (message.header.length as usize).next_multiple_of(4);
             rest = rest.get(length.max(16)..).unwrap_or_default();
             if message.header.sequence_number == self.sequence {
-                answers.extend(answer(message.payload));
+                let is_explained = message.header.flags & netlink::EXPLAINED != 0;
+                answers.extend(answer(message.payload, is_explained));
+            }
+        }
+        for answer in &mut answers {
+            if let Answer::Refused(Err(_), explanation) = answer {
+                self.explanation = explanation.take();
             }
         }
         Ok(Some(answers))
     }
 }
 
-fn answer<T>(payload: NetlinkPayload<GenlMessage<T>>) -> Option<Answer<T>>
+fn answer<T>(payload: NetlinkPayload<GenlMessage<T>>, is_explained: bool) -> Option<Answer<T>>
 where
     T: std::fmt::Debug,
 {
     match payload {
         NetlinkPayload::InnerMessage(message) => Some(Answer::Message(message.into_parts().1)),
-        NetlinkPayload::Error(error) => Some(Answer::Refused(match error.code {
-            None => Ok(()),
-            Some(code) => Err(Errno::from_raw_os_error(code.get().saturating_abs())),
-        })),
+        NetlinkPayload::Error(error) => {
+            let result = error
+                .code
+                .map_or(Ok(()), |code| Err(Errno::from_raw_os_error(code.get().saturating_abs())));
+            let text = is_explained.then(|| explanation(&error.header)).flatten();
+            Some(Answer::Refused(result, text))
+        }
+        // A dump that fails ends like one that does not.
+        NetlinkPayload::Done(done) if done.code < 0 => {
+            Some(Answer::Refused(Err(Errno::from_raw_os_error(-done.code)), None))
+        }
         NetlinkPayload::Done(_) => Some(Answer::Done),
         _ => None,
+    }
+}
+
+/// The text behind the header of the refused request.
+fn explanation(refusal: &[u8]) -> Option<String> {
+    let all = attributes(refusal.get(NETLINK_HEADER_LEN..)?).ok()?;
+    let (_, text) = all.iter().find(|(kind, _)| *kind == netlink::TEXT)?;
+    let text = String::from_utf8_lossy(text.split(|byte| *byte == 0).next()?).into_owned();
+    Some(text).filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_tell_the_attributes_of_a_command() {
+        // The family of the families is in every kernel.
+        let mut socket = Socket::open("nlctrl").unwrap();
+        assert_eq!(socket.family, control::FAMILY);
+        for attribute in [control::FAMILY_ID, control::COMMAND, 99] {
+            assert_eq!(socket.takes_flag(control::GET_POLICY, attribute), Ok(false));
+        }
+        assert_eq!(socket.takes_flag(200, 1), Err(Errno::NOENT));
+        assert_eq!(Socket::open("busbar-none").map(drop), Err(Errno::NOENT));
+    }
+
+    #[test]
+    fn nested_attributes_are_found_again() {
+        let inner = Request::nested().u32(1, 7).u8(2, 3);
+        let request = Request::new(9).nest(5, &inner).bytes(6, b"text\0");
+        let mut bytes = vec![0; request.buffer_len()];
+        request.emit(&mut bytes);
+        let found = Attributes { command: 9, all: attributes(&bytes).unwrap() };
+        let nested = found.nest(5).unwrap();
+        assert_eq!((nested.u32(1), nested.uint(1), nested.uint(2)), (Some(7), Some(7), None));
+        assert_eq!(found.text(6).as_deref(), Some("text"));
+        assert!(found.nest(6).is_none() && found.nest(7).is_none());
+    }
+
+    #[test]
+    fn refusals_are_explained() {
+        let text = Request::new(0).bytes(netlink::TEXT, b"no such queue\0");
+        let mut bytes = vec![0; NETLINK_HEADER_LEN + text.buffer_len()];
+        text.emit(&mut bytes[NETLINK_HEADER_LEN..]);
+        assert_eq!(explanation(&bytes).as_deref(), Some("no such queue"));
+        assert_eq!(explanation(&bytes[..NETLINK_HEADER_LEN]), None);
+        assert_eq!(explanation(&[]), None);
     }
 }

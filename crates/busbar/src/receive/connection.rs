@@ -1,0 +1,167 @@
+//! Connections, out of which data comes.
+
+use std::collections::VecDeque;
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+use rustix::net::sockopt;
+
+use super::fragments::Fragments;
+use super::host::Copies;
+use super::memory::Memory;
+use super::rule::Steering;
+use super::view::Piece;
+use crate::poll::{self, Deadline};
+use crate::{Error, Result};
+
+/// What an attempt to receive has brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Filled {
+    Some,
+    Nothing,
+    /// The peer sends no more.
+    End,
+}
+
+/// A TCP connection whose data comes in [`Piece`]s.
+///
+/// For a [`Poller`](crate::wait::Poller), it is readable when [`next`](Self::next) may have something
+/// new; then take pieces, with no time, until there is none.
+#[derive(Debug)]
+pub struct Connection {
+    socket: Arc<TcpStream>,
+    way: Way,
+    ready: VecDeque<Piece>,
+    has_ended: bool,
+    /// Kept for as long as data shall come by the device's queue.
+    _steering: Option<Arc<Steering>>,
+}
+
+#[derive(Debug)]
+enum Way {
+    Device(Fragments),
+    Host(Copies),
+}
+
+impl Connection {
+    /// Of a socket whose data goes into `memory`: by a binding's device if there is one.
+    pub(super) fn new(
+        socket: TcpStream,
+        memory: &Arc<Memory>,
+        binding: Option<u32>,
+        steering: Option<Arc<Steering>>,
+    ) -> Result<Self> {
+        socket.set_nonblocking(true).map_err(|why| Error::new("prepare", "a connection", why))?;
+        notice_death(&socket)?;
+        let socket = Arc::new(socket);
+        let way = match binding {
+            Some(id) => {
+                memory.shares.add(&socket)?;
+                Way::Device(Fragments::new(&socket, memory, id))
+            }
+            None => Way::Host(Copies::new(&socket, memory)?),
+        };
+        Ok(Self { socket, way, ready: VecDeque::new(), has_ended: false, _steering: steering })
+    }
+
+    /// What comes next in the stream. Waits for it, at most for `timeout` if there is one; `None` after
+    /// that time, and at the end of the stream, see [`is_finished`](Self::is_finished).
+    ///
+    /// On a host without a device, it also waits for memory that views hold.
+    ///
+    /// # Errors
+    ///
+    /// `ECONNRESET` and `ETIMEDOUT` where the peer is gone without a word;
+    /// [`InvalidData`](std::io::ErrorKind::InvalidData) where data came into other memory than the
+    /// block. The connection is finished then.
+    #[allow(clippy::should_implement_trait)] // fails, and may have to wait
+    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Piece>> {
+        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+        loop {
+            if let Some(piece) = self.ready.pop_front() {
+                return Ok(Some(piece));
+            }
+            if self.has_ended {
+                return Ok(None);
+            }
+            if self.fill()? == Filled::Nothing {
+                if deadline.has_passed() {
+                    return Ok(None);
+                }
+                poll::wait(self.as_fd(), PollFlags::IN, deadline.remaining())
+                    .map_err(|errno| Error::new("wait for", "a connection", errno))?;
+            }
+        }
+    }
+
+    /// Whether there is nothing more to come: the peer has closed its end, or an error was told, and
+    /// all pieces were handed out.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.has_ended && self.ready.is_empty()
+    }
+
+    /// Returns the tokens of dropped views now. For who stops to call [`next`](Self::next) for a while
+    /// without having seen `None`.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel has against them.
+    pub fn flush(&self) -> Result<()> {
+        match &self.way {
+            Way::Device(fragments) => fragments.flush(true),
+            Way::Host(_) => Ok(()),
+        }
+    }
+
+    /// The socket: to send, to ask for addresses, to set options. What is read from it directly is
+    /// missing in the pieces, and what is in device memory cannot be.
+    #[must_use]
+    pub fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    fn fill(&mut self) -> Result<Filled> {
+        let filled = match &mut self.way {
+            Way::Device(fragments) => fragments.fill(&self.socket, &mut self.ready),
+            Way::Host(copies) => copies.fill(&self.socket, &mut self.ready),
+        };
+        if matches!(filled, Ok(Filled::End) | Err(_)) {
+            self.has_ended = true;
+            // Its views may still be out: they come back one by one.
+            let flushed = self.flush();
+            return filled.and_then(|filled| flushed.map(|()| filled));
+        }
+        filled
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.way {
+            Way::Device(_) => self.socket.as_fd(),
+            Way::Host(copies) => copies.as_fd(),
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.ready.clear();
+        let _ = self.flush();
+        // Views may keep the socket open; the peer is not to wait for them.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// Has the kernel notice a peer that is gone without a word.
+fn notice_death(socket: &TcpStream) -> Result<()> {
+    sockopt::set_socket_keepalive(socket, true)
+        .and_then(|()| sockopt::set_tcp_keepidle(socket, Duration::from_secs(10)))
+        .and_then(|()| sockopt::set_tcp_keepintvl(socket, Duration::from_secs(5)))
+        .and_then(|()| sockopt::set_tcp_keepcnt(socket, 4))
+        .map_err(|errno| Error::new("prepare", "a connection", errno))
+}

@@ -1,0 +1,130 @@
+//! Settings of a network device.
+
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+
+use busbar_uapi::ethtool::{self, FlowSpec, RuleTable};
+use busbar_uapi::netdev::ethtool as family;
+use rustix::io::Errno;
+use rustix::net::netdevice::{index_to_name, name_to_index};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::netlink::{Request, Socket};
+use crate::poll::Deadline;
+use crate::{Error, Result};
+
+/// A network device, which keeps its number when it is renamed.
+#[derive(Debug)]
+pub(super) struct Device {
+    /// As it was called when it was opened.
+    pub(super) name: String,
+    pub(super) index: u32,
+    socket: OwnedFd,
+}
+
+impl Device {
+    pub(super) fn open(name: &str) -> Result<Self> {
+        let failed = |errno| {
+            Error::new("find the network device", name, errno)
+                .help("`ip link` lists those of this network namespace")
+        };
+        CString::new(name).map_err(|_| failed(Errno::NODEV))?;
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+                .map_err(failed)?;
+        let index = name_to_index(&socket, name).map_err(failed)?;
+        Ok(Self { name: name.into(), index, socket })
+    }
+
+    /// An error of something that was tried on it.
+    pub(super) fn failed(&self, tried: &str, errno: Errno) -> Error {
+        let error = Error::new(tried, self.name.clone(), errno);
+        match errno {
+            Errno::PERM | Errno::ACCESS => error
+                .help("it takes CAP_NET_ADMIN; ordinary receive into a block takes no privilege"),
+            Errno::OPNOTSUPP => error.help(
+                "its driver cannot do that, so it cannot receive into device memory; `vnic` can",
+            ),
+            _ => error,
+        }
+    }
+
+    pub(super) fn flags(&self) -> Result<u32, Errno> {
+        ethtool::flags(&self.socket, &self.current_name()?)
+    }
+
+    pub(super) fn set_flags(&self, flags: u32) -> Result<(), Errno> {
+        ethtool::set_flags(&self.socket, &self.current_name()?, flags)
+    }
+
+    pub(super) fn indirection(&self) -> Result<Vec<u32>, Errno> {
+        ethtool::indirection(&self.socket, &self.current_name()?)
+    }
+
+    pub(super) fn set_indirection(&self, table: &[u32]) -> Result<(), Errno> {
+        ethtool::set_indirection(&self.socket, &self.current_name()?, table)
+    }
+
+    pub(super) fn rule_table(&self) -> Result<RuleTable, Errno> {
+        ethtool::rule_table(&self.socket, &self.current_name()?)
+    }
+
+    /// The rules that there are, at most `count`.
+    pub(super) fn rules(&self, count: u32) -> Result<Vec<FlowSpec>, Errno> {
+        let name = self.current_name()?;
+        let locations = ethtool::locations(&self.socket, &name, count)?;
+        let rules = locations.into_iter().map(|at| ethtool::rule(&self.socket, &name, at));
+        // One that was removed meanwhile is none.
+        rules.filter(|rule| *rule != Err(Errno::NOENT)).collect()
+    }
+
+    pub(super) fn insert_rule(&self, spec: FlowSpec) -> Result<u32, Errno> {
+        ethtool::insert_rule(&self.socket, &self.current_name()?, spec)
+    }
+
+    pub(super) fn delete_rule(&self, location: u32) -> Result<(), Errno> {
+        ethtool::delete_rule(&self.socket, &self.current_name()?, location)
+    }
+
+    fn current_name(&self) -> Result<String, Errno> {
+        index_to_name(&self.socket, self.index)
+    }
+}
+
+/// Whether a device keeps headers and data apart.
+#[derive(Debug)]
+pub(super) struct Split {
+    socket: Socket,
+    index: u32,
+}
+
+impl Split {
+    pub(super) fn open(device: &Device) -> Result<Self> {
+        let socket = Socket::open(family::FAMILY)
+            .map_err(|errno| Error::new("use", "netlink family ethtool", errno))?;
+        Ok(Self { socket, index: device.index })
+    }
+
+    /// As the kernel numbers it; 0 if the driver does not say.
+    pub(super) fn get(&mut self) -> Result<u8, Errno> {
+        let request = self.request(family::RINGS_GET);
+        let answer = self.socket.ask(request, Deadline::NEVER)?;
+        let found = answer.as_ref().and_then(|answer| answer.bytes(family::TCP_DATA_SPLIT));
+        Ok(found.and_then(|value| value.first()).copied().unwrap_or(0))
+    }
+
+    pub(super) fn set(&mut self, value: u8) -> Result<(), Errno> {
+        let request = self.request(family::RINGS_SET).u8(family::TCP_DATA_SPLIT, value);
+        self.socket.acknowledged(request, Deadline::NEVER).map(drop)
+    }
+
+    /// What the kernel has said to the last refusal.
+    pub(super) fn explanation(&self) -> Option<&str> {
+        self.socket.explanation()
+    }
+
+    fn request(&self, command: u8) -> Request<'static> {
+        let header = Request::nested().u32(family::DEV_INDEX, self.index);
+        Request::new(command).nest(family::RINGS_HEADER, &header)
+    }
+}

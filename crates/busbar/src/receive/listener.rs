@@ -1,0 +1,73 @@
+//! Listeners, that accept connections.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+
+use super::connection::Connection;
+use super::memory::Memory;
+use super::rule::Steering;
+use crate::poll::{self, Deadline};
+use crate::{Error, Result};
+
+/// Accepts connections whose data goes into the block of its [`Receiver`](super::Receiver).
+///
+/// Readable when somebody waits to be accepted.
+#[derive(Debug)]
+pub struct Listener {
+    pub(super) socket: TcpListener,
+    pub(super) memory: Arc<Memory>,
+    /// Number of the binding, where there is a device.
+    pub(super) binding: Option<u32>,
+    pub(super) steering: Option<Arc<Steering>>,
+}
+
+impl Listener {
+    /// Waits for a connection, at most for `timeout` if there is one; `None` after that time.
+    ///
+    /// # Errors
+    ///
+    /// `EMFILE`, `ENOMEM`.
+    pub fn accept(&self, timeout: Option<Duration>) -> Result<Option<Connection>> {
+        let failed = |why| Error::new("accept", "a connection", why);
+        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+        loop {
+            match self.socket.accept() {
+                Ok((socket, _)) => {
+                    let steering = self.steering.clone();
+                    return Connection::new(socket, &self.memory, self.binding, steering).map(Some);
+                }
+                Err(why) if why.kind() == ErrorKind::WouldBlock => {
+                    if deadline.has_passed() {
+                        return Ok(None);
+                    }
+                    poll::wait(&self.socket, PollFlags::IN, deadline.remaining())
+                        .map_err(|errno| failed(errno.into()))?;
+                }
+                // Who has called is gone already.
+                Err(why) if why.kind() == ErrorKind::ConnectionAborted => {}
+                Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                Err(why) => return Err(failed(why)),
+            }
+        }
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    ///
+    /// None that are known.
+    pub fn local_addr(&self) -> Result<SocketAddr> {
+        self.socket.local_addr().map_err(|why| Error::new("find the address of", "a listener", why))
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,129 @@
+//! Queues of a network device, and what is bound to them.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use busbar_uapi::netdev::{self as uapi, command, dmabuf, queue, stats};
+use rustix::io::Errno;
+
+use super::Offer;
+use super::ethtool::Device;
+use crate::netlink::{Attributes, Request, Socket};
+use crate::poll::Deadline;
+use crate::{Error, Result};
+
+/// A queue that receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Queue {
+    pub(super) id: u32,
+    /// Whether it has the memory of somebody's binding.
+    pub(super) is_bound: bool,
+}
+
+/// The netlink family `netdev`. What was bound through it ends with it.
+#[derive(Debug)]
+pub(super) struct Netdev {
+    socket: Socket,
+}
+
+impl Netdev {
+    pub(super) fn open() -> Result<Self> {
+        let socket = Socket::open(uapi::FAMILY).map_err(|errno| {
+            Error::new("use", "netlink family netdev", errno)
+                .help("device memory takes a kernel with CONFIG_NET_DEVMEM")
+        })?;
+        Ok(Self { socket })
+    }
+
+    pub(super) fn offer(&mut self) -> Result<Offer> {
+        let has_index_tokens = match self.socket.takes_flag(command::BIND_RX, dmabuf::AUTORELEASE) {
+            // It does not know the command.
+            Err(Errno::NOENT | Errno::OPNOTSUPP) => {
+                return Ok(Offer { binds: Some(false), has_index_tokens: false });
+            }
+            answer => answer.map_err(|errno| Error::new("ask", "netlink family netdev", errno))?,
+        };
+        Ok(Offer { binds: self.binds()?, has_index_tokens })
+    }
+
+    /// Whether the kernel can bind at all: asks for something impossible.
+    fn binds(&mut self) -> Result<Option<bool>> {
+        let request = bind_request(Device::open("lo")?.index, -1, &[0]);
+        match self.socket.ask(request, Deadline::NEVER) {
+            Err(Errno::BADF) => Ok(Some(true)),
+            Err(Errno::PERM | Errno::ACCESS) => Ok(None),
+            // It has something against this device, and says so; without the code it says nothing.
+            _ => Ok(Some(self.socket.explanation().is_some())),
+        }
+    }
+
+    /// The queues of a device that receive, by their numbers.
+    pub(super) fn queues(&mut self, device: &Device) -> Result<Vec<Queue>> {
+        let request = Request::new(command::QUEUE_GET).u32(queue::IFINDEX, device.index);
+        let found = self
+            .socket
+            .dump(request)
+            .map_err(|errno| device.failed("list the queues of", errno))?;
+        let mut queues: Vec<_> = found.iter().filter_map(receiving).collect();
+        queues.sort_unstable_by_key(|queue| queue.id);
+        Ok(queues)
+    }
+
+    /// Binds a DMABUF to queues: the number of the binding.
+    pub(super) fn bind(
+        &mut self,
+        device: &Device,
+        block: impl AsFd,
+        queues: &[u32],
+        autorelease: bool,
+    ) -> Result<u32> {
+        let mut request = bind_request(device.index, block.as_fd().as_raw_fd(), queues);
+        if autorelease {
+            request = request.bytes(dmabuf::AUTORELEASE, &[]);
+        }
+        let answer = self.socket.ask(request, Deadline::NEVER);
+        let tried = format!("bind a block to queues {queues:?} of");
+        let answer = answer.map_err(|errno| {
+            let error = device.failed(&tried, errno);
+            match self.socket.explanation() {
+                Some(explanation) => error.help(format!("the kernel says: {explanation}")),
+                None => error,
+            }
+        })?;
+        let id = answer.and_then(|answer| answer.u32(dmabuf::ID));
+        id.ok_or_else(|| device.failed(&tried, Errno::PROTO))
+    }
+
+    /// Frames that these queues have dropped for want of memory, where the driver counts them.
+    pub(super) fn dropped(&mut self, device: &Device, queues: &[u32]) -> Result<Option<u64>> {
+        let request = Request::new(command::QSTATS_GET)
+            .u32(stats::IFINDEX, device.index)
+            .u32(stats::SCOPE, stats::QUEUE);
+        let found = match self.socket.dump(request) {
+            Err(Errno::OPNOTSUPP) => return Ok(None),
+            found => found.map_err(|errno| device.failed("read the counters of", errno))?,
+        };
+        let is_ours = |answer: &&Attributes| {
+            let id = answer.u32(stats::QUEUE_ID);
+            let receives = answer.u32(stats::QUEUE_TYPE) == Some(queue::RX);
+            receives && id.is_some_and(|id| queues.contains(&id))
+        };
+        let counts: Vec<_> =
+            found.iter().filter(is_ours).filter_map(|one| one.uint(stats::RX_ALLOC_FAIL)).collect();
+        Ok((!counts.is_empty()).then(|| counts.iter().sum()))
+    }
+}
+
+fn bind_request(index: u32, block: i32, queues: &[u32]) -> Request<'static> {
+    let request = Request::new(command::BIND_RX)
+        .u32(dmabuf::IFINDEX, index)
+        .u32(dmabuf::FD, block.cast_unsigned());
+    queues.iter().fold(request, |request, id| {
+        let one = Request::nested().u32(queue::ID, *id).u32(queue::TYPE, queue::RX);
+        request.nest(dmabuf::QUEUES, &one)
+    })
+}
+
+fn receiving(answer: &Attributes) -> Option<Queue> {
+    let id = answer.u32(queue::ID).filter(|_| answer.u32(queue::TYPE) == Some(queue::RX))?;
+    Some(Queue { id, is_bound: answer.u32(queue::DMABUF).is_some() })
+}

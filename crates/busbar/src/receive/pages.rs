@@ -1,0 +1,152 @@
+//! Which pages of a block are held, and by how many.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+/// A count for each page.
+#[derive(Debug)]
+pub(super) struct Pages {
+    counts: Box<[AtomicU32]>,
+    page: usize,
+    held: AtomicUsize,
+    /// Where to look for a free one.
+    cursor: AtomicUsize,
+}
+
+impl Pages {
+    /// For a block of `len` bytes; what is behind the last whole page is not used.
+    pub(super) fn new(len: usize, page: usize) -> Self {
+        let counts = (0..len / page).map(|_| AtomicU32::new(0)).collect();
+        Self { counts, page, held: AtomicUsize::new(0), cursor: AtomicUsize::new(0) }
+    }
+
+    pub(super) fn page(&self) -> usize {
+        self.page
+    }
+
+    /// Pages that there are.
+    pub(super) fn len(&self) -> usize {
+        self.counts.len()
+    }
+
+    /// Pages that are held.
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// One more view of these bytes.
+    pub(super) fn hold(&self, bytes: &Range<usize>) {
+        for count in self.of(bytes) {
+            if count.fetch_add(1, Ordering::Relaxed) == 0 {
+                self.held.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// One view less.
+    pub(super) fn release(&self, bytes: &Range<usize>) {
+        for count in self.of(bytes) {
+            // In one order with whoever says that nothing is free, see `Memory::claim`.
+            if count.fetch_sub(1, Ordering::SeqCst) == 1 {
+                self.held.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes free pages that follow each other, at most `most`: their bytes.
+    pub(super) fn claim(&self, most: usize) -> Option<Range<usize>> {
+        let (len, start) = (self.len(), self.cursor.load(Ordering::Relaxed));
+        let first = (0..len).map(|step| (start + step) % len).find(|page| self.take(*page))?;
+        let mut end = first + 1;
+        while end < len && end - first < most && self.take(end) {
+            end += 1;
+        }
+        self.cursor.store(end % len, Ordering::Relaxed);
+        Some(first * self.page..end * self.page)
+    }
+
+    /// Gives back what was claimed but for the first `used` bytes: these.
+    pub(super) fn trim(&self, claimed: &Range<usize>, used: usize) -> Range<usize> {
+        let end = claimed.start + used;
+        let rest = end.next_multiple_of(self.page)..claimed.end;
+        if !rest.is_empty() {
+            self.release(&rest);
+            self.cursor.store(rest.start / self.page, Ordering::Relaxed);
+        }
+        claimed.start..end
+    }
+
+    fn take(&self, page: usize) -> bool {
+        let order = Ordering::SeqCst;
+        let taken = self.counts[page].compare_exchange(0, 1, order, order).is_ok();
+        if taken {
+            self.held.fetch_add(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    fn of(&self, bytes: &Range<usize>) -> &[AtomicU32] {
+        let pages = bytes.start / self.page..bytes.end.div_ceil(self.page);
+        self.counts.get(pages).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_held_until_its_last_view_is_gone() {
+        let pages = Pages::new(4 * 100, 100);
+        let (first, second) = (0..100, 50..250);
+        pages.hold(&first);
+        pages.hold(&second);
+        assert_eq!(pages.held(), 3);
+        pages.release(&second);
+        assert_eq!(pages.held(), 1);
+        pages.release(&first);
+        assert_eq!(pages.held(), 0);
+    }
+
+    #[test]
+    fn only_free_pages_are_claimed() {
+        let pages = Pages::new(450, 100);
+        assert_eq!(pages.len(), 4);
+        let first = pages.claim(3).unwrap();
+        assert_eq!(first, 0..300);
+        let used = pages.trim(&first, 150);
+        assert_eq!((used.clone(), pages.held()), (0..150, 2));
+        // The next one follows, as far as the end.
+        let second = pages.claim(3).unwrap();
+        assert_eq!((second.clone(), pages.claim(3)), (200..400, None));
+        pages.release(&used);
+        assert_eq!(pages.claim(1), Some(0..100));
+        assert_eq!(pages.trim(&second, 0), 200..200);
+        assert_eq!(pages.held(), 1);
+        assert_eq!(pages.claim(9), Some(200..400));
+    }
+
+    #[test]
+    fn no_page_is_claimed_twice_at_the_same_time() {
+        let pages = Pages::new(64, 1);
+        let owners: Vec<_> = (0..64).map(|_| AtomicU32::new(0)).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for round in 0..5_000 {
+                        let Some(claimed) = pages.claim(1 + round % 16) else { continue };
+                        for owner in &owners[claimed.clone()] {
+                            assert_eq!(owner.fetch_add(1, Ordering::SeqCst), 0);
+                        }
+                        for owner in &owners[claimed.clone()] {
+                            owner.fetch_sub(1, Ordering::SeqCst);
+                        }
+                        let used = pages.trim(&claimed, claimed.len() / 2);
+                        pages.release(&used);
+                    }
+                });
+            }
+        });
+        assert_eq!(pages.held(), 0);
+    }
+}

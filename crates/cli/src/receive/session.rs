@@ -1,0 +1,147 @@
+//! Connections are accepted, and their data goes on.
+
+use std::time::{Duration, Instant};
+
+use busbar::receive::{Connection, Listener, Receiver};
+use busbar::wait::{Events, Interest, Poller};
+use busbar::{Error, Result};
+use busbar_coprocessor::Stop;
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use super::Args;
+use super::output::{Output, To};
+use super::report::Report;
+
+/// Between two looks at the clock.
+const TICK: Duration = Duration::from_millis(100);
+/// Pieces of a connection between two looks at anything else.
+const BATCH: usize = 1024;
+const STOP: u64 = 0;
+const OTHERS: u64 = 1;
+
+pub fn run(args: &Args) -> Result<()> {
+    // Before anything is set that has to be undone.
+    let stop = Stop::new()?.on_signal(Signal::INT.as_raw())?.on_signal(Signal::TERM.as_raw())?;
+    let receiver = args.receiver()?;
+    let mut report = Report::new(args.json);
+    let passed = pass(args, &stop, &receiver, &mut report);
+    // What went wrong is said after what went well, and undoing does not wait for either.
+    let counted = receiver.statistics().map(|now| report.counts.take(now));
+    let end = report.now();
+    let closed = receiver.close();
+    let told =
+        if report.counts.connections > 0 || passed.is_ok() { report.summary(&end) } else { Ok(()) };
+    passed.and(counted).and(closed).and(told)
+}
+
+fn pass(args: &Args, stop: &Stop, receiver: &Receiver, report: &mut Report) -> Result<()> {
+    let listener = receiver.listen(args.address())?;
+    report.listening(&args.device, receiver, listener.local_addr()?)?;
+    let poller = Poller::new()?;
+    poller.add(stop, STOP, Interest::READABLE)?;
+    poller.add(&listener, OTHERS, Interest::READABLE)?;
+    let until = args.seconds.map(|seconds| Instant::now() + seconds);
+    let mut session =
+        Session { args, receiver, listener, poller, report, links: Vec::new(), done: 0 };
+    session.run(until)
+}
+
+struct Session<'a> {
+    args: &'a Args,
+    receiver: &'a Receiver,
+    listener: Listener,
+    poller: Poller,
+    report: &'a mut Report,
+    links: Vec<(Connection, Output)>,
+    /// Bytes that were verified of connections that have ended.
+    done: u64,
+}
+
+impl Session<'_> {
+    fn run(&mut self, until: Option<Instant>) -> Result<()> {
+        let mut events = Events::new(16)?;
+        let mut is_idle = true;
+        loop {
+            match self.poller.wait(&mut events, if is_idle { TICK } else { Duration::ZERO }) {
+                // Of a signal, the stop tells.
+                Err(error) if error.errno() == Some(Errno::INTR) => continue,
+                waited => waited?,
+            };
+            let is_late = until.is_some_and(|until| Instant::now() >= until);
+            if is_late || events.iter().any(|event| event.key() == STOP) {
+                return Ok(());
+            }
+            self.accept()?;
+            is_idle = !self.transfer()?;
+            if self.report.is_due() {
+                self.report.counts.take(self.receiver.statistics()?);
+                self.report.progress()?;
+            }
+            if self.links.is_empty() && self.report.counts.connections == self.args.connections {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes who has called, as many as are wanted.
+    fn accept(&mut self) -> Result<()> {
+        while self.report.counts.connections < self.args.connections {
+            let Some(connection) = self.listener.accept(Some(Duration::ZERO))? else { break };
+            self.poller.add(&connection, OTHERS, Interest::READABLE)?;
+            self.links.push((connection, Output::open(&self.args.dst)?));
+            self.report.connected();
+            if self.report.counts.connections == self.args.connections {
+                self.poller.remove(&self.listener)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes on what there is, for a while. Whether there was something.
+    fn transfer(&mut self) -> Result<bool> {
+        let mut moved = false;
+        for index in (0..self.links.len()).rev() {
+            let (connection, output) = &mut self.links[index];
+            match drain(connection, output) {
+                Ok(some) => moved |= some,
+                // A peer that dies is no reason to leave the others.
+                Err(Failure::Peer(error)) if self.args.connections > 1 => self.report.warn(&error),
+                Err(Failure::Peer(error) | Failure::Here(error)) => {
+                    self.count();
+                    return Err(error);
+                }
+            }
+            if self.links[index].0.is_finished() {
+                let (connection, output) = self.links.swap_remove(index);
+                self.poller.remove(&connection)?;
+                self.done += output.verified().unwrap_or(0);
+            }
+        }
+        self.count();
+        Ok(moved)
+    }
+
+    fn count(&mut self) {
+        let running = self.links.iter().filter_map(|(_, output)| output.verified());
+        let verified = self.done + running.sum::<u64>();
+        let is_wanted = matches!(self.args.dst, To::Verify(_));
+        self.report.counts.verified = is_wanted.then_some(verified);
+    }
+}
+
+enum Failure {
+    Peer(Error),
+    Here(Error),
+}
+
+/// Passes on what has come, for a while. Whether there was something.
+fn drain(connection: &mut Connection, output: &mut Output) -> Result<bool, Failure> {
+    for passed in 0..BATCH {
+        match connection.next(Some(Duration::ZERO)).map_err(Failure::Peer)? {
+            Some(piece) => output.take(&piece).map_err(Failure::Here)?,
+            None => return Ok(passed > 0),
+        }
+    }
+    Ok(true)
+}

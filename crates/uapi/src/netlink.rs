@@ -1,0 +1,64 @@
+//! What kernel and user space say about a netlink request (`<linux/netlink.h>`).
+
+use std::ffi::c_int;
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::io::{self, Errno};
+
+/// Flag of a message: it ends with attributes that explain (`NLM_F_ACK_TLVS`).
+pub const EXPLAINED: u16 = 0x200;
+/// Attribute of an explanation: text (`NLMSGERR_ATTR_MSG`).
+pub const TEXT: u16 = 1;
+
+const CAP_ACK: c_int = 10;
+const EXT_ACK: c_int = 11;
+
+/// Has the kernel explain why it refuses, behind the header of the request (`NETLINK_EXT_ACK`,
+/// `NETLINK_CAP_ACK`).
+pub fn explain(socket: impl AsFd) -> io::Result<()> {
+    let one: c_int = 1;
+    let len = libc::socklen_t::try_from(size_of::<c_int>()).map_err(|_| Errno::INVAL)?;
+    for option in [CAP_ACK, EXT_ACK] {
+        let (fd, value) = (socket.as_fd().as_raw_fd(), std::ptr::from_ref(&one).cast());
+        // SAFETY: the kernel reads `len` bytes of `one`.
+        let done = unsafe { libc::setsockopt(fd, libc::SOL_NETLINK, option, value, len) };
+        if done != 0 {
+            let why = std::io::Error::last_os_error();
+            return Err(Errno::from_io_error(&why).unwrap_or(Errno::IO));
+        }
+    }
+    Ok(())
+}
+
+/// The generic family that knows the others (`<linux/genetlink.h>`).
+pub mod control {
+    /// Number of the family.
+    pub const FAMILY: u16 = 16;
+    /// Command: dumps which attributes a command takes.
+    pub const GET_POLICY: u8 = 10;
+    /// Number of a family, `u16`.
+    pub const FAMILY_ID: u16 = 1;
+    /// Number of a command, `u32`.
+    pub const COMMAND: u16 = 10;
+    /// Dumped: nested by its number, a policy; nested by its number, an attribute; its [`TYPE`].
+    pub const POLICY: u16 = 8;
+    /// Dumped: nested by its number, a command; its policy as [`DO`].
+    pub const COMMAND_POLICY: u16 = 9;
+    /// Number of the policy of a request that is no dump, `u32`.
+    pub const DO: u16 = 1;
+    /// What an attribute is, `u32`; see [`FLAG`].
+    pub const TYPE: u16 = 1;
+    /// It is there or not.
+    pub const FLAG: u32 = 1;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_netlink_explains() {
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(explain(&null), Err(Errno::NOTSOCK));
+    }
+}
