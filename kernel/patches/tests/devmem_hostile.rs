@@ -63,7 +63,7 @@ impl Account {
     /// What a call has to answer, as `Documentation/networking/devmem.rst` has it.
     fn take(&mut self, ranges: &[Range]) -> Result<u32, Errno> {
         let is_reserved = |range: &Range| range.start & INDEX != 0 && range.start & RESERVED != 0;
-        if ranges.len() > MAX_RANGES || ranges.iter().any(is_reserved) {
+        if ranges.is_empty() || ranges.len() > MAX_RANGES || ranges.iter().any(is_reserved) {
             return Err(Errno::INVAL);
         }
         let all = ranges.iter().flat_map(|range| {
@@ -226,6 +226,10 @@ fn any_number(random: &mut Rng, sensible: &[u32]) -> Vec<u8> {
 }
 
 fn any_queue(random: &mut Rng) -> Vec<u8> {
+    if random.u8(..4) != 0 {
+        let id = attribute(queue::ID, &any_number(random, &[0, 13, 14, 15]));
+        return [id, attribute(queue::TYPE, &any_number(random, &[queue::RX]))].concat();
+    }
     let mut nest = Vec::new();
     for _ in 0..random.usize(..4) {
         let kind = random.choice([queue::ID, queue::TYPE, 7]).unwrap();
@@ -244,10 +248,13 @@ fn any_bind(random: &mut Rng, device: u32, block: u32) -> Vec<u8> {
             dmabuf::IFINDEX => any_number(random, &[device, device, device, 1, 0]),
             dmabuf::FD => any_number(random, &[block, block, block, 0, u32::MAX]),
             dmabuf::QUEUES => any_queue(random),
+            dmabuf::AUTORELEASE if random.u8(..4) != 0 => Vec::new(),
             _ => vec![0; random.usize(..6)],
         };
+        // NLA_F_NESTED
+        let nested = if kind == dmabuf::QUEUES && random.u8(..16) != 0 { 1 << 15 } else { 0 };
         if random.u8(..8) != 0 {
-            message.extend(attribute(kind, &value));
+            message.extend(attribute(kind | nested, &value));
         }
     }
     if random.u8(..8) == 0 {

@@ -10,6 +10,8 @@ use super::ethtool::{Device, Split};
 use crate::Result;
 
 /// Changes to a device, which are undone in reverse.
+///
+/// What is to be undone is noted before it is done: an error does not say that nothing was.
 #[derive(Debug)]
 pub(super) struct Settings {
     device: Arc<Device>,
@@ -39,8 +41,8 @@ impl Settings {
         let failed = |errno| self.device.failed("switch on the n-tuple rules of", errno);
         let flags = self.device.flags().map_err(failed)?;
         if flags & NTUPLE == 0 {
-            self.device.set_flags(flags | NTUPLE).map_err(failed)?;
             self.undo.push(Undo::Rules);
+            self.device.set_flags(flags | NTUPLE).map_err(failed)?;
         }
         Ok(())
     }
@@ -52,9 +54,8 @@ impl Settings {
         if found == SPLIT_ENABLED {
             return Ok(());
         }
-        self.split.set(SPLIT_ENABLED).map_err(|errno| self.refused(tried, errno))?;
         self.undo.push(Undo::Split(found));
-        Ok(())
+        self.split.set(SPLIT_ENABLED).map_err(|errno| self.refused(tried, errno))
     }
 
     /// Sends what goes to `queues` by its hash to `others`.
@@ -64,8 +65,8 @@ impl Settings {
         let found = self.device.indirection().map_err(failed)?;
         let set = away(&found, queues, others);
         if set != found {
+            self.undo.push(Undo::Table { found, set: set.clone() });
             self.device.set_indirection(&set).map_err(failed)?;
-            self.undo.push(Undo::Table { found, set });
         }
         Ok(())
     }
