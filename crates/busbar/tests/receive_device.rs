@@ -353,7 +353,7 @@ fn a_killed_receiver_leaves_no_binding_and_another_can_take_over() {
 fn many_rounds_leak_nothing() {
     let pair = Pair::new();
     let before = (settings(), descriptors());
-    let rounds = if std::env::var_os("BUSBAR_QUICK").is_some() { 10 } else { 100 };
+    let rounds = if std::env::var_os("BUSBAR_QUICK").is_some() { 10 } else { 1_000 };
     for round in 0..rounds {
         let receiver = pair.receiver(pair.least());
         if round % 10 == 0 {

@@ -1,0 +1,89 @@
+//! Memory that is bound to queues, and what may happen to the device meanwhile.
+
+#[path = "../../../../crates/busbar/tests/pair/mod.rs"]
+mod pair;
+#[path = "../../../../crates/cli/tests/support/mod.rs"]
+mod support;
+
+use std::io::Write;
+use std::process::Command;
+
+use busbar::receive::Receiver;
+use pair::{Check, DEVICE, Pair, Place, pattern, run, send, take, take_all, wait_until};
+use support::modprobe;
+
+const LEN: usize = 4 << 20;
+
+/// Receives a megabyte, none of it by copying.
+fn receives(pair: &Pair, receiver: &Receiver) {
+    let before = receiver.statistics().unwrap();
+    let (mut connection, sender) = pair.connect(receiver);
+    let sending = send(sender, 1, 1 << 20);
+    take_all(&mut connection, &mut Check::new(1));
+    sending.join().unwrap();
+    let after = receiver.statistics().unwrap();
+    assert_eq!((after.bytes - before.bytes, after.copied - before.copied), (1 << 20, 0));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn it_stays_bound_when_the_device_goes_down_and_up() {
+    let pair = Pair::new();
+    let receiver = pair.receiver(LEN);
+    for _ in 0..3 {
+        run(&format!("ip link set {DEVICE} down"));
+        run(&format!("ip link set {DEVICE} up"));
+        // An address of IPv6 goes with the link; IPv4's stays.
+        receives(&pair, &receiver);
+    }
+    // Unbound while it is down.
+    run(&format!("ip link set {DEVICE} down"));
+    receiver.close().unwrap();
+    run(&format!("ip link set {DEVICE} up"));
+    receives(&pair, &pair.receiver(LEN));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn its_queues_cannot_be_taken_away() {
+    let pair = Pair::new();
+    let receiver = pair.receiver(LEN);
+    let queue = receiver.queues()[0];
+    let set =
+        |count: &str| Command::new("ethtool").args(["-L", DEVICE, "rx", count]).output().unwrap();
+    let count = queue.to_string();
+    let refused = set(&count);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("memory provider"), "{said}");
+    receives(&pair, &receiver);
+    drop(receiver);
+    assert!(set("8").status.success());
+    receives(&pair, &pair.receiver(LEN));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn views_outlive_the_module() {
+    let pair = Pair::new();
+    let receiver = pair.receiver(LEN);
+    let (mut connection, mut sender) = pair.connect(&receiver);
+    let sent = pattern(1, 0, 100_000);
+    sender.write_all(&sent).unwrap();
+    let (mut held, mut len) = (Vec::new(), 0);
+    while len < sent.len() {
+        held.push(take(&mut connection));
+        len += held.last().unwrap().len();
+    }
+    run("rmmod vnic");
+    let mut check = Check::new(1);
+    for piece in &held {
+        check.piece(piece);
+    }
+    assert!(receiver.close().is_err(), "its device is gone");
+    drop((held, connection, sender, pair));
+    // What the kernel frees later it frees now, or does not.
+    modprobe(&["vnic"]).unwrap();
+    let pair = Pair::new();
+    wait_until("a queue", || Receiver::offered(DEVICE).is_ok());
+    receives(&pair, &pair.receiver(LEN));
+}
