@@ -12,10 +12,10 @@ make --silent -C "$source" O="$out/headers" headers >"$out/log" 2>&1 || { cat "$
 
 tests=$source/tools/testing/selftests
 build() {
-    to=$1 name=$2
+    to=$1 from=$2
     shift 2
     gcc -O2 -Wall -D_GNU_SOURCE -isystem "$out/headers/usr/include" "$@" -o "$out/$to" \
-        "$tests/$name.c" -lpthread >"$out/log" 2>&1 || { cat "$out/log"; exit 1; }
+        "$tests/$from.c" -lpthread >"$out/log" 2>&1 || { cat "$out/log"; exit 1; }
     echo "$out/$to"
 }
 for name in epoll_batch_test epoll_pwait1_test; do
