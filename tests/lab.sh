@@ -54,9 +54,10 @@ fi
 
 # Two faults of in-tree drivers that tests come across: rpmsg_char warns when an endpoint ends while
 # somebody polls it (kernel/modules/rpmsg_eptfd/README.md), and the bus when a blocking send finds
-# its ring full (docs/endpoint.md).
+# its ring full (docs/endpoint.md). And vzalloc() tells of an allocation that devmem_fault had fail.
 in_lab() {
-    "$busbar" lab run --known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' "$@"
+    "$busbar" lab run --known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
+        --known 'gen_pool_add_owner+' "$@"
 }
 
 # One kernel is built after the other; they run at the same time, as tests mostly keep one

@@ -126,17 +126,6 @@ fn rules_that_cannot_be_are_refused() {
 
 #[test]
 #[ignore = "needs the lab"]
-fn the_table_holds_64_rules() {
-    let _pair = Pair::new();
-    for port in 1..=64 {
-        run("ethtool", &format!("-N {NEAR} flow-type tcp4 dst-port {port} queue {}", port % 16));
-    }
-    assert!(run("ethtool", &format!("-n {NEAR}")).contains("Total 64 rules"));
-    assert!(!complaint(&format!("-N {NEAR} flow-type tcp4 dst-port 65 queue 1")).is_empty());
-}
-
-#[test]
-#[ignore = "needs the lab"]
 fn rings_and_tables_have_their_limits() {
     let _pair = Pair::new();
     run("ethtool", &format!("-G {NEAR} rx 1"));
