@@ -24,7 +24,8 @@ while read -r name program; do
         modprobe vnic
         ip link show nic0 >/dev/null 2>&1 || ip link add nic0 type vnic
         run="env NETIF=nic0 REMOTE_NETIF=vnic0 bash $(dirname "$program")/devmem_tokens.sh"
-        set -- ;;
+        # shellcheck disable=SC2086
+        set -- ${BUSBAR_QUICK:+-V index_v6} ;;
     selftest:*) set -- ;;
     bench:*) set -- bench "${name#bench:}" --quick ;;
     esac
