@@ -16,7 +16,7 @@ if [ "${1-}" = --full ]; then full=1 quick=""; shift; fi
 kernel_of() {
     case $1 in
     bulk | rpmsg_netlink_spec | vnic_ncdevmem) echo release; return ;;
-    rpmsg_netlink_blocks) echo "release${full:+ debug}"; return ;;
+    rpmsg_netlink_blocks | vnic_link | vnic_settings) echo "release${full:+ debug}"; return ;;
     esac
     case $2 in
     */kernel/* | */tests/wait.rs) echo debug ;;
