@@ -1,8 +1,15 @@
 //! The clock, and whose turn it is.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use busbar::Result;
+use rustix::time::{ClockId, clock_gettime};
+
+/// What a clock shows that is never negative.
+pub(crate) fn now(clock: ClockId) -> Duration {
+    let now = clock_gettime(clock);
+    Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
 
 /// A B A B …, after one round that is not counted.
 pub(crate) fn in_turn(

@@ -25,9 +25,9 @@ use busbar::block::{Block, Memory};
 use busbar::receive::{Connection, Piece, Queues, Receiver, Setup, Tokens};
 use busbar::{Error, Result};
 use busbar_uapi::devmem::{self, Control, MAX_RANGES, Range};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
-use crate::clock::float;
+use crate::clock::{float, now};
 use crate::elsewhere::{DEVICE, Elsewhere, HERE, Link, join};
 use crate::{Case, Extent, Report, Spread};
 
@@ -394,7 +394,7 @@ fn send(address: SocketAddr, flows: usize, bytes: usize, start: &mpsc::Receiver<
 /// Takes all of a stream; what that took of this thread's processor time.
 fn take(mut connection: Connection, bytes: usize, check: bool) -> Result<Duration> {
     let expected = if check { pattern() } else { Vec::new() };
-    let begin = thread_time();
+    let begin = now(ClockId::ThreadCPUTime);
     let mut at = 0;
     while let Some(piece) = connection.next(None)? {
         if check && !is_right(&piece, &expected, at)? {
@@ -406,7 +406,7 @@ fn take(mut connection: Connection, bytes: usize, check: bool) -> Result<Duratio
     if at != bytes {
         return Err(Error::invalid("the bytes received", at, bytes.to_string()));
     }
-    Ok(thread_time().saturating_sub(begin))
+    Ok(now(ClockId::ThreadCPUTime).saturating_sub(begin))
 }
 
 fn is_right(piece: &Piece, expected: &[u8], at: usize) -> Result<bool> {
@@ -418,10 +418,4 @@ fn is_right(piece: &Piece, expected: &[u8], at: usize) -> Result<bool> {
         Piece::View(view) => same(&view.read()?),
         Piece::Bytes(bytes) => same(bytes),
     })
-}
-
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    // Of a clock that starts with the thread: neither is negative.
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }

@@ -26,8 +26,9 @@ use busbar::stream::{Interface, Setup, Source};
 use busbar::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 
+use crate::clock::now;
 use crate::{Case, Extent, Report, Spread};
 
 /// The converter that is measured.
@@ -147,11 +148,6 @@ struct Start {
     of: ClockId,
     wall: Duration,
     cpu: Duration,
-}
-
-fn now(clock: ClockId) -> Duration {
-    let now = clock_gettime(clock);
-    Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 impl Start {

@@ -8,6 +8,7 @@ mod coprocessor;
 mod doctor;
 mod endpoint;
 mod lab;
+mod progress;
 mod receive;
 mod stream;
 

@@ -18,7 +18,6 @@ use busbar::stream::Interface;
 use busbar::stream::net::Options;
 
 use self::ends::{From, To};
-pub use self::report::cpu;
 use crate::endpoint::seconds;
 
 #[derive(clap::Args)]

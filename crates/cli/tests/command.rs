@@ -13,20 +13,10 @@ use busbar_coprocessor::service::sink::{Answer, Query};
 use busbar_lab::stage::Side;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{eptfd, in_tree};
-
-fn busbar(arguments: &[&str]) -> Command {
-    let mut command = Command::new(support::busbar());
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
+use support::{command as busbar, eptfd, in_tree, text};
 
 fn run(arguments: &[&str]) -> Output {
     busbar(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn on(side: &Side, arguments: &[&str]) -> Command {

@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output};
 use std::thread;
 use std::time::Duration;
 
@@ -16,20 +16,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use pair::{DEVICE, Pair, far, settings};
+use support::text;
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(support::busbar());
-    command.arg("receive").args(arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
+    support::command(&[&["receive"], arguments].concat())
 }
 
 fn run(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A receiver under way, and where it listens.

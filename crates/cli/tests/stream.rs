@@ -5,26 +5,20 @@ mod support;
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 
 use busbar_lab::stage::load_converter;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use support::text;
 use tempfile::TempDir;
 
 fn stream(arguments: &[&str]) -> Command {
-    let mut command = Command::new(support::busbar());
-    command.arg("stream").args(arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
+    support::command(&[&["stream"], arguments].concat())
 }
 
 fn run(arguments: &[&str]) -> Output {
     stream(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The JSON of the last line, after a success.

@@ -142,33 +142,16 @@ static void vnic_get_queue_stats_tx(struct net_device *dev, int index,
 static void vnic_get_base_stats(struct net_device *dev, struct netdev_queue_stats_rx *rx,
 				struct netdev_queue_stats_tx *tx)
 {
-	struct netdev_queue_stats_rx rx_one;
-	struct netdev_queue_stats_tx tx_one;
-	unsigned int i;
-
 	rx->packets = 0;
 	rx->bytes = 0;
 	rx->alloc_fail = 0;
 	rx->hw_drops = 0;
 	rx->hw_drop_overruns = 0;
-	for (i = dev->real_num_rx_queues; i < dev->num_rx_queues; i++) {
-		vnic_get_queue_stats_rx(dev, i, &rx_one);
-		rx->packets += rx_one.packets;
-		rx->bytes += rx_one.bytes;
-		rx->alloc_fail += rx_one.alloc_fail;
-		rx->hw_drops += rx_one.hw_drops;
-		rx->hw_drop_overruns += rx_one.hw_drop_overruns;
-	}
-
 	tx->packets = 0;
 	tx->bytes = 0;
 	tx->hw_drops = 0;
-	for (i = dev->real_num_tx_queues; i < dev->num_tx_queues; i++) {
-		vnic_get_queue_stats_tx(dev, i, &tx_one);
-		tx->packets += tx_one.packets;
-		tx->bytes += tx_one.bytes;
-		tx->hw_drops += tx_one.hw_drops;
-	}
+	netdev_stat_queue_sum(dev, dev->real_num_rx_queues, dev->num_rx_queues, rx,
+			      dev->real_num_tx_queues, dev->num_tx_queues, tx);
 }
 
 static const struct netdev_stat_ops vnic_stat_ops = {
@@ -179,23 +162,17 @@ static const struct netdev_stat_ops vnic_stat_ops = {
 
 static void vnic_get_stats64(struct net_device *dev, struct rtnl_link_stats64 *stats)
 {
-	struct netdev_queue_stats_rx rx;
-	struct netdev_queue_stats_tx tx;
-	unsigned int i;
+	struct netdev_queue_stats_rx rx = {};
+	struct netdev_queue_stats_tx tx = {};
 
-	for (i = 0; i < dev->num_rx_queues; i++) {
-		vnic_get_queue_stats_rx(dev, i, &rx);
-		stats->rx_packets += rx.packets;
-		stats->rx_bytes += rx.bytes;
-		stats->rx_dropped += rx.alloc_fail;
-		stats->rx_missed_errors += rx.hw_drop_overruns;
-	}
-	for (i = 0; i < dev->num_tx_queues; i++) {
-		vnic_get_queue_stats_tx(dev, i, &tx);
-		stats->tx_packets += tx.packets;
-		stats->tx_bytes += tx.bytes;
-		stats->tx_dropped += tx.hw_drops;
-	}
+	netdev_stat_queue_sum(dev, 0, dev->num_rx_queues, &rx, 0, dev->num_tx_queues, &tx);
+	stats->rx_packets = rx.packets;
+	stats->rx_bytes = rx.bytes;
+	stats->rx_dropped = rx.alloc_fail;
+	stats->rx_missed_errors = rx.hw_drop_overruns;
+	stats->tx_packets = tx.packets;
+	stats->tx_bytes = tx.bytes;
+	stats->tx_dropped = tx.hw_drops;
 }
 
 static int vnic_set_features(struct net_device *dev, netdev_features_t features)

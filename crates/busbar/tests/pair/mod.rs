@@ -22,8 +22,9 @@ pub const MOMENT: Duration = Duration::from_millis(50);
 
 /// The receiving end and its address; the other one has 2 instead of 1.
 pub const DEVICE: &str = "nic0";
-const PEER: &str = "vnic0";
-const NAMESPACE: &str = "busbar-peer";
+pub const PEER: &str = "vnic0";
+/// Where the other one is.
+pub const NAMESPACE: &str = "busbar-peer";
 pub const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 pub const V6: [&str; 2] = ["fd77::1", "fd77::2"];
 /// Said at once: udev changes those that nobody has said, and who has asked before finds nobody.
@@ -210,11 +211,15 @@ pub fn far<T: Send>(body: impl FnOnce() -> T + Send) -> T {
 
 /// What a command says, which has to succeed.
 pub fn run(command: &str) -> String {
+    try_run(command).unwrap_or_else(|said| panic!("{command}: {said}"))
+}
+
+/// What a command says, or what it complains of if it fails.
+pub fn try_run(command: &str) -> Result<String, String> {
     let mut words = command.split_whitespace();
     let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{command}: {}", text(&output.stderr));
-    text(&output.stdout)
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
 /// Everything that a receiver may change of the device.

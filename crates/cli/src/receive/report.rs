@@ -1,17 +1,15 @@
 //! What there is to say while data comes, and in the end.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use busbar::receive::{Receiver, Statistics, Tokens};
 use busbar::{Error, Result};
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar};
 use serde::Serialize;
 
 use crate::endpoint::print_line;
-use crate::stream::cpu;
-
-const EACH: Duration = Duration::from_secs(1);
+use crate::progress::{self, EACH, cpu, json_line};
 
 /// What has come.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -96,9 +94,7 @@ pub struct Report {
 
 impl Report {
     pub fn new(json: bool) -> Self {
-        let bar = if json { ProgressBar::hidden() } else { ProgressBar::no_length() };
-        let style = ProgressStyle::with_template("{spinner} {msg}");
-        let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        let bar = progress::bar(json, "{spinner} {msg}");
         Self { counts: Counts::default(), json, bar, start: Mark::new(0), last: Mark::new(0) }
     }
 
@@ -208,10 +204,4 @@ impl Report {
         let counts = &self.counts;
         json_line(&Line { event, counts, seconds, cpu_seconds, bytes_per_second, cpu_share })
     }
-}
-
-fn json_line(value: &impl Serialize) -> Result<()> {
-    let text = serde_json::to_string(value)
-        .map_err(|why| Error::new("print", "JSON", std::io::Error::from(why)))?;
-    print_line(&text)
 }

@@ -1,17 +1,15 @@
 //! What there is to say while samples pass, and in the end.
 
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use busbar::stream::Lost;
 use busbar::{Error, Result};
-use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
-use rustix::time::{ClockId, clock_gettime};
+use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
 
 use crate::endpoint::print_line;
-
-const EACH: Duration = Duration::from_secs(1);
+use crate::progress::{self, EACH, cpu, json_line};
 
 /// What has passed.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -60,16 +58,13 @@ pub struct Report {
 
 impl Report {
     pub fn new(json: bool, count: Option<u64>) -> Self {
-        let bar = if json { ProgressBar::hidden() } else { ProgressBar::no_length() };
-        let template = match count {
-            Some(count) => {
-                bar.set_length(count);
-                "{bar:30} {human_pos} of {human_len} samples{msg}"
-            }
-            None => "{spinner} {human_pos} samples{msg}",
+        let bar = match count {
+            Some(_) => progress::bar(json, "{bar:30} {human_pos} of {human_len} samples{msg}"),
+            None => progress::bar(json, "{spinner} {human_pos} samples{msg}"),
         };
-        let style = ProgressStyle::with_template(template);
-        let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        if let Some(count) = count {
+            bar.set_length(count);
+        }
         let start = Instant::now();
         Self { counts: Counts::default(), json, bar, start, cpu: cpu(), next: start + EACH }
     }
@@ -149,22 +144,13 @@ impl Report {
 
     fn line(&self, event: &'static str, about: (Option<String>, Option<String>)) -> Result<()> {
         let (interface, memory) = about;
-        let line = Line {
+        json_line(&Line {
             event,
             counts: &self.counts,
             seconds: self.start.elapsed().as_secs_f64(),
             cpu_seconds: cpu() - self.cpu,
             interface,
             memory,
-        };
-        let text = serde_json::to_string(&line)
-            .map_err(|why| Error::new("print", "JSON", std::io::Error::from(why)))?;
-        print_line(&text)
+        })
     }
-}
-
-/// Seconds of processors that this process has used, in user space and in the kernel.
-pub fn cpu() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::try_from(time).unwrap_or_default().as_secs_f64()
 }

@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,19 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 /// The command under test: where the guest has a copy of its own, that one.
 pub fn busbar() -> PathBuf {
     std::env::var_os("BUSBAR_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_busbar").into()).into()
+}
+
+/// `busbar` with these arguments, which neither reads nor writes what is ours.
+pub fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(busbar());
+    command.args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What a command has written.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The first coprocessor, its control device with `rpmsg_eptfd`.
@@ -58,7 +71,7 @@ pub fn modprobe(arguments: &[&str]) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    Err(text(&output.stderr))
 }
 
 /// An address that no process can read or write.

@@ -1,20 +1,23 @@
 //! The kernel's own selftest of device-memory TCP, `ncdevmem`, unmodified: it tries bad bindings, then
 //! receives into a `udmabuf` and validates what has arrived. `tests/selftests.sh` builds it.
 
+#[path = "../../../../crates/busbar/tests/pair/mod.rs"]
 mod pair;
-#[path = "../../../../crates/cli/tests/support/mod.rs"]
-mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use pair::{FAR_IP, NEAR, NEAR_IP, Pair, far};
+use pair::{DEVICE, Pair, V4, V6, far};
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 /// The flow that `ncdevmem` steers has this port at both ends.
 const PORT: u16 = 5201;
+
+/// Addresses of the two ends, IPv4 and IPv6.
+const NEAR: [&str; 2] = [V4[0], V6[0]];
+const FAR: [&str; 2] = [V4[1], V6[1]];
 
 fn selftests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/selftests")
@@ -43,7 +46,7 @@ fn receives(index: usize, len: usize) {
     let path = std::env::var("PATH").unwrap();
     let path = format!("{}:{path}", programs.join("ncdevmem-path").display());
     let mut child = Command::new(program)
-        .args(["-l", "-v", "7", "-f", NEAR, "-s", NEAR_IP[index], "-c", FAR_IP[index]])
+        .args(["-l", "-v", "7", "-f", DEVICE, "-s", NEAR[index], "-c", FAR[index]])
         .env("PATH", path)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -62,8 +65,8 @@ fn receives(index: usize, len: usize) {
     for line in BufReader::new(child.stderr.take().unwrap()).lines() {
         let line = line.unwrap();
         if line.starts_with("Waiting or connection") {
-            far(move || {
-                let mut stream = connect_from_port(FAR_IP[index], NEAR_IP[index]);
+            std::thread::spawn(move || {
+                let mut stream = far(|| connect_from_port(FAR[index], NEAR[index]));
                 stream.write_all(&pattern(len)).unwrap();
             });
         }

@@ -1,5 +1,6 @@
 //! What `ethtool` sets, and what it must not.
 
+#[path = "../../../../crates/busbar/tests/pair/mod.rs"]
 mod pair;
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
@@ -8,12 +9,15 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
-use pair::{FAR_IP, NEAR, NEAR_IP, Pair, far, run, try_run};
+use pair::{DEVICE, Pair, V4, V6, far, run, try_run};
 
 const PORT: u16 = 4970;
+/// Addresses of the two ends, IPv4 and IPv6.
+const NEAR: [&str; 2] = [V4[0], V6[0]];
+const FAR: [&str; 2] = [V4[1], V6[1]];
 
 fn ethtool(arguments: &str) -> Result<String, String> {
-    try_run("ethtool", arguments)
+    try_run(&format!("ethtool {arguments}"))
 }
 
 /// What `ethtool` complains of. Its exit code does not tell of a rule that was refused.
@@ -24,14 +28,12 @@ fn complaint(arguments: &str) -> String {
 
 /// Whether a datagram from the far end arrives.
 fn arrives(index: usize) -> bool {
-    let receiver = UdpSocket::bind((NEAR_IP[index], PORT)).unwrap();
+    let receiver = UdpSocket::bind((NEAR[index], PORT)).unwrap();
     receiver.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
-    far(move || {
-        let sender = UdpSocket::bind((FAR_IP[index], PORT)).unwrap();
-        sender.send_to(b"x", (NEAR_IP[index], PORT)).unwrap();
-    })
-    .join()
-    .unwrap();
+    far(|| {
+        let sender = UdpSocket::bind((FAR[index], PORT)).unwrap();
+        sender.send_to(b"x", (NEAR[index], PORT)).unwrap();
+    });
     receiver.recv(&mut [0; 8]).is_ok()
 }
 
@@ -45,24 +47,24 @@ fn channels_stay_within_their_limits() {
         ("rx 0", "no RX or TX channel"),
         ("tx 0", "no RX or TX channel"),
     ] {
-        let said = ethtool(&format!("-L {NEAR} {arguments}")).unwrap_err();
+        let said = ethtool(&format!("-L {DEVICE} {arguments}")).unwrap_err();
         assert!(said.contains(says), "{arguments}: {said}");
     }
     for (rx, tx) in [(1, 1), (3, 16), (16, 2)] {
-        run("ethtool", &format!("-L {NEAR} rx {rx} tx {tx}"));
+        run(&format!("ethtool -L {DEVICE} rx {rx} tx {tx}"));
         assert!(arrives(0), "{rx} and {tx} queues");
-        let table = run("ethtool", &format!("-x {NEAR}"));
+        let table = run(&format!("ethtool -x {DEVICE}"));
         assert!(table.contains(&format!("with {rx} RX ring(s)")), "{table}");
     }
     // What the table, or a rule, names stays.
-    run("ethtool", &format!("-X {NEAR} equal 8"));
-    let said = ethtool(&format!("-L {NEAR} rx 7")).unwrap_err();
+    run(&format!("ethtool -X {DEVICE} equal 8"));
+    let said = ethtool(&format!("-L {DEVICE} rx 7")).unwrap_err();
     assert!(said.contains("indirection table (7)"), "{said}");
-    run("ethtool", &format!("-X {NEAR} equal 1"));
-    run("ethtool", &format!("-N {NEAR} flow-type tcp4 dst-port 1 queue 5"));
-    let said = ethtool(&format!("-L {NEAR} rx 5")).unwrap_err();
+    run(&format!("ethtool -X {DEVICE} equal 1"));
+    run(&format!("ethtool -N {DEVICE} flow-type tcp4 dst-port 1 queue 5"));
+    let said = ethtool(&format!("-L {DEVICE} rx 5")).unwrap_err();
     assert!(said.contains("ntuple"), "{said}");
-    run("ethtool", &format!("-L {NEAR} rx 6"));
+    run(&format!("ethtool -L {DEVICE} rx 6"));
 }
 
 #[test]
@@ -70,7 +72,7 @@ fn channels_stay_within_their_limits() {
 fn rules_drop_what_they_match() {
     let _pair = Pair::new();
     for (index, kind, other) in [(0, "udp4", "tcp4"), (1, "udp6", "tcp6")] {
-        let (here, there) = (NEAR_IP[index], FAR_IP[index]);
+        let (here, there) = (NEAR[index], FAR[index]);
         for (rule, matches) in [
             (format!("{kind} dst-port {PORT}"), true),
             (format!("{kind} src-ip {there} dst-ip {here} src-port {PORT}"), true),
@@ -81,23 +83,23 @@ fn rules_drop_what_they_match() {
             (format!("{kind} dst-port {} m 0xfffe", (PORT + 2) & 0xff), true),
             (format!("{kind} dst-port {} m 0xfffe", (PORT + 1) & 0xff), false),
         ] {
-            run("ethtool", &format!("-N {NEAR} flow-type {rule} action -1 loc 7"));
+            run(&format!("ethtool -N {DEVICE} flow-type {rule} action -1 loc 7"));
             assert_eq!(arrives(index), !matches, "{rule}");
-            run("ethtool", &format!("-N {NEAR} delete 7"));
+            run(&format!("ethtool -N {DEVICE} delete 7"));
         }
         assert!(arrives(index));
     }
     // The lowest location wins.
-    run("ethtool", &format!("-N {NEAR} flow-type udp4 dst-port {PORT} queue 3 loc 4"));
-    run("ethtool", &format!("-N {NEAR} flow-type udp4 dst-port {PORT} action -1 loc 5"));
+    run(&format!("ethtool -N {DEVICE} flow-type udp4 dst-port {PORT} queue 3 loc 4"));
+    run(&format!("ethtool -N {DEVICE} flow-type udp4 dst-port {PORT} action -1 loc 5"));
     assert!(arrives(0));
-    run("ethtool", &format!("-N {NEAR} delete 4"));
+    run(&format!("ethtool -N {DEVICE} delete 4"));
     assert!(!arrives(0));
     // No rule is left when they are switched off and on.
-    run("ethtool", &format!("-K {NEAR} ntuple off"));
+    run(&format!("ethtool -K {DEVICE} ntuple off"));
     assert!(arrives(0));
-    run("ethtool", &format!("-K {NEAR} ntuple on"));
-    assert!(run("ethtool", &format!("-n {NEAR}")).contains("Total 0 rules"));
+    run(&format!("ethtool -K {DEVICE} ntuple on"));
+    assert!(run(&format!("ethtool -n {DEVICE}")).contains("Total 0 rules"));
 }
 
 #[test]
@@ -115,12 +117,12 @@ fn rules_that_cannot_be_are_refused() {
         ("delete 3", "No such file"),
         ("delete 64", "Invalid argument"),
     ] {
-        let said = complaint(&format!("-N {NEAR} {arguments}"));
+        let said = complaint(&format!("-N {DEVICE} {arguments}"));
         assert!(said.contains(says), "{arguments}: {said}");
     }
-    assert!(run("ethtool", &format!("-n {NEAR}")).contains("Total 0 rules"));
-    run("ethtool", &format!("-K {NEAR} ntuple off"));
-    let said = complaint(&format!("-N {NEAR} flow-type tcp4 dst-port 1 queue 0 loc 0"));
+    assert!(run(&format!("ethtool -n {DEVICE}")).contains("Total 0 rules"));
+    run(&format!("ethtool -K {DEVICE} ntuple off"));
+    let said = complaint(&format!("-N {DEVICE} flow-type tcp4 dst-port 1 queue 0 loc 0"));
     assert!(said.contains("not supported"), "{said}");
 }
 
@@ -128,11 +130,11 @@ fn rules_that_cannot_be_are_refused() {
 #[ignore = "needs the lab"]
 fn rings_and_tables_have_their_limits() {
     let _pair = Pair::new();
-    run("ethtool", &format!("-G {NEAR} rx 1"));
+    run(&format!("ethtool -G {DEVICE} rx 1"));
     assert!(arrives(0));
-    let said = ethtool(&format!("-G {NEAR} rx 0")).unwrap_err();
+    let said = ethtool(&format!("-G {DEVICE} rx 0")).unwrap_err();
     assert!(said.contains("at least 1"), "{said}");
-    let said = ethtool(&format!("-G {NEAR} rx 8193")).unwrap_err();
+    let said = ethtool(&format!("-G {DEVICE} rx 8193")).unwrap_err();
     assert!(said.contains("exceeds maximum"), "{said}");
-    assert!(ethtool(&format!("-X {NEAR} equal 17")).is_err());
+    assert!(ethtool(&format!("-X {DEVICE} equal 17")).is_err());
 }
