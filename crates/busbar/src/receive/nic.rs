@@ -38,6 +38,9 @@ impl Nic {
     pub(super) fn open(name: &str, block: &Block, setup: &Setup) -> Result<Self> {
         check_block(block)?;
         let device = Arc::new(Device::open(name)?);
+        // Before the socket, so that it is dropped after it: while something is bound, the device
+        // refuses to go back.
+        let mut settings = Settings::new(Arc::clone(&device))?;
         let mut netdev = Netdev::open()?;
         let offer = offer(&mut netdev, &device)?;
         let (tokens, autorelease) = choose_tokens(setup.tokens, offer)?;
@@ -45,7 +48,6 @@ impl Nic {
         let queues = choose_queues(name, &setup.queues, &all)?;
         let is_other = |queue: &&Queue| !queue.is_bound && !queues.contains(&queue.id);
         let others: Vec<_> = all.iter().filter(is_other).map(|queue| queue.id).collect();
-        let mut settings = Settings::new(Arc::clone(&device))?;
         settings.obey_rules()?;
         settings.split_headers()?;
         settings.keep_away(&queues, &others)?;
