@@ -98,7 +98,7 @@ use std::time::SystemTime;
 
 pub use self::sink::{Filling, Sink, Space};
 pub(crate) use self::source::Back;
-pub use self::source::{Samples, SamplesRead, Source};
+pub use self::source::{Parts, Samples, SamplesRead, Source};
 
 use crate::block::Memory;
 use crate::{Error, Result};

@@ -922,9 +922,10 @@ fn a_stream_takes_dmabufs_by_itself_and_a_block_may_go_to_another_process() {
     assert_eq!(source.interface(), Interface::Dmabuf);
     assert_eq!(source.memory(), &Memory::Heap("system".into()));
     let samples = next(&source);
-    assert!(samples.block().is_dmabuf() && samples.block().memory_file().is_none());
+    let block = samples.block().unwrap();
+    assert!(block.is_dmabuf() && block.memory_file().is_none());
     // The same memory by a descriptor, as another process would get it.
-    let shared = Block::try_from(std::os::fd::OwnedFd::from(samples.block().try_clone().unwrap()));
+    let shared = Block::try_from(std::os::fd::OwnedFd::from(block.try_clone().unwrap()));
     assert_eq!(first_number(&shared.unwrap().read().unwrap()), 0);
 }
 
@@ -1089,8 +1090,9 @@ fn the_times_of_samples_are_those_of_the_rate() {
 fn ordinary_memory_goes_to_another_process_by_its_descriptor() {
     let source = Source::open("synth:counter", &Setup::default()).unwrap();
     let samples = next(&source);
-    assert!(!samples.block().is_dmabuf());
-    let file = samples.block().memory_file().unwrap().try_clone_to_owned().unwrap();
+    let block = samples.block().unwrap();
+    assert!(!block.is_dmabuf());
+    let file = block.memory_file().unwrap().try_clone_to_owned().unwrap();
     let block = Block::try_from(file).unwrap();
     assert_eq!(first_number(&block.read().unwrap()), 0);
 }

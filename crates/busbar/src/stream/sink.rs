@@ -94,7 +94,7 @@ impl dmabuf::Load for Load {
     fn block(&self) -> &Block {
         match self {
             Self::Own(block) => block,
-            Self::Foreign(samples) => samples.block(),
+            Self::Foreign(samples) => samples.block().expect("others are copied"),
         }
     }
 }
@@ -225,7 +225,7 @@ impl Sink {
         let mut state = self.shared.lock();
         self.shared.reap(&mut state)?;
         self.shared.refuse_cyclic(&state)?;
-        if !state.can_take(samples.block()) {
+        if !samples.block().is_some_and(|block| state.can_take(block)) {
             drop(state);
             return self.copy(&samples);
         }

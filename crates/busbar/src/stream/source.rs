@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use super::loss::Detector;
 use super::{Format, Interface, Lost, Meta, Setup, iio, synth};
 use crate::block::{Block, Memory, Reading};
 use crate::poll::Deadline;
+use crate::receive::Piece;
 use crate::{Error, Result};
 
 /// Where samples come from.
@@ -315,24 +316,47 @@ impl State {
     }
 }
 
-/// A block of samples. Dropping it gives it back to the driver, from any thread and in any order.
+/// A block of samples. It goes back to the driver when it is dropped, from any thread and in any
+/// order.
 ///
-/// It may outlive its [`Source`].
+/// A clone is another reference to the same block, which goes back with the last of them. It may
+/// outlive its [`Source`].
+#[derive(Clone, Debug)]
 pub struct Samples {
-    /// Taken only when it is dropped.
-    block: Option<Block>,
+    held: Arc<Held>,
     meta: Meta,
-    total: usize,
-    back: Back,
 }
 
 /// Takes a block back.
 pub(crate) type Back = Arc<dyn Fn(Block) + Send + Sync>;
 
+/// Where the bytes are.
+enum Held {
+    Block {
+        /// Taken only when it is dropped.
+        block: Option<Block>,
+        total: usize,
+        back: Back,
+    },
+    Parts {
+        parts: Vec<Piece>,
+        /// Bytes that had to be put together.
+        copied: Arc<AtomicU64>,
+    },
+}
+
 impl Samples {
     /// A block of a pool that has `total` of them; it goes to `back` when it is dropped.
     pub(crate) fn pooled(block: Block, meta: Meta, total: usize, back: Back) -> Self {
-        Self { block: Some(block), meta, total, back }
+        Self { held: Arc::new(Held::Block { block: Some(block), total, back }), meta }
+    }
+
+    /// Samples that lie where the network has put them, in parts of any length, [`Meta::len`] bytes
+    /// in all. What is copied to put them together is added to `copied`.
+    // The network's side of it follows.
+    #[allow(dead_code)]
+    pub(crate) fn scattered(parts: Vec<Piece>, meta: Meta, copied: &Arc<AtomicU64>) -> Self {
+        Self { held: Arc::new(Held::Parts { parts, copied: Arc::clone(copied) }), meta }
     }
 
     /// What is known of it.
@@ -341,59 +365,121 @@ impl Samples {
         &self.meta
     }
 
-    /// The bytes of the samples: as many as [`Meta::len`].
+    /// The bytes of the samples: as many as [`Meta::len`]. Those that the network has put into parts
+    /// are copied together; [`parts`](Self::parts) spares that.
     ///
     /// # Errors
     ///
     /// As [`Block::read`].
     pub fn read(&self) -> Result<SamplesRead<'_>> {
-        Ok(SamplesRead { reading: self.held().read()?, len: self.meta.len })
+        let Held::Parts { copied, .. } = &*self.held else {
+            return Ok(SamplesRead(Bytes::There(self.parts()?)));
+        };
+        let together: Vec<u8> = self.parts()?.iter().flatten().copied().collect();
+        copied.fetch_add(together.len() as u64, Ordering::Relaxed);
+        Ok(SamplesRead(Bytes::Together(together)))
+    }
+
+    /// The bytes where they are: in one part, unless the network has put them into several. A part may
+    /// end within a sample.
+    ///
+    /// # Errors
+    ///
+    /// As [`Block::read`].
+    pub fn parts(&self) -> Result<Parts<'_>> {
+        let (pieces, block) = match &*self.held {
+            Held::Block { block, .. } => (&[][..], block.as_ref()),
+            Held::Parts { parts, .. } => {
+                // All of one receiver, and so of one block.
+                let view = parts.iter().find_map(|part| match part {
+                    Piece::View(view) => Some(view.block()),
+                    Piece::Bytes(_) => None,
+                });
+                (parts.as_slice(), view)
+            }
+        };
+        Ok(Parts { reading: block.map(Block::read).transpose()?, pieces, len: self.meta.len })
     }
 
     /// The whole block, to hand it over by its descriptor. The samples are its first [`Meta::len`]
-    /// bytes. The driver fills it again once this guard is dropped.
+    /// bytes. The driver fills it again once this guard and all its clones are dropped. Nothing for
+    /// samples that the network has put into parts.
     #[must_use]
-    pub fn block(&self) -> &Block {
-        self.held()
+    pub fn block(&self) -> Option<&Block> {
+        match &*self.held {
+            Held::Block { block, .. } => block.as_ref(),
+            Held::Parts { .. } => None,
+        }
     }
 
     /// How many blocks its source has.
     pub(super) fn total(&self) -> usize {
-        self.total
-    }
-
-    fn held(&self) -> &Block {
-        self.block.as_ref().expect("taken only when it is dropped")
-    }
-}
-
-impl fmt::Debug for Samples {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { block, meta, total, back: _ } = self;
-        let mut samples = f.debug_struct("Samples");
-        samples.field("block", block).field("meta", meta).field("total", total).finish()
-    }
-}
-
-impl Drop for Samples {
-    fn drop(&mut self) {
-        if let Some(block) = self.block.take() {
-            (self.back)(block);
+        match &*self.held {
+            Held::Block { total, .. } => *total,
+            Held::Parts { .. } => usize::MAX,
         }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Block { block, total, back: _ } => {
+                f.debug_struct("Block").field("block", block).field("total", total).finish()
+            }
+            Self::Parts { parts, .. } => f.debug_tuple("Parts").field(&parts.len()).finish(),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Self::Block { block, back, .. } = self
+            && let Some(block) = block.take()
+        {
+            back(block);
+        }
+    }
+}
+
+/// The bytes of [`Samples`], where they are.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    reading: Option<Reading<'a>>,
+    /// Of the block that is read; none where all of it is one.
+    pieces: &'a [Piece],
+    len: usize,
+}
+
+impl Parts<'_> {
+    /// All of them, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let block = self.reading.as_deref().unwrap_or_default();
+        let whole = self.pieces.is_empty().then(|| &block[..self.len]);
+        whole.into_iter().chain(self.pieces.iter().map(move |piece| match piece {
+            Piece::View(view) => &block[view.range()],
+            Piece::Bytes(bytes) => bytes,
+        }))
     }
 }
 
 /// The bytes of [`Samples`].
 #[derive(Debug)]
-pub struct SamplesRead<'a> {
-    reading: Reading<'a>,
-    len: usize,
+pub struct SamplesRead<'a>(Bytes<'a>);
+
+#[derive(Debug)]
+enum Bytes<'a> {
+    There(Parts<'a>),
+    Together(Vec<u8>),
 }
 
 impl Deref for SamplesRead<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.reading[..self.len]
+        match &self.0 {
+            Bytes::There(parts) => parts.iter().next().unwrap_or_default(),
+            Bytes::Together(bytes) => bytes,
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Writing a recording.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, IoSlice, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,6 +13,8 @@ use crate::{Error, Result};
 /// How often the metadata is brought up to date, and no more than one part in so many of the time.
 const UPDATE: Duration = Duration::from_secs(1);
 const SHARE: u32 = 20;
+/// Parts of one write: the kernel takes up to 1024.
+const MOST_PARTS: usize = 256;
 
 /// Writes a recording.
 ///
@@ -84,16 +86,16 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` and what else writing says; as [`Samples::read`].
+    /// `ENOSPC` and what else writing says; as [`Samples::parts`].
     pub fn write(&mut self, samples: &Samples) -> Result<()> {
         let meta = samples.meta();
         let count = (meta.len / self.sample_len) as u64;
         self.note(meta.lost, count, meta.time);
-        let bytes = samples.read()?;
-        self.data
-            .write_all(&bytes)
+        let parts = samples.parts()?;
+        let slices: Vec<_> = parts.iter().map(IoSlice::new).collect();
+        write_all(&self.data, &slices)
             .map_err(|why| Error::new("write", self.data_path.display().to_string(), why))?;
-        self.copied += bytes.len() as u64;
+        self.copied += meta.len as u64;
         self.samples += count;
         if self.is_stale && Instant::now() >= self.next_update {
             self.update()?;
@@ -180,6 +182,22 @@ impl Recorder {
         self.next_update = began + UPDATE.max(began.elapsed() * SHARE);
         Ok(())
     }
+}
+
+fn write_all(mut file: &File, parts: &[IoSlice<'_>]) -> io::Result<()> {
+    for some in parts.chunks(MOST_PARTS) {
+        let mut some = some.to_vec();
+        let mut left = some.as_mut_slice();
+        while !left.is_empty() {
+            match file.write_vectored(left) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => IoSlice::advance_slices(&mut left, written),
+                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+                Err(why) => return Err(why),
+            }
+        }
+    }
+    Ok(())
 }
 
 fn annotation(lost: Lost, sample_start: u64, count: u64) -> Annotation {

@@ -10,12 +10,14 @@ use rustix::net::SendFlags;
 
 use super::super::conn::Conn;
 use crate::Result;
-use crate::block::Memory;
-use crate::stream::Samples;
+use crate::block::{Block, Memory};
 use crate::stream::frame::{HEADER_LEN, Header};
+use crate::stream::{Parts, Samples};
 
 /// Of a socket's own memory for the control data of sends, one takes a few hundred bytes.
 const MOST_IN_FLIGHT: usize = 64;
+/// Parts of one write: the kernel takes up to 1024.
+const MOST_PARTS: usize = 256;
 
 /// A block that the receiver has not taken over.
 #[derive(Debug)]
@@ -47,12 +49,12 @@ pub(super) struct Progress {
 
 impl Queued {
     pub(super) fn new(header: &Header, samples: Samples) -> Self {
-        let block = samples.block();
-        let way = match (block.memory_file(), block.memory()) {
-            (None, _) => Way::Copy,
+        let way = match samples.block() {
+            Some(block) if block.memory_file().is_none() => Way::Copy,
+            None => Way::Copy,
             // The kernel has no `sendfile` from huge pages.
-            (Some(_), Memory::HugePages) => Way::Pages,
-            (Some(_), _) => Way::File,
+            Some(block) if *block.memory() == Memory::HugePages => Way::Pages,
+            Some(_) => Way::File,
         };
         Self { header: header.encode(), samples, way, was_begun: false }
     }
@@ -85,10 +87,8 @@ impl Queued {
                 zero_copy.send(&conn.socket, &samples[sent - HEADER_LEN..])
             }
             (Way::Copy, head) => {
-                let head = head.unwrap_or_default();
-                let samples = self.samples.read()?;
-                let rest = &samples[sent.saturating_sub(HEADER_LEN)..];
-                copy(&conn.socket, head, rest)
+                let parts = self.samples.parts()?;
+                copy(&conn.socket, head.unwrap_or_default(), &parts, sent)
             }
         };
         match done {
@@ -105,7 +105,7 @@ impl Queued {
     }
 
     fn send_file(&self, socket: &TcpStream, from: usize) -> Result<Progress, Errno> {
-        let file = self.samples.block().memory_file().ok_or(Errno::INVAL)?;
+        let file = self.samples.block().and_then(Block::memory_file).ok_or(Errno::INVAL)?;
         let mut offset = from as u64;
         let count = self.samples.meta().len - from;
         let sent = rustix::fs::sendfile(socket, file, Some(&mut offset), count)?;
@@ -114,11 +114,29 @@ impl Queued {
     }
 }
 
-fn copy(mut socket: &TcpStream, head: &[u8], rest: &[u8]) -> Result<Progress, Errno> {
+/// What is left of the header, and what follows the first `sent` bytes of the frame.
+fn copy(
+    socket: &TcpStream,
+    head: &[u8],
+    parts: &Parts<'_>,
+    sent: usize,
+) -> Result<Progress, Errno> {
+    let mut skip = sent.saturating_sub(HEADER_LEN);
+    let rest = parts.iter().map(|part| {
+        let (gone, rest) = part.split_at(skip.min(part.len()));
+        skip -= gone.len();
+        rest
+    });
+    let all = std::iter::once(head).chain(rest).filter(|part| !part.is_empty());
+    write(socket, head.len(), &all.take(MOST_PARTS).map(IoSlice::new).collect::<Vec<_>>())
+}
+
+/// Writes parts, the first `head` bytes of which are not a block's.
+fn write(mut socket: &TcpStream, head: usize, parts: &[IoSlice<'_>]) -> Result<Progress, Errno> {
     let sent = socket
-        .write_vectored(&[IoSlice::new(head), IoSlice::new(rest)])
+        .write_vectored(parts)
         .map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::IO))?;
-    Ok(Progress { sent, copied: sent.saturating_sub(head.len()) as u64 })
+    Ok(Progress { sent, copied: sent.saturating_sub(head) as u64 })
 }
 
 /// Sends from pages that the socket still refers to.
@@ -141,7 +159,9 @@ impl ZeroCopy {
             return Err(Errno::AGAIN);
         }
         let sent = match rustix::net::send(socket, bytes, ZEROCOPY | SendFlags::NOSIGNAL) {
-            Err(Errno::NOBUFS) if self.pending.is_empty() => return copy(socket, &[], bytes),
+            Err(Errno::NOBUFS) if self.pending.is_empty() => {
+                return write(socket, 0, &[IoSlice::new(bytes)]);
+            }
             Err(Errno::NOBUFS) => return Err(Errno::AGAIN),
             done => done?,
         };
