@@ -9,7 +9,7 @@ use std::time::Instant;
 use arbitrary::Arbitrary;
 use busbar_coprocessor::machine::Machine;
 use busbar_coprocessor::mock::{BASE, Linux, RING_OFFSETS};
-use busbar_coprocessor::service::{Bulk, Echo, Services, Sink, Source};
+use busbar_coprocessor::service::{Bulk, Control, Echo, Services, Sink, Source};
 use busbar_coprocessor::table::Image;
 use libfuzzer_sys::fuzz_target;
 use vm_memory::{Bytes, GuestAddress};
@@ -68,7 +68,7 @@ fuzz_target!(|input: Input| {
         match step {
             Step::Send { destination, data } if sane && data.len() <= 496 => {
                 let destination =
-                    [53, 0x400, 0x401, 0x402, 0x403, 0x404][usize::from(destination % 6)];
+                    [53, 0x400, 0x401, 0x402, 0x403, 0x404, 0x405][usize::from(destination % 7)];
                 linux.send(9, destination, &data);
             }
             Step::Receive if sane => while linux.receive().is_some() {},
@@ -117,6 +117,7 @@ fn services() -> Services {
     services.add(Sink::new("sink")).unwrap();
     services.add(Source::new("source")).unwrap();
     services.add(Bulk::new("bulk")).unwrap();
+    services.add(Control::new("control").gain(70)).unwrap();
     services
 }
 

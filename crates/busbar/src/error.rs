@@ -44,6 +44,12 @@ impl Error {
         self
     }
 
+    /// What to do about it, where that is known.
+    #[must_use]
+    pub fn advice(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+
     /// The kind of the underlying error.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {

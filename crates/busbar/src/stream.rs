@@ -91,6 +91,7 @@ pub mod sigmf;
 mod sink;
 mod source;
 mod synth;
+pub mod verify;
 
 use std::fmt;
 use std::str::FromStr;
@@ -126,7 +127,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    const MAX_BLOCKS: usize = 1024;
+    pub(crate) const MAX_BLOCKS: usize = 1024;
     const MAX_BLOCK_LEN: usize = 1 << 30;
 
     fn check(&self) -> Result<()> {
@@ -140,6 +141,17 @@ impl Setup {
         }
         Ok(())
     }
+}
+
+/// Writes an attribute of a device, `NAME` or `deviceN`: what `Documentation/ABI/testing/sysfs-bus-iio`
+/// and the driver allow.
+///
+/// # Errors
+///
+/// `ENODEV` where there is no such device, `ENOENT` where it has no such attribute, `EACCES`; what the
+/// driver says: `EBUSY` for many while the device is used, `EINVAL`.
+pub fn set_attribute(device: &str, attribute: &str, value: &str) -> Result<()> {
+    device::set_attribute(device, attribute, value)
 }
 
 /// How a stream talks to its driver.

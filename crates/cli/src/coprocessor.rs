@@ -68,9 +68,11 @@ struct RunArgs {
 fn services_help() -> String {
     format!(
         "Services, what they are announced as, and what they do:\n{}\n\
+         Options of control, which say what it tells a pipeline:\n{}\n\
          Options of those for blocks, to test the other side:\n{}\n\
          Addresses go up from 0x400 in the order of the services.",
         Spec::kinds(),
+        Spec::control_options(),
         Spec::options()
     )
 }

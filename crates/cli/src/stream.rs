@@ -6,7 +6,6 @@ mod output;
 mod pass;
 mod picture;
 mod report;
-mod verify;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -455,7 +455,7 @@ mod tests {
     use super::*;
     use crate::message::MTU;
     use crate::mock::{BASE, Linux, RING_OFFSETS};
-    use crate::service::{Crash, Echo, Port, ROOM, Service, Sink, data, sink};
+    use crate::service::{Control, Crash, Echo, Port, ROOM, Service, Sink, data, sink};
     use crate::table::Image;
 
     const US: u32 = 0x400;
@@ -884,6 +884,38 @@ mod tests {
             bench.run();
             let answer = sink::Answer::decode(&bench.received()[0].2).unwrap();
             assert!(answer.counts.is_complete(1000), "{answer:?}");
+        });
+    }
+
+    #[test]
+    fn a_pipeline_is_led_through_the_rings() {
+        let control = || Control::new("control").rate(48_000).trigger(Duration::from_millis(1));
+        on(4, one(control), |bench| {
+            bench.boot();
+            bench.announced();
+            for (said, expected) in [
+                ("start adc", &["1 set adc sampling_frequency 48000"][..]),
+                ("start\0adc", &[]),
+                ("ok 1", &["2 start adc"]),
+            ] {
+                assert!(bench.linux.send(LINUX, US, said.as_bytes()));
+                bench.run();
+                let received = bench.received();
+                assert!(received.iter().all(|(from, to, _)| (*from, *to) == (US, LINUX)));
+                let lines: Vec<_> = received.iter().map(|(_, _, data)| &data[..]).collect();
+                assert_eq!(lines, expected.iter().map(|line| line.as_bytes()).collect::<Vec<_>>());
+            }
+            assert!(bench.linux.send(LINUX, US, b"ok 2"));
+            let mut events = Vec::new();
+            while events.len() < 3 {
+                bench.run();
+                events.extend(bench.received().into_iter().map(|(_, _, data)| data));
+            }
+            assert_eq!(events[..2], [&b"event trigger 1"[..], b"event trigger 2"]);
+            assert!(bench.linux.send(LINUX, US, b"stop adc"));
+            bench.run();
+            assert_eq!(bench.received().pop().unwrap().2, b"3 stop adc");
+            assert_eq!(bench.machine.statistics().services[0].errors, 1);
         });
     }
 

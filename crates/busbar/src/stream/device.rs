@@ -3,7 +3,7 @@
 //! What sysfs says is checked as if anybody had written it.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
@@ -172,6 +172,19 @@ impl Device {
         let rate = names.iter().find_map(|name| self.attribute(name)?.parse::<f64>().ok())?;
         (rate.is_finite() && rate > 0.0).then_some(rate)
     }
+}
+
+/// Writes an attribute of a device.
+pub(super) fn set_attribute(device: &str, attribute: &str, value: &str) -> Result<()> {
+    let device = Device::find(Path::new("/sys"), device)?;
+    let on = || format!("`{attribute}` of {}", device.label());
+    if attribute.is_empty() || attribute.contains('/') {
+        return Err(Error::invalid(on(), attribute.escape_debug(), "the name of an attribute"));
+    }
+    let failed = |why| Error::new(format!("write `{value}` to"), on(), why);
+    // An attribute is taken in one write.
+    let mut file = File::options().write(true).open(device.dir.join(attribute)).map_err(failed)?;
+    file.write_all(value.as_bytes()).map_err(failed)
 }
 
 fn attribute(path: &Path) -> io::Result<String> {

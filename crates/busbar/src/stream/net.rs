@@ -62,7 +62,7 @@ use std::time::{Duration, SystemTime};
 pub use self::receiver::Receiver;
 pub use self::sender::Sender;
 
-pub(super) use self::pool::Pool;
+pub(crate) use self::pool::Pool;
 
 /// How a stream goes over the network.
 #[derive(Clone, Debug, PartialEq, Eq)]

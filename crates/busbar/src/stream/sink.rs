@@ -239,6 +239,44 @@ impl Sink {
         Ok(())
     }
 
+    /// As [`forward`](Self::forward), but does not wait: `false` if there is no room for it now. The
+    /// descriptor tells when to try again.
+    ///
+    /// # Errors
+    ///
+    /// As `forward`; bad input if the samples have to be copied and are more than a block of the sink
+    /// holds.
+    pub fn try_forward(&self, samples: &Samples) -> Result<bool> {
+        let len = samples.meta().len;
+        self.check_len(len)?;
+        let mut state = self.shared.lock();
+        self.shared.reap(&mut state)?;
+        self.shared.refuse_cyclic(&state)?;
+        if samples.block().is_some_and(|block| state.can_take(block)) {
+            if state.foreign >= (samples.total() / 2).max(1) {
+                return Ok(false);
+            }
+            state.foreign += 1;
+            self.shared.push(&mut state, Load::Foreign(samples.clone()), len)?;
+            return Ok(true);
+        }
+        drop(state);
+        if len > self.about.block_len {
+            let allowed = format!("up to {}", self.about.block_len);
+            return Err(Error::invalid("the length of samples", len, allowed));
+        }
+        let Some(space) = self.space(Some(Duration::ZERO))? else { return Ok(false) };
+        self.fill(space, samples)?;
+        Ok(true)
+    }
+
+    /// Blocks that the device has and has not transmitted yet, as far as is known.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        let state = self.shared.lock();
+        state.foreign + self.about.blocks.saturating_sub(state.free.len())
+    }
+
     /// Takes back what was transmitted, and tells what has failed. Does not wait.
     ///
     /// # Errors
@@ -257,6 +295,19 @@ impl Sink {
             space.send(part.len())?;
         }
         Ok(())
+    }
+
+    /// Sends samples that fit into a block by a copy.
+    fn fill(&self, mut space: Space, samples: &Samples) -> Result<()> {
+        let mut filling = space.write()?;
+        let mut at = 0;
+        for part in samples.parts()?.iter() {
+            filling[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        drop(filling);
+        self.shared.lock().copied += at as u64;
+        space.send(at)
     }
 
     fn check_len(&self, len: usize) -> Result<()> {

@@ -413,7 +413,7 @@ impl Samples {
     }
 
     /// How many blocks its source has.
-    pub(super) fn total(&self) -> usize {
+    pub(crate) fn total(&self) -> usize {
         match &*self.held {
             Held::Block { total, .. } => *total,
             Held::Parts { .. } => usize::MAX,

@@ -14,8 +14,8 @@ use super::ends::{From, To};
 use super::input::Input;
 use super::output::Output;
 use super::report::Report;
-use super::verify::Counter;
 use super::{Expected, Flags};
+use busbar::stream::verify::Counter;
 
 /// Between two looks at the clock.
 const TICK: Duration = Duration::from_millis(100);
@@ -119,7 +119,7 @@ impl Pass {
         let count = (meta.len / format.sample_len) as u64;
         self.report.add(count, meta.len as u64, meta.lost);
         if let Some(verify) = &mut self.verify {
-            let verified = verify.verify(&samples.read()?, meta.lost);
+            let verified = verify.verify(&samples, meta.lost);
             self.report.counts.verified = Some(verify.samples());
             verified?;
         }

@@ -21,6 +21,7 @@
 //! Ready-made ones are listed in [`Spec`].
 
 pub mod bulk;
+pub mod control;
 mod crash;
 pub mod data;
 mod echo;
@@ -40,6 +41,7 @@ use crate::message::Message;
 use crate::name_service::{self, Channel, Directory, Name};
 
 pub use bulk::{Bulk, Treatment};
+pub use control::Control;
 pub use crash::Crash;
 pub use echo::Echo;
 pub use sink::Sink;

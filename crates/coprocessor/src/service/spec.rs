@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
 use busbar::{Error, Result};
 
-use super::{Bulk, Crash, Echo, Service, Services, Sink, Source, Treatment};
+use super::{Bulk, Control, Crash, Echo, Service, Services, Sink, Source, Treatment};
 
 /// What a kind of service is called, announced as by default, and does.
 struct Kind {
@@ -23,7 +24,22 @@ struct Kind {
 struct Switch {
     name: &'static str,
     does: &'static str,
-    set: fn(&mut Options, NonZeroU64),
+    allowed: RangeInclusive<u64>,
+    set: fn(&mut Options, u64),
+}
+
+impl Switch {
+    fn parse(&self, number: &str) -> Result<u64> {
+        let parsed = number.parse().ok().filter(|number| self.allowed.contains(number));
+        parsed.ok_or_else(|| {
+            let (least, most) = (self.allowed.start(), self.allowed.end());
+            let allowed = match most {
+                &u64::MAX => format!("a number from {least} on"),
+                most => format!("a number from {least} to {most}"),
+            };
+            Error::invalid(format!("option {}", self.name), number, allowed)
+        })
+    }
 }
 
 /// What was said of a service.
@@ -32,6 +48,10 @@ struct Options {
     corrupt: Option<NonZeroU64>,
     truncate: Option<NonZeroU64>,
     delay: Duration,
+    gain: Option<u8>,
+    rate: Option<u64>,
+    trigger: Option<Duration>,
+    overload: Option<Duration>,
 }
 
 impl Options {
@@ -40,28 +60,67 @@ impl Options {
         let bulk = self.corrupt.into_iter().fold(bulk, Bulk::corrupt);
         self.truncate.into_iter().fold(bulk, Bulk::truncate)
     }
+
+    fn control(&self, name: String) -> Control {
+        let control = self.gain.into_iter().fold(Control::new(name), Control::gain);
+        let control = self.rate.into_iter().fold(control, Control::rate);
+        let control = self.trigger.into_iter().fold(control, Control::trigger);
+        self.overload.into_iter().fold(control, Control::overload)
+    }
 }
 
 const CORRUPT: Switch = Switch {
     name: "corrupt",
     does: "flips a bit in every N-th block that it sends in messages",
-    set: |options, number| options.corrupt = Some(number),
+    allowed: 1..=u64::MAX,
+    set: |options, number| options.corrupt = NonZeroU64::new(number),
 };
 const TRUNCATE: Switch = Switch {
     name: "truncate",
     does: "sends a byte too few of every N-th block that it sends in messages",
-    set: |options, number| options.truncate = Some(number),
+    allowed: 1..=u64::MAX,
+    set: |options, number| options.truncate = NonZeroU64::new(number),
 };
 const DELAY: Switch = Switch {
     name: "delay",
     does: "answers blocks and gives buffers back N milliseconds late",
-    set: |options, number| options.delay = Duration::from_millis(number.get()),
+    allowed: 1..=u64::MAX,
+    set: |options, number| options.delay = Duration::from_millis(number),
 };
+const GAIN: Switch = Switch {
+    name: "gain",
+    does: "sets the gain of four channels first, to N percent",
+    allowed: 0..=100,
+    set: |options, number| options.gain = u8::try_from(number).ok(),
+};
+const RATE: Switch = Switch {
+    name: "rate",
+    does: "sets the rate first, to N samples per second",
+    allowed: 1..=u64::MAX,
+    set: |options, number| options.rate = Some(number),
+};
+const TRIGGER: Switch = Switch {
+    name: "trigger",
+    does: "tells of a trigger each N milliseconds",
+    allowed: 1..=DAY,
+    set: |options, number| options.trigger = Some(Duration::from_millis(number)),
+};
+const OVERLOAD: Switch = Switch {
+    name: "overload",
+    does: "tells of an overload each N milliseconds",
+    allowed: 1..=DAY,
+    set: |options, number| options.overload = Some(Duration::from_millis(number)),
+};
+
+/// In milliseconds.
+const DAY: u64 = 86_400_000;
 
 /// Those of the services for blocks.
 const BULK: &[Switch] = &[CORRUPT, TRUNCATE, DELAY];
+/// Those of the service that leads a pipeline.
+const CONTROL: &[Switch] = &[GAIN, RATE, TRIGGER, OVERLOAD];
 
-const KINDS: [Kind; 12] = [
+const KINDS: [Kind; 13] = [
     Kind {
         name: "echo",
         announced: "echo",
@@ -82,6 +141,13 @@ const KINDS: [Kind; 12] = [
         does: "sends numbered messages on request",
         options: &[],
         make: |name, _| Box::new(Source::new(name)),
+    },
+    Kind {
+        name: "control",
+        announced: "control",
+        does: "tunes, starts and stops the source of a pipeline, and tells it of events",
+        options: CONTROL,
+        make: |name, options| Box::new(options.control(name)),
     },
     Kind {
         name: "sample",
@@ -155,6 +221,7 @@ const KINDS: [Kind; 12] = [
 /// | `echo` | `echo` | answers each message with itself |
 /// | `sink` | `sink` | counts and checks numbered messages |
 /// | `source` | `source` | sends numbered messages on request |
+/// | `control` | `control` | tunes, starts and stops the source of a pipeline, and tells it of events |
 /// | `sample` | `rpmsg-client-sample` | echo for Linux's module `rpmsg_client_sample` |
 /// | `tty` | `rpmsg-tty` | echo for Linux's module `rpmsg_tty` |
 /// | `raw` | `rpmsg-raw` | echo for the default endpoint of Linux's module `rpmsg_char` |
@@ -165,9 +232,13 @@ const KINDS: [Kind; 12] = [
 /// | `handover` | `handover` | bulk that gives shared buffers back untouched |
 /// | `check` | `check` | bulk that compares shared buffers with the pattern where they lie |
 ///
-/// The address is decimal or, with `0x` before it, hexadecimal. The last four kinds have options,
-/// which are faults for tests: `corrupt=N` and `truncate=N` spoil every N-th block that is sent,
-/// `delay=N` holds answers back for N milliseconds. An announced name cannot have a `+` in it.
+/// The address is decimal or, with `0x` before it, hexadecimal. An announced name cannot have a `+`
+/// in it.
+///
+/// The options of `control` say what it tells a pipeline: `gain=N` in percent and `rate=N` in samples
+/// per second before the start, then `trigger=N` and `overload=N` each N milliseconds. Those of the last
+/// five kinds are faults for tests: `corrupt=N` and `truncate=N` spoil every N-th block that is sent,
+/// `delay=N` holds answers back for N milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     kind: usize,
@@ -188,11 +259,21 @@ impl Spec {
         lines
     }
 
-    /// The options and what they do, one a line.
+    /// The options of those for blocks and what they do, one a line.
     #[must_use]
     pub fn options() -> String {
+        Self::switches(BULK)
+    }
+
+    /// The options of the one that leads a pipeline and what they do, one a line.
+    #[must_use]
+    pub fn control_options() -> String {
+        Self::switches(CONTROL)
+    }
+
+    fn switches(switches: &[Switch]) -> String {
         let mut lines = String::new();
-        for Switch { name, does, .. } in BULK {
+        for Switch { name, does, .. } in switches {
             let name = format!("+{name}=N");
             let _ = writeln!(lines, "  {name:<14}{does}");
         }
@@ -240,10 +321,7 @@ fn parse_options<'a>(kind: &Kind, parts: impl Iterator<Item = &'a str>) -> Resul
             let allowed = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             return Err(Error::invalid(format!("option of {}", kind.name), name, allowed));
         };
-        let number = number
-            .parse()
-            .map_err(|_| Error::invalid(format!("option {name}"), number, "a number from 1 on"))?;
-        (option.set)(&mut options, number);
+        (option.set)(&mut options, option.parse(number)?);
     }
     Ok(options)
 }
@@ -280,15 +358,20 @@ mod tests {
         let spec: Spec = "bulk=b@0x500+corrupt=3+delay=20".parse().unwrap();
         let corrupt = NonZeroU64::new(3);
         let delay = Duration::from_millis(20);
-        assert_eq!(spec.options, Options { corrupt, truncate: None, delay });
+        assert_eq!(spec.options, Options { corrupt, delay, ..Options::default() });
         assert_eq!((spec.announced.as_str(), spec.address), ("b", Some(0x500)));
         assert!(BULK.iter().all(|option| Spec::options().contains(option.name)));
+        let spec: Spec = "control+gain=0+rate=48000+trigger=20+overload=86400000".parse().unwrap();
+        let (trigger, overload) = (Some(delay), Some(Duration::from_secs(24 * 3600)));
+        let (gain, rate) = (Some(0), Some(48_000));
+        assert_eq!(spec.options, Options { gain, rate, trigger, overload, ..Options::default() });
+        assert!(CONTROL.iter().all(|option| Spec::control_options().contains(option.name)));
     }
 
     #[test]
     fn errors_say_what_is_allowed() {
         for (spec, allowed) in [
-            ("ehco", "echo, sink, source"),
+            ("ehco", "echo, sink, source, control"),
             ("", "echo, sink, source"),
             ("echo=", "printable"),
             ("echo=a b", "printable"),
@@ -300,7 +383,11 @@ mod tests {
             ("bulk+", "corrupt, truncate, delay"),
             ("bulk+corrupt", "number from 1"),
             ("bulk+corrupt=0", "number from 1"),
-            ("bulk+delay=-1", "number from 1"),
+            ("bulk+delay=-1", "number from 1 on"),
+            ("control+gain=101", "number from 0 to 100"),
+            ("control+gain=0.7", "number from 0 to 100"),
+            ("control+trigger=0", "number from 1 to 86400000"),
+            ("control+delay=1", "gain, rate, trigger, overload"),
         ] {
             let error = channels(&[spec]).unwrap_err().to_string();
             assert!(error.contains(allowed), "{spec}: {error}");

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 
 /// A number of blocks; readable (as changes are watched) when one came back.
 #[derive(Debug)]
-pub(in crate::stream) struct Pool(Arc<Shared>);
+pub(crate) struct Pool(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -26,7 +26,7 @@ struct State {
 }
 
 impl Pool {
-    pub(in crate::stream) fn new(blocks: Vec<Block>) -> Result<Self> {
+    pub(crate) fn new(blocks: Vec<Block>) -> Result<Self> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(|errno| Error::new("make", "a pool of blocks", errno))?;
         let state = Mutex::new(State { free: blocks, returned: Vec::new() });
@@ -34,23 +34,17 @@ impl Pool {
     }
 
     /// A block that nobody uses.
-    pub(in crate::stream) fn take(&self) -> Option<Block> {
+    pub(crate) fn take(&self) -> Option<Block> {
         self.0.lock().free.pop()
     }
 
     /// A block that was taken and not handed out.
-    pub(in crate::stream) fn put(&self, block: Block) {
+    pub(crate) fn put(&self, block: Block) {
         self.0.lock().free.push(block);
     }
 
     /// Hands one of `total` blocks out; when it comes back, `tag` is among the [`returned`](Self::returned).
-    pub(in crate::stream) fn hand_out(
-        &self,
-        block: Block,
-        meta: Meta,
-        total: usize,
-        tag: u64,
-    ) -> Samples {
+    pub(crate) fn hand_out(&self, block: Block, meta: Meta, total: usize, tag: u64) -> Samples {
         let shared = Arc::clone(&self.0);
         let back: Back = Arc::new(move |block| {
             let mut state = shared.lock();
@@ -63,7 +57,7 @@ impl Pool {
     }
 
     /// The tags of the blocks that came back since the last call.
-    pub(in crate::stream) fn returned(&self) -> Vec<u64> {
+    pub(crate) fn returned(&self) -> Vec<u64> {
         let mut state = self.0.lock();
         if state.returned.is_empty() {
             return Vec::new();

@@ -145,6 +145,17 @@ impl Sender {
     /// Bad input for a block that is empty or too long; what [`Samples::read`] says if there are
     /// check sums. `EPIPE` after [`finish`](Self::finish).
     pub fn push(&mut self, samples: Samples) -> Result<()> {
+        let lost = samples.meta().lost;
+        self.push_as(samples, lost, None)
+    }
+
+    /// The same with another loss before it, and its CRC-32C where somebody has computed it.
+    pub(crate) fn push_as(
+        &mut self,
+        samples: Samples,
+        lost: Lost,
+        check: Option<u32>,
+    ) -> Result<()> {
         if self.end.is_some() {
             return Err(Error::new("send a block by", self.name.clone(), Errno::PIPE)
                 .help("it was said that there are no more"));
@@ -153,9 +164,9 @@ impl Sender {
         let sequence = self.first + self.queue.len() as u64;
         let mut header = Header::data(self.stream, sequence, meta.len)?;
         header.time = to_nanoseconds(meta.time);
-        header.lost = meta.lost;
-        if self.options.checksum {
-            header = header.checked(&samples.read()?);
+        (header.lost, header.check) = (lost, check);
+        if self.options.checksum && check.is_none() {
+            header.check = Some(samples.parts()?.iter().fold(0, crc32c::crc32c_append));
         }
         self.queue.push_back(Queued::new(&header, samples));
         Ok(())

@@ -54,7 +54,7 @@ impl Datatype {
     }
 
     /// The format of `count` channels of this type; their names and valid bits where they are known.
-    pub(super) fn format(
+    pub(crate) fn format(
         self,
         count: usize,
         names: Option<&[String]>,

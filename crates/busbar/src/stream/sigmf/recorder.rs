@@ -88,9 +88,14 @@ impl Recorder {
     ///
     /// `ENOSPC` and what else writing says; as [`Samples::parts`].
     pub fn write(&mut self, samples: &Samples) -> Result<()> {
+        self.write_as(samples, samples.meta().lost)
+    }
+
+    /// The same with another loss before it.
+    pub(crate) fn write_as(&mut self, samples: &Samples, lost: Lost) -> Result<()> {
         let meta = samples.meta();
         let count = (meta.len / self.sample_len) as u64;
-        self.note(meta.lost, count, meta.time);
+        self.note(lost, count, meta.time);
         let parts = samples.parts()?;
         let slices: Vec<_> = parts.iter().map(IoSlice::new).collect();
         write_all(&self.data, &slices)

@@ -1,9 +1,9 @@
-//! Every sample is what it should be.
+//! Samples that are what they should be.
 
 use std::io;
 
-use busbar::stream::{Channel, Format, Lost};
-use busbar::{Error, Result};
+use super::{Channel, Format, Lost, Samples};
+use crate::{Error, Result};
 
 /// What the pattern `counter` fills, lowest bits first.
 const PARTS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
@@ -22,7 +22,23 @@ pub struct Counter {
     samples: u64,
 }
 
+/// What the samples of a block say.
+#[derive(Debug)]
+struct Run {
+    /// Number of its first sample here.
+    first: u64,
+    next: Option<u64>,
+    jumps: u64,
+    /// The first jump: where, what was found and what was expected.
+    jump_at: Option<(u64, u64, u64)>,
+}
+
 impl Counter {
+    /// For samples of this format.
+    ///
+    /// # Errors
+    ///
+    /// Bad input if they have no room for the counter.
     pub fn new(format: &Format) -> Result<Self> {
         let part = |name: &&str| {
             let found = format.channels.iter().find(|channel| channel.name == **name)?;
@@ -42,33 +58,67 @@ impl Counter {
     }
 
     /// How many samples were verified.
+    #[must_use]
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// Verifies the samples of a block, of which `lost` is said.
-    pub fn verify(&mut self, block: &[u8], lost: Lost) -> Result<()> {
-        let first = self.samples;
-        let (mut jumps, mut jump_at) = (0u64, None);
-        let mut next = self.next;
-        for sample in block.chunks_exact(self.sample_len) {
-            let number = self.number(sample);
-            let jump = number.wrapping_sub(next.unwrap_or(number)) & self.mask;
-            if jump != 0 {
-                jumps = jumps.wrapping_add(jump) & self.mask;
-                jump_at.get_or_insert((self.samples, number, next.unwrap_or(0)));
+    /// Verifies a block, of which `lost` is said, where its bytes are.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidData`](io::ErrorKind::InvalidData) with the first sample that is not what it should be;
+    /// as [`Samples::parts`].
+    pub fn verify(&mut self, samples: &Samples, lost: Lost) -> Result<()> {
+        let parts = samples.parts()?;
+        self.verify_parts(parts.iter(), lost)
+    }
+
+    fn verify_parts<'a>(
+        &mut self,
+        parts: impl Iterator<Item = &'a [u8]>,
+        lost: Lost,
+    ) -> Result<()> {
+        let mut run = Run { first: self.samples, next: self.next, jumps: 0, jump_at: None };
+        // Of a sample that ends in the next part.
+        let mut begun = Vec::with_capacity(self.sample_len);
+        for mut part in parts {
+            if !begun.is_empty() {
+                let (rest, behind) = part.split_at(part.len().min(self.sample_len - begun.len()));
+                begun.extend_from_slice(rest);
+                part = behind;
+                if begun.len() == self.sample_len {
+                    self.follow(&begun, &mut run);
+                    begun.clear();
+                }
             }
-            next = Some(number.wrapping_add(1) & self.mask);
-            self.samples += 1;
+            let whole = part.chunks_exact(self.sample_len);
+            begun.extend_from_slice(whole.remainder());
+            whole.for_each(|sample| self.follow(sample, &mut run));
         }
+        self.judge(&run, lost)
+    }
+
+    fn follow(&mut self, sample: &[u8], run: &mut Run) {
+        let number = self.number(sample);
+        let jump = number.wrapping_sub(run.next.unwrap_or(number)) & self.mask;
+        if jump != 0 {
+            run.jumps = run.jumps.wrapping_add(jump) & self.mask;
+            run.jump_at.get_or_insert((self.samples, number, run.next.unwrap_or(0)));
+        }
+        run.next = Some(number.wrapping_add(1) & self.mask);
+        self.samples += 1;
+    }
+
+    fn judge(&mut self, run: &Run, lost: Lost) -> Result<()> {
         let is_first = self.next.is_none();
-        self.next = next;
+        self.next = run.next;
         match lost {
             Lost::Unknown => Ok(()),
             // Nobody knows what the first sample should be.
-            Lost::Samples(_) if is_first && jumps == 0 => Ok(()),
-            Lost::Samples(lost) if lost & self.mask == jumps => Ok(()),
-            Lost::Samples(lost) => Err(self.wrong(first, lost, jump_at)),
+            Lost::Samples(_) if is_first && run.jumps == 0 => Ok(()),
+            Lost::Samples(lost) if lost & self.mask == run.jumps => Ok(()),
+            Lost::Samples(lost) => Err(self.wrong(run.first, lost, run.jump_at)),
         }
     }
 
@@ -113,6 +163,10 @@ mod tests {
         Format { channels, sample_len: 2 * names.len(), rate: None }
     }
 
+    fn verify(counter: &mut Counter, block: &[u8], lost: Lost) -> Result<()> {
+        counter.verify_parts([block].into_iter(), lost)
+    }
+
     fn block(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
         numbers.into_iter().flat_map(u64::to_le_bytes).collect()
     }
@@ -121,23 +175,25 @@ mod tests {
     fn what_is_missing_has_to_be_said() {
         let counter = || Counter::new(&format(&PARTS)).unwrap();
         let mut good = counter();
-        good.verify(&block(7..10), Lost::Samples(0)).unwrap();
-        good.verify(&block(10..20), Lost::Samples(0)).unwrap();
-        good.verify(&block(25..30), Lost::Samples(5)).unwrap();
+        verify(&mut good, &block(7..10), Lost::Samples(0)).unwrap();
+        verify(&mut good, &block(10..20), Lost::Samples(0)).unwrap();
+        verify(&mut good, &block(25..30), Lost::Samples(5)).unwrap();
         // Some before the block and some within it.
-        good.verify(&block([31, 32, 35]), Lost::Samples(3)).unwrap();
-        good.verify(&block(90..100), Lost::Unknown).unwrap();
-        good.verify(&block([100]), Lost::Samples(0)).unwrap();
+        verify(&mut good, &block([31, 32, 35]), Lost::Samples(3)).unwrap();
+        verify(&mut good, &block(90..100), Lost::Unknown).unwrap();
+        verify(&mut good, &block([100]), Lost::Samples(0)).unwrap();
         assert_eq!(good.samples(), 3 + 10 + 5 + 3 + 10 + 1);
         let bad: [(Vec<u64>, u64); 5] =
             [(vec![12], 0), (vec![11, 13], 0), (vec![11, 12], 1), (vec![10], 0), (vec![11, 11], 0)];
         for (numbers, lost) in bad {
             let mut counter = counter();
-            counter.verify(&block(7..11), Lost::Samples(0)).unwrap();
-            let error = counter.verify(&block(numbers.clone()), Lost::Samples(lost)).unwrap_err();
+            verify(&mut counter, &block(7..11), Lost::Samples(0)).unwrap();
+            let error =
+                verify(&mut counter, &block(numbers.clone()), Lost::Samples(lost)).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{numbers:?}");
         }
-        let error = counter().verify(&block([1, 3]), Lost::Samples(0)).unwrap_err().to_string();
+        let error =
+            verify(&mut counter(), &block([1, 3]), Lost::Samples(0)).unwrap_err().to_string();
         assert!(error.contains("sample 1 is 3 instead of 2"), "{error}");
     }
 
@@ -146,9 +202,22 @@ mod tests {
         let mut counter = Counter::new(&format(&["voltage0_i"])).unwrap();
         let bytes: Vec<u8> =
             [0xfffeu16, 0xffff, 0, 1].into_iter().flat_map(u16::to_le_bytes).collect();
-        counter.verify(&bytes, Lost::Samples(0)).unwrap();
+        verify(&mut counter, &bytes, Lost::Samples(0)).unwrap();
         assert!(Counter::new(&format(&["voltage1_i"])).is_err());
         // A gap between the parts ends the counter.
         assert_eq!(Counter::new(&format(&["voltage0_i", "voltage1_i"])).unwrap().mask, 0xffff);
+    }
+
+    #[test]
+    fn parts_may_end_within_a_sample() {
+        let bytes = block(0..1000);
+        for len in [1, 3, 7, 8, 9, 1000] {
+            let mut counter = Counter::new(&format(&PARTS)).unwrap();
+            counter.verify_parts(bytes.chunks(len), Lost::Samples(0)).unwrap();
+            assert_eq!(counter.samples(), 1000);
+            let mut bad = bytes.clone();
+            bad[4000] ^= 1;
+            assert!(counter.verify_parts(bad.chunks(len), Lost::Samples(0)).is_err(), "{len}");
+        }
     }
 }

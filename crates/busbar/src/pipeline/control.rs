@@ -1,0 +1,167 @@
+//! Coprocessors that have a say: commands, answers, events.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use super::config::ControlConfig;
+use super::endpoint;
+use super::message::{Report, Request};
+use crate::endpoint::{Controller, Endpoint, MAX_MESSAGE};
+use crate::{Error, Result};
+
+/// Between two looks for a coprocessor that is away.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Messages of one turn: others want theirs, too.
+const BATCH: usize = 32;
+/// Answers that wait for room, at most.
+const MOST_ANSWERS: usize = 256;
+
+/// A coprocessor's service, whatever becomes of it.
+#[derive(Debug)]
+pub(super) struct Control {
+    pub config: ControlConfig,
+    state: State,
+    /// What is to be said, as soon as there is room.
+    outgoing: VecDeque<Request>,
+    /// How often it came: each time there is another descriptor.
+    pub opens: u64,
+    pub counts: Counts,
+}
+
+#[derive(Debug)]
+enum State {
+    Down { again: Instant },
+    Up { endpoint: Endpoint, _controller: Controller },
+}
+
+/// What was said.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub commands: u64,
+    pub refused: u64,
+    pub events: u64,
+    /// Messages that cannot be.
+    pub malformed: u64,
+    /// Reactions that took longer than they may.
+    pub late: u64,
+    /// The longest reaction, in microseconds.
+    pub slowest: u64,
+    /// How often it came back.
+    pub restarts: u64,
+}
+
+/// What one turn has brought.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    pub reports: Vec<Report>,
+    /// It has come, or come back.
+    pub came: bool,
+    pub trouble: Option<Error>,
+}
+
+impl Control {
+    pub(super) fn new(config: &ControlConfig) -> Self {
+        Self {
+            config: config.clone(),
+            state: State::Down { again: Instant::now() },
+            outgoing: VecDeque::new(),
+            opens: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    pub(super) fn state(&self) -> &'static str {
+        match self.state {
+            State::Down { .. } => "down",
+            State::Up { .. } => "up",
+        }
+    }
+
+    pub(super) fn due(&self) -> Option<Instant> {
+        match self.state {
+            State::Down { again } => Some(again),
+            State::Up { .. } => None,
+        }
+    }
+
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.state {
+            State::Up { endpoint, .. } => Some(endpoint.as_fd()),
+            State::Down { .. } => None,
+        }
+    }
+
+    /// Says something, now or when there is room.
+    pub(super) fn say(&mut self, request: Request) {
+        if self.outgoing.len() < MOST_ANSWERS {
+            self.outgoing.push_back(request);
+        }
+    }
+
+    /// Takes note of how long a reaction took.
+    pub(super) fn reacted(&mut self, took: Duration) {
+        self.counts.late += u64::from(took > self.config.deadline);
+        let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.counts.slowest = self.counts.slowest.max(took);
+    }
+
+    /// What was said since.
+    pub(super) fn turn(&mut self) -> Turn {
+        let mut turn = Turn::default();
+        match &self.state {
+            State::Down { again } if Instant::now() < *again => return turn,
+            State::Down { .. } => turn.came = self.connect(),
+            State::Up { .. } => {}
+        }
+        let heard = self.hear(&mut turn.reports).and_then(|()| self.flush());
+        if let Err(error) = heard {
+            // What was not said has nobody to hear it.
+            self.outgoing.clear();
+            self.state = State::Down { again: Instant::now() + PAUSE };
+            turn.trouble = Some(error);
+        }
+        turn
+    }
+
+    fn connect(&mut self) -> bool {
+        let Ok((controller, endpoint)) = endpoint::open(&self.config.endpoint) else {
+            self.state = State::Down { again: Instant::now() + PAUSE };
+            return false;
+        };
+        self.state = State::Up { endpoint, _controller: controller };
+        self.opens += 1;
+        self.counts.restarts = self.opens - 1;
+        self.outgoing.clear();
+        for source in &self.config.sources {
+            // Names of a checked configuration are such names.
+            self.outgoing.extend(source.parse().map(Request::Start));
+        }
+        true
+    }
+
+    fn hear(&mut self, reports: &mut Vec<Report>) -> Result<()> {
+        let State::Up { endpoint, .. } = &self.state else { return Ok(()) };
+        let mut message = [0; MAX_MESSAGE];
+        for _ in 0..BATCH {
+            let Some(length) = endpoint.try_recv(&mut message)? else { break };
+            match Report::decode(&message[..length]) {
+                Ok(report) => reports.push(report),
+                Err(_) => self.counts.malformed += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what there is room for.
+    pub(super) fn flush(&mut self) -> Result<()> {
+        let State::Up { endpoint, .. } = &self.state else { return Ok(()) };
+        while let Some(request) = self.outgoing.front() {
+            if !endpoint.try_send(&request.encode()?)? {
+                break;
+            }
+            self.outgoing.pop_front();
+        }
+        Ok(())
+    }
+}

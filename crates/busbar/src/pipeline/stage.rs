@@ -1,0 +1,451 @@
+//! What is done with samples on their way.
+
+use super::config::{Gate, Work};
+use super::edge::{Item, NOTHING, sum};
+use crate::block::{Block, Memory};
+use crate::stream::net::Pool;
+use crate::stream::{Channel, Format, Lost};
+use crate::{Error, Result};
+
+/// Blocks of a stage that makes samples of its own, beyond those that edges hold.
+const SPARE: usize = 2;
+
+/// A stage, once it is known what comes to it.
+#[derive(Debug)]
+pub(super) enum Stage {
+    Decimate(Decimate),
+    Select(Select),
+    Gate(GateState),
+    Checksum,
+}
+
+/// What a stage makes of a block.
+#[derive(Debug)]
+pub(super) enum Made {
+    Item(Item),
+    /// Nothing: what was in it is missing from now on.
+    Nothing,
+    /// There is no memory for it now.
+    NoRoom(Item),
+}
+
+/// Samples of which blocks are made: what they look like and how long blocks are.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Shape {
+    pub format: Format,
+    pub block_len: usize,
+    /// Whether the blocks are such that they go on without a copy.
+    pub memory: Memory,
+}
+
+impl Stage {
+    /// A stage for samples of this shape, and the shape of what it makes; `queued` blocks may be held
+    /// behind it.
+    pub(super) fn open(work: &Work, input: &Shape, queued: usize) -> Result<(Self, Shape)> {
+        let pool = |shape: &Shape| {
+            let blocks = (0..queued + SPARE).map(|_| Block::with(shape.block_len, &shape.memory));
+            Ok::<_, Error>(Workshop { pool: Pool::new(blocks.collect::<Result<_>>()?)?, copied: 0 })
+        };
+        match work {
+            Work::Decimate(by) => {
+                let rate = input.format.rate.map(|rate| rate / f64::from(*by));
+                let shape =
+                    Shape { format: Format { rate, ..input.format.clone() }, ..input.clone() };
+                let stage = Decimate {
+                    by: u64::from(*by),
+                    at: 0,
+                    sample_len: input.format.sample_len,
+                    lost: NOTHING,
+                    shop: pool(&shape)?,
+                };
+                Ok((Self::Decimate(stage), shape))
+            }
+            Work::Select(names) => {
+                let (pieces, format) = select(&input.format, names)?;
+                let samples = input.block_len / input.format.sample_len;
+                let block_len = samples * format.sample_len;
+                let shape = Shape { format: format.clone(), block_len, ..input.clone() };
+                let (from_len, to_len) = (input.format.sample_len, format.sample_len);
+                let stage = Select { pieces, from_len, to_len, shop: pool(&shape)? };
+                Ok((Self::Select(stage), shape))
+            }
+            Work::Gate(gate) => Ok((Self::Gate(GateState::new(gate)), input.clone())),
+            Work::Checksum => Ok((Self::Checksum, input.clone())),
+        }
+    }
+
+    pub(super) fn make(&mut self, item: Item) -> Result<Made> {
+        match self {
+            Self::Decimate(stage) => stage.make(item),
+            Self::Select(stage) => stage.make(item),
+            Self::Gate(stage) => Ok(stage.make(item)),
+            Self::Checksum => {
+                let parts = item.samples.parts()?;
+                let check = parts.iter().fold(0, crc32c::crc32c_append);
+                drop(parts);
+                Ok(Made::Item(item.checked(check)))
+            }
+        }
+    }
+
+    /// What was lost at the end, beyond what `lost` says.
+    pub(super) fn finish(&mut self, lost: Lost) -> Lost {
+        match self {
+            Self::Decimate(stage) => {
+                let lost = stage.skip(lost);
+                sum(std::mem::replace(&mut stage.lost, NOTHING), lost)
+            }
+            Self::Gate(gate) => sum(std::mem::replace(&mut gate.kept, NOTHING), lost),
+            Self::Select(_) | Self::Checksum => lost,
+        }
+    }
+
+    pub(super) fn copied(&self) -> u64 {
+        match self {
+            Self::Decimate(Decimate { shop, .. }) | Self::Select(Select { shop, .. }) => {
+                shop.copied
+            }
+            Self::Gate(_) | Self::Checksum => 0,
+        }
+    }
+
+    /// Readable when there is memory again.
+    pub(super) fn pool(&self) -> Option<&Pool> {
+        match self {
+            Self::Decimate(Decimate { shop, .. }) | Self::Select(Select { shop, .. }) => {
+                Some(&shop.pool)
+            }
+            Self::Gate(_) | Self::Checksum => None,
+        }
+    }
+}
+
+/// Where a stage makes blocks of its own.
+#[derive(Debug)]
+pub(super) struct Workshop {
+    pool: Pool,
+    copied: u64,
+}
+
+impl Workshop {
+    /// Fills a block from the samples of `item`; `fill` puts them there and tells how many bytes.
+    fn make(
+        &mut self,
+        item: Item,
+        sample_len: usize,
+        lost: Lost,
+        fill: impl FnOnce(&[u8], &mut [u8]) -> usize,
+    ) -> Result<Made> {
+        // For the event that tells of it.
+        self.pool.returned();
+        let Some(mut block) = self.pool.take() else { return Ok(Made::NoRoom(item)) };
+        let filled = item.samples.read().and_then(|from| {
+            let mut to = block.write()?;
+            let len = from.len().min(to.len());
+            Ok(fill(&from[..len], &mut to))
+        });
+        let len = match filled {
+            Ok(len) => len,
+            Err(error) => {
+                self.pool.put(block);
+                return Err(error);
+            }
+        };
+        self.copied += len as u64;
+        let mut meta = *item.samples.meta();
+        (meta.lost, meta.len) = (lost, len);
+        let total = item.samples.total();
+        let samples = self.pool.hand_out(block, meta, total, 0);
+        Ok(Made::Item(item.made(samples, lost, (len / sample_len) as u64)))
+    }
+}
+
+/// Every Nth sample, counted with those that were lost.
+#[derive(Debug)]
+pub(super) struct Decimate {
+    by: u64,
+    /// Where the next sample is in the N.
+    at: u64,
+    sample_len: usize,
+    /// Missing before the next block that has a sample.
+    lost: Lost,
+    shop: Workshop,
+}
+
+impl Decimate {
+    /// Goes on behind `lost` samples: how many of those would have been kept.
+    fn skip(&mut self, lost: Lost) -> Lost {
+        let Lost::Samples(lost) = lost else { return Lost::Unknown };
+        let kept = kept(self.at, lost, self.by);
+        self.at = (self.at + lost % self.by) % self.by;
+        Lost::Samples(kept)
+    }
+
+    fn make(&mut self, item: Item) -> Result<Made> {
+        let before = (self.at, self.lost);
+        let lost = self.skip(item.lost);
+        self.lost = sum(self.lost, lost);
+        let count = item.count;
+        let wanted = kept(self.at, count, self.by);
+        let first = (self.by - self.at) % self.by;
+        self.at = (self.at + count % self.by) % self.by;
+        if wanted == 0 {
+            return Ok(Made::Nothing);
+        }
+        let (len, by) = (self.sample_len, self.by);
+        let made = self.shop.make(item, len, self.lost, |from, to| {
+            let step = usize::try_from(by).unwrap_or(usize::MAX);
+            let first = usize::try_from(first).unwrap_or(usize::MAX);
+            let picked = from.chunks_exact(len).skip(first).step_by(step);
+            let places = to.chunks_exact_mut(len);
+            picked.zip(places).map(|(from, to)| to.copy_from_slice(from)).count() * len
+        })?;
+        match made {
+            Made::NoRoom(_) => (self.at, self.lost) = before,
+            Made::Item(_) | Made::Nothing => self.lost = NOTHING,
+        }
+        Ok(made)
+    }
+}
+
+/// How many of `count` samples from place `at` on are kept: those at place 0 of each `by`.
+fn kept(at: u64, count: u64, by: u64) -> u64 {
+    let first = (by - at) % by;
+    if count > first { (count - first - 1) / by + 1 } else { 0 }
+}
+
+/// From where, to where and how many bytes.
+type Move = (usize, usize, usize);
+
+/// Some of the channels.
+#[derive(Debug)]
+pub(super) struct Select {
+    pieces: Vec<Move>,
+    from_len: usize,
+    to_len: usize,
+    shop: Workshop,
+}
+
+impl Select {
+    fn make(&mut self, item: Item) -> Result<Made> {
+        let (pieces, from_len, to_len) = (&self.pieces, self.from_len, self.to_len);
+        let lost = item.lost;
+        self.shop.make(item, to_len, lost, |from, to| {
+            let pairs = from.chunks_exact(from_len).zip(to.chunks_exact_mut(to_len));
+            let copy = |(from, to): (&[u8], &mut [u8])| {
+                for (start, at, len) in pieces {
+                    to[*at..at + len].copy_from_slice(&from[*start..start + len]);
+                }
+            };
+            pairs.map(copy).count() * to_len
+        })
+    }
+}
+
+/// Where the channels are, where they go, and what a sample looks like then.
+fn select(format: &Format, names: &[String]) -> Result<(Vec<Move>, Format)> {
+    let mut pieces = Vec::new();
+    let mut channels: Vec<Channel> = Vec::new();
+    let mut end = 0_usize;
+    for name in names {
+        let found = format.channels.iter().find(|channel| channel.name == *name);
+        let channel = found.filter(|_| channels.iter().all(|it| it.name != *name));
+        let channel = channel.ok_or_else(|| {
+            let all: Vec<_> = format.channels.iter().map(|it| it.name.as_str()).collect();
+            Error::invalid("a channel to select", name, format!("each once of {}", all.join(", ")))
+        })?;
+        // As IIO has them: a value lies at a multiple of its length.
+        let offset = end.next_multiple_of(align(channel));
+        pieces.push((channel.offset, offset, channel.len()));
+        end = offset + channel.len();
+        channels.push(Channel { offset, ..channel.clone() });
+    }
+    let widest = channels.iter().map(align).max().unwrap_or(1);
+    let sample_len = end.next_multiple_of(widest);
+    Ok((pieces, Format { channels, sample_len, rate: format.rate }))
+}
+
+fn align(channel: &Channel) -> usize {
+    (usize::from(channel.storage_bits) / 8).max(1)
+}
+
+/// Lets through or keeps back.
+#[derive(Debug)]
+pub(super) struct GateState {
+    gate: Gate,
+    is_open: bool,
+    /// Samples until it closes.
+    left: Option<u64>,
+    /// What was kept back and not told yet.
+    kept: Lost,
+    /// Samples that were kept back in all, and how often it was opened.
+    pub counts: (u64, u64),
+}
+
+impl GateState {
+    fn new(gate: &Gate) -> Self {
+        let left = gate.samples.filter(|_| gate.is_open);
+        Self { gate: gate.clone(), is_open: gate.is_open, left, kept: NOTHING, counts: (0, 0) }
+    }
+
+    /// Something has happened there.
+    pub(super) fn hear(&mut self, control: &str, event: &str) {
+        if self.gate.control != control {
+            return;
+        }
+        if self.gate.close_on.as_deref() == Some(event) {
+            self.is_open = false;
+        }
+        if self.gate.open_on == event {
+            self.counts.1 += u64::from(!self.is_open);
+            (self.is_open, self.left) = (true, self.gate.samples);
+        }
+    }
+
+    fn make(&mut self, mut item: Item) -> Made {
+        if !self.is_open {
+            self.counts.0 += item.count;
+            self.kept = sum(self.kept, sum(item.lost, Lost::Samples(item.count)));
+            return Made::Nothing;
+        }
+        item.lost = sum(item.lost, std::mem::replace(&mut self.kept, NOTHING));
+        if let Some(left) = &mut self.left {
+            *left = left.saturating_sub(item.count);
+            self.is_open = *left > 0;
+        }
+        Made::Item(item)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::{Setup, Source};
+
+    fn source(samples: usize) -> Source {
+        let setup = Setup { blocks: 8, block_len: 8 * samples, ..Setup::default() };
+        Source::open("synth:counter", &setup).unwrap()
+    }
+
+    fn shape(source: &Source) -> Shape {
+        let (format, block_len) = (source.format().clone(), source.block_len());
+        Shape { format, block_len, memory: Memory::Memfd }
+    }
+
+    fn item(source: &Source, lost: Lost) -> Item {
+        let mut item = Item::new(source.next(None).unwrap().unwrap(), 8);
+        item.lost = lost;
+        item
+    }
+
+    fn made(stage: &mut Stage, item: Item) -> Option<Item> {
+        match stage.make(item).unwrap() {
+            Made::Item(item) => Some(item),
+            Made::Nothing => None,
+            Made::NoRoom(_) => panic!("there is room"),
+        }
+    }
+
+    fn numbers(item: &Item) -> Vec<u64> {
+        let bytes = item.samples.read().unwrap();
+        bytes.chunks_exact(8).map(|one| u64::from_le_bytes(one.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn every_nth_sample_is_kept_across_blocks_and_losses() {
+        let source = source(10);
+        let (mut stage, _) = Stage::open(&Work::Decimate(4), &shape(&source), 4).unwrap();
+        let first = made(&mut stage, item(&source, NOTHING)).unwrap();
+        assert_eq!((numbers(&first), first.count), (vec![0, 4, 8], 3));
+        let second = made(&mut stage, item(&source, NOTHING)).unwrap();
+        assert_eq!(numbers(&second), [12, 16]);
+        // 20 to 25 are lost, so that the next block begins where 26 would be: 28 is its third.
+        let third = made(&mut stage, item(&source, Lost::Samples(6))).unwrap();
+        assert_eq!((numbers(&third), third.lost), (vec![22, 26], Lost::Samples(2)));
+        assert_eq!(stage.finish(Lost::Samples(8)), Lost::Samples(2));
+        assert_eq!(stage.copied(), 7 * 8);
+    }
+
+    #[test]
+    fn what_falls_between_kept_samples_is_carried_on() {
+        let source = source(2);
+        let (mut stage, _) = Stage::open(&Work::Decimate(5), &shape(&source), 4).unwrap();
+        assert_eq!(numbers(&made(&mut stage, item(&source, NOTHING)).unwrap()), [0]);
+        assert!(made(&mut stage, item(&source, NOTHING)).is_none());
+        assert!(made(&mut stage, item(&source, Lost::Samples(3))).is_none());
+        let next = made(&mut stage, item(&source, NOTHING)).unwrap();
+        assert_eq!((next.count, next.lost), (1, Lost::Samples(1)));
+    }
+
+    #[test]
+    fn a_stage_without_memory_takes_nothing() {
+        let source = source(2);
+        let (mut stage, _) = Stage::open(&Work::Decimate(1), &shape(&source), 0).unwrap();
+        let held: Vec<_> = (0..SPARE).map(|_| made(&mut stage, item(&source, NOTHING))).collect();
+        let Made::NoRoom(back) = stage.make(item(&source, Lost::Samples(1))).unwrap() else {
+            panic!("there is none");
+        };
+        drop(held);
+        let item = made(&mut stage, back).unwrap();
+        assert_eq!((numbers(&item), item.lost), (vec![4, 5], Lost::Samples(1)));
+    }
+
+    #[test]
+    fn selected_channels_are_packed_as_iio_has_them() {
+        let setup = Setup {
+            channels: ["voltage0_i", "voltage1_q", "count0"].map(Into::into).into(),
+            block_len: 160,
+            ..Setup::default()
+        };
+        let source = Source::open("synth:counter", &setup).unwrap();
+        let names = ["count0", "voltage1_q"].map(String::from);
+        let (mut stage, out) =
+            Stage::open(&Work::Select(names.into()), &shape(&source), 2).unwrap();
+        assert_eq!((out.format.sample_len, out.format.channels[1].offset), (16, 8));
+        let item = Item::new(source.next(None).unwrap().unwrap(), 16);
+        let item = made(&mut stage, item).unwrap();
+        let bytes = item.samples.read().unwrap();
+        assert_eq!((item.count, bytes.len(), bytes[16], bytes[24]), (10, 160, 1, 0));
+        for bad in [vec!["voltage9"], vec!["count0", "count0"]] {
+            let names = bad.into_iter().map(Into::into).collect();
+            assert!(Stage::open(&Work::Select(names), &shape(&source), 1).is_err());
+        }
+    }
+
+    #[test]
+    fn a_gate_obeys_its_events_and_tells_what_it_kept_back() {
+        let source = source(10);
+        let gate = Gate {
+            control: "core".into(),
+            open_on: "trigger".into(),
+            close_on: Some("quiet".into()),
+            samples: Some(15),
+            is_open: false,
+        };
+        let (mut stage, _) = Stage::open(&Work::Gate(gate), &shape(&source), 1).unwrap();
+        let hear = |stage: &mut Stage, control, event| {
+            let Stage::Gate(gate) = stage else { panic!("it is one") };
+            gate.hear(control, event);
+        };
+        assert!(made(&mut stage, item(&source, Lost::Samples(2))).is_none());
+        hear(&mut stage, "other", "trigger");
+        hear(&mut stage, "core", "overload");
+        assert!(made(&mut stage, item(&source, NOTHING)).is_none());
+        hear(&mut stage, "core", "trigger");
+        assert_eq!(made(&mut stage, item(&source, NOTHING)).unwrap().lost, Lost::Samples(22));
+        assert_eq!(made(&mut stage, item(&source, NOTHING)).unwrap().lost, NOTHING);
+        assert!(made(&mut stage, item(&source, NOTHING)).is_none(), "15 samples are through");
+        hear(&mut stage, "core", "trigger");
+        hear(&mut stage, "core", "quiet");
+        assert!(made(&mut stage, item(&source, NOTHING)).is_none());
+        assert_eq!(stage.finish(Lost::Samples(1)), Lost::Samples(21));
+    }
+
+    #[test]
+    fn kept_samples_are_counted_as_they_are_picked() {
+        for (at, count, by) in (0..5).flat_map(|at| (0..20).map(move |count| (at, count, 5))) {
+            let picked = (at..at + count).filter(|place| place % by == 0).count() as u64;
+            assert_eq!(kept(at, count, by), picked, "{count} from {at}");
+        }
+    }
+}
