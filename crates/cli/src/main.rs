@@ -10,6 +10,7 @@ mod endpoint;
 mod lab;
 mod progress;
 mod receive;
+mod run;
 mod stream;
 
 use std::process::ExitCode;
@@ -40,6 +41,8 @@ enum Verb {
     Stream(stream::Args),
     /// Take data from the network, into device memory where that is to be had
     Receive(receive::Args),
+    /// Run a pipeline: sources, stages and sinks that a file joins
+    Run(run::Args),
     /// Measure a path: the usual way and Busbar's, in turn
     Bench(bench::Args),
 }
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Verb::Bulk(args) => bulk::run(&args),
         Verb::Stream(args) => stream::run(args),
         Verb::Receive(args) => receive::run(&args),
+        Verb::Run(args) => run::run(&args),
         Verb::Bench(args) => bench::run(&args),
     };
     result.unwrap_or_else(|error| {

@@ -1,0 +1,244 @@
+//! Metrics for Prometheus, over HTTP.
+
+use std::fmt;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use busbar::pipeline::Counters;
+use busbar::{Error, Result};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+/// How long a request may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes of the longest request.
+const MOST: usize = 8 << 10;
+
+/// What a server shows.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics(Arc<Mutex<Counters>>);
+
+impl Metrics {
+    /// Answers at this address from now on, in a thread of its own.
+    pub fn serve(address: SocketAddr) -> Result<Self> {
+        let failed = |why| Error::new("listen for Prometheus on", address.to_string(), why);
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        let metrics = Self::default();
+        let shown = metrics.clone();
+        let serve = move || {
+            for socket in listener.incoming().flatten() {
+                // Who asks and goes is none of our business.
+                let _ = shown.answer(socket);
+            }
+        };
+        thread::Builder::new().name("metrics".into()).spawn(serve).map_err(failed)?;
+        Ok(metrics)
+    }
+
+    pub fn set(&self, counters: Counters) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = counters;
+    }
+
+    fn answer(&self, mut socket: TcpStream) -> std::io::Result<()> {
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        let (status, body) = match target(&mut socket)?.as_deref() {
+            Some("/metrics") => ("200 OK", self.text()),
+            Some(_) => ("404 Not Found", "see /metrics\n".into()),
+            None => ("400 Bad Request", "GET /metrics\n".into()),
+        };
+        let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n",
+            body.len()
+        );
+        socket.write_all(head.as_bytes())?;
+        socket.write_all(body.as_bytes())
+    }
+
+    fn text(&self) -> String {
+        let counters = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut registry = Registry::with_prefix("busbar");
+        registry.register_collector(Box::new(Shown(counters)));
+        let mut text = String::new();
+        // Text takes all that is written.
+        let _ = text::encode(&mut text, &registry);
+        text
+    }
+}
+
+/// What is asked for, if it is a request of that kind.
+fn target(socket: &mut TcpStream) -> std::io::Result<Option<String>> {
+    let (mut bytes, mut len) = (vec![0; MOST], 0);
+    while len < MOST {
+        let got = match socket.read(&mut bytes[len..]) {
+            Err(why) if why.kind() == ErrorKind::Interrupted => continue,
+            got => got?,
+        };
+        len += got;
+        let mut headers = [httparse::EMPTY_HEADER; 64];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(&bytes[..len]) {
+            Ok(httparse::Status::Partial) if got > 0 => {}
+            Ok(httparse::Status::Complete(_)) if request.method == Some("GET") => {
+                return Ok(request.path.map(Into::into));
+            }
+            _ => return Ok(None),
+        }
+    }
+    Ok(None)
+}
+
+#[derive(Debug)]
+struct Shown(Counters);
+
+/// Of the nodes of one kind: what it is called, what it is for, and the value of each.
+type Family<'a, T> = (&'a str, &'a str, bool, fn(&T) -> u64);
+
+impl Collector for Shown {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Counters { sources, stages, sinks, controls, copied } = &self.0;
+        let out = &mut encoder;
+        families(
+            out,
+            "source",
+            sources,
+            |it| &it.name,
+            &[
+                ("samples", "samples that came", true, |it| it.samples),
+                ("bytes", "bytes of samples that came", true, |it| it.bytes),
+                ("lost_samples", "samples known to be missing", true, |it| it.lost),
+                ("unknown_losses", "blocks of unknown loss", true, |it| it.unknown),
+                ("failed_blocks", "blocks with which a converter has failed", true, |it| it.failed),
+                ("restarts", "times it was opened anew", true, |it| it.restarts),
+                ("reconnects", "times a sender came back", true, |it| it.reconnects),
+                ("corrupted_frames", "frames that could not be", true, |it| it.corrupted),
+            ],
+        )?;
+        families(
+            out,
+            "stage",
+            stages,
+            |it| &it.name,
+            &[
+                ("samples", "samples that came out", true, |it| it.samples),
+                ("dropped_blocks", "blocks dropped before it", true, |it| it.dropped_blocks),
+                ("kept_back_samples", "samples kept back by a gate", true, |it| it.kept_back),
+                ("waiting_blocks", "blocks that wait", false, |it| it.waiting as u64),
+            ],
+        )?;
+        families(
+            out,
+            "sink",
+            sinks,
+            |it| &it.name,
+            &[
+                ("samples", "samples delivered", true, |it| it.samples),
+                ("bytes", "bytes of samples delivered", true, |it| it.bytes),
+                ("lost_samples", "samples missing in what was delivered", true, |it| it.lost),
+                ("unknown_losses", "blocks of unknown loss", true, |it| it.unknown),
+                ("dropped_blocks", "blocks dropped before it", true, |it| it.dropped_blocks),
+                ("failed_blocks", "blocks lost under way", true, |it| it.failed),
+                ("restarts", "times it was opened anew", true, |it| it.restarts),
+                ("reconnects", "times a connection was made anew", true, |it| it.reconnects),
+                ("resent_blocks", "blocks sent again", true, |it| it.resent),
+                ("waiting_blocks", "blocks that wait", false, |it| it.waiting as u64),
+                ("under_way_blocks", "blocks under way", false, |it| it.under_way as u64),
+                ("latency_p50_microseconds", "half are faster", false, |it| it.latency_p50),
+                ("latency_p99_microseconds", "99 of 100 are faster", false, |it| it.latency_p99),
+            ],
+        )?;
+        families(
+            out,
+            "control",
+            controls,
+            |it| &it.name,
+            &[
+                ("commands", "commands carried out", true, |it| it.commands),
+                ("refused_commands", "commands not carried out", true, |it| it.refused),
+                ("events", "events", true, |it| it.events),
+                ("late_reactions", "reactions behind their deadline", true, |it| it.late),
+                ("slowest_reaction_microseconds", "the slowest", false, |it| it.slowest),
+                ("restarts", "times it came back", true, |it| it.restarts),
+            ],
+        )?;
+        let copies = ConstCounter::new(*copied);
+        let descriptor =
+            out.encode_descriptor("copied_bytes", "bytes copied", None, copies.metric_type())?;
+        copies.encode(descriptor)
+    }
+}
+
+fn families<T>(
+    encoder: &mut DescriptorEncoder<'_>,
+    kind: &str,
+    nodes: &[T],
+    name: fn(&T) -> &String,
+    all: &[Family<'_, T>],
+) -> Result<(), fmt::Error> {
+    for (what, help, is_counter, value) in all {
+        let called = format!("{kind}_{what}");
+        let kinds = ConstCounter::new(0_u64).metric_type();
+        let kinds = if *is_counter { kinds } else { ConstGauge::new(0_i64).metric_type() };
+        let mut family = encoder.encode_descriptor(&called, help, None, kinds)?;
+        for node in nodes {
+            let labels = [(kind, name(node).as_str())];
+            let one = family.encode_family(&labels)?;
+            if *is_counter {
+                ConstCounter::new(value(node)).encode(one)?;
+            } else {
+                ConstGauge::new(i64::try_from(value(node)).unwrap_or(i64::MAX)).encode(one)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use busbar::pipeline::SinkCounters;
+
+    use super::*;
+
+    fn ask(address: SocketAddr, request: &[u8]) -> String {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.write_all(request).unwrap();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        let _ = socket.read_to_string(&mut answer);
+        answer
+    }
+
+    #[test]
+    fn metrics_are_what_prometheus_reads() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let metrics = Metrics::serve(free).unwrap();
+        let sink =
+            SinkCounters { name: "net".into(), samples: 7, waiting: 3, ..Default::default() };
+        metrics.set(Counters { sinks: vec![sink], copied: 9, ..Counters::default() });
+        let answer = ask(free, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        for line in [
+            "busbar_sink_samples_total{sink=\"net\"} 7",
+            "busbar_sink_waiting_blocks{sink=\"net\"} 3",
+            "busbar_copied_bytes_total 9",
+            "# TYPE busbar_sink_samples counter",
+            "# EOF",
+        ] {
+            assert!(answer.lines().any(|it| it == line), "{line}: {answer}");
+        }
+        assert!(ask(free, b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+        for bad in [&b"POST /metrics HTTP/1.1\r\n\r\n"[..], b"\0\xff\r\n\r\n", b"", &[b'a'; 9000]] {
+            let answer = ask(free, bad);
+            assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{answer}");
+        }
+        assert!(Metrics::serve(free).is_err());
+    }
+}
