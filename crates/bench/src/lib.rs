@@ -10,6 +10,7 @@ pub mod endpoint;
 pub mod receive;
 mod report;
 pub mod stream;
+pub mod usual;
 pub mod wait;
 
 pub use report::{Case, Report, Spread};

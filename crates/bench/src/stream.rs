@@ -17,6 +17,7 @@ mod network;
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -36,9 +37,9 @@ pub const CONVERTER: &str = "vconv0";
 
 /// Bytes of a block: 4 096 bytes and the seed's 4 096 samples, then longer ones.
 const SIZES: [usize; 6] = [4 << 10, 32 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20];
-const CHANNELS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
+pub(crate) const CHANNELS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
 /// Bytes of a sample of these.
-const SAMPLE: usize = 8;
+pub(crate) const SAMPLE: usize = 8;
 const DEVICES: &str = "/sys/bus/iio/devices";
 /// Bytes of the longest block of `read()` that is sure to be had.
 const READ_MAX: usize = 2 << 20;
@@ -356,13 +357,13 @@ fn compare_counter(way: &str, bytes: &[u8]) -> Result<()> {
 }
 
 /// A converter's device, by way of sysfs.
-struct Converter {
+pub(crate) struct Converter {
     sysfs: PathBuf,
     node: PathBuf,
 }
 
 impl Converter {
-    fn find(name: &str) -> Result<Self> {
+    pub(crate) fn find(name: &str) -> Result<Self> {
         let entries = fs::read_dir(DEVICES).map_err(|why| Error::new("list", DEVICES, why))?;
         let is_it = |path: &PathBuf| {
             fs::read_to_string(path.join("name")).is_ok_and(|found| found.trim() == name)
@@ -374,7 +375,7 @@ impl Converter {
         Ok(Self { sysfs, node })
     }
 
-    fn set(&self, attribute: &str, value: &str) -> Result<()> {
+    pub(crate) fn set(&self, attribute: &str, value: &str) -> Result<()> {
         let path = self.sysfs.join(attribute);
         fs::write(&path, value)
             .map_err(|why| Error::new(format!("write {value} to"), path.display().to_string(), why))
@@ -382,7 +383,7 @@ impl Converter {
 
     /// Starts the converter for `read()`, with two blocks of `size` bytes, which is what the driver
     /// makes of twice the length. It has none above 4 MiB.
-    fn start(&self, size: usize) -> Result<Reader<'_>> {
+    pub(crate) fn start(&self, size: usize) -> Result<Reader<'_>> {
         self.reset()?;
         for channel in CHANNELS {
             self.set(&format!("scan_elements/in_{channel}_en"), "1")?;
@@ -417,7 +418,7 @@ impl Converter {
     }
 }
 
-struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     converter: &'a Converter,
     file: File,
 }
@@ -432,8 +433,14 @@ impl Reader<'_> {
             .map_err(|errno| Error::new("wait for", CONVERTER, errno))
     }
 
-    fn fill(&mut self, buffer: &mut [u8]) -> Result<()> {
+    pub(crate) fn fill(&mut self, buffer: &mut [u8]) -> Result<()> {
         self.file.read_exact(buffer).map_err(|why| Error::new("read from", CONVERTER, why))
+    }
+}
+
+impl AsFd for Reader<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

@@ -1,13 +1,18 @@
 //! `busbar bench`.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use busbar::{Error, Result};
-use busbar_bench::{Controllers, Extent, Report, bulk, endpoint, receive, stream, wait};
+use busbar_bench::{Controllers, Extent, Report, bulk, endpoint, receive, stream, usual, wait};
 use busbar_lab::stage::{self, Stage};
 use indicatif::ProgressBar;
+
+use crate::endpoint::seconds;
+use crate::progress::json_line;
+use crate::stream::size;
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: busbar lab run -- busbar bench endpoint --quick")]
@@ -26,6 +31,12 @@ enum Path {
     Wait(Common),
     /// What it costs to fetch samples from a converter, the virtual one `vconv0`
     Stream(Common),
+    /// The sender of the demonstration, as it is usually written
+    #[command(hide = true)]
+    UsualSend(UsualSend),
+    /// Its receiver
+    #[command(hide = true)]
+    UsualReceive(UsualReceive),
     /// What the tokens of device memory cost, over a pair of virtual NICs
     Receive(Common),
 }
@@ -42,6 +53,27 @@ struct Sides {
     /// handover
     #[arg(long, value_name = "PATH", requires = "baseline")]
     busbar: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct UsualSend {
+    #[arg(long, default_value = stream::CONVERTER)]
+    converter: String,
+    #[arg(long, default_value = "control")]
+    service: String,
+    #[arg(long, value_parser = size, default_value = "256K")]
+    block_len: usize,
+    #[arg(long, value_parser = seconds)]
+    seconds: Duration,
+    target: SocketAddr,
+}
+
+#[derive(clap::Args)]
+struct UsualReceive {
+    #[arg(long, value_parser = size, default_value = "256K")]
+    block_len: usize,
+    address: SocketAddr,
+    recording: PathBuf,
 }
 
 #[derive(clap::Args)]
@@ -87,6 +119,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             stage::load_converter()?;
             let report = with_progress(|bar| stream::run(common.extent(), bar))?;
             common.print(&report);
+        }
+        Path::UsualSend(args) => {
+            let UsualSend { converter, service, block_len, seconds, target } = args;
+            json_line(&usual::send(converter, service, *block_len, *target, *seconds)?)?;
+        }
+        Path::UsualReceive(UsualReceive { block_len, address, recording }) => {
+            json_line(&usual::receive(*address, *block_len, recording)?)?;
         }
         Path::Receive(common) => {
             stage::load_nic()?;

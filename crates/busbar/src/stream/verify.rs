@@ -74,6 +74,15 @@ impl Counter {
         self.verify_parts(parts.iter(), lost)
     }
 
+    /// The same of bytes in one place.
+    ///
+    /// # Errors
+    ///
+    /// As [`verify`](Self::verify).
+    pub fn verify_bytes(&mut self, bytes: &[u8], lost: Lost) -> Result<()> {
+        self.verify_parts([bytes].into_iter(), lost)
+    }
+
     fn verify_parts<'a>(
         &mut self,
         parts: impl Iterator<Item = &'a [u8]>,
@@ -164,7 +173,7 @@ mod tests {
     }
 
     fn verify(counter: &mut Counter, block: &[u8], lost: Lost) -> Result<()> {
-        counter.verify_parts([block].into_iter(), lost)
+        counter.verify_bytes(block, lost)
     }
 
     fn block(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {

@@ -1,0 +1,594 @@
+//! `busbar run` as a user has it: each source that makes sense with each sink, what is refused, and what
+//! happens when a part goes.
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use busbar_lab::stage::load_converter;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::text;
+use tempfile::TempDir;
+
+/// Time in which anything that is to happen happens.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder with files of pipelines.
+struct Files(TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A pipeline, and the command that runs it.
+    fn pipeline(&self, name: &str, text: &str) -> Command {
+        let path = self.path(name);
+        fs::write(&path, text).unwrap();
+        support::command(&["run", path.to_str().unwrap(), "--json"])
+    }
+
+    fn run(&self, text: &str, arguments: &[&str]) -> Value {
+        summary(&self.pipeline("pipeline.toml", text).args(arguments).output().unwrap())
+    }
+}
+
+/// The JSON of the last line, after a success.
+fn summary(output: &Output) -> Value {
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    let summary: Value = serde_json::from_str(out.lines().last().unwrap_or_default()).expect(&out);
+    assert_eq!(summary["event"], "summary", "{out}{err}");
+    summary
+}
+
+fn finish(child: Child) -> Value {
+    summary(&child.wait_with_output().unwrap())
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+/// A port that nobody has a moment later, as far as anybody can know.
+fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The counters of one node.
+fn node<'a>(summary: &'a Value, kind: &str, name: &str) -> &'a Value {
+    let all = summary[kind].as_array().unwrap();
+    all.iter().find(|it| it["name"] == name).unwrap_or_else(|| panic!("{name}: {summary}"))
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("{key}: {value}"))
+}
+
+/// Samples that were delivered, and those that are told to be missing.
+fn told(sink: &Value) -> u64 {
+    assert_eq!(number(sink, "unknown"), 0, "{sink}");
+    number(sink, "samples") + number(sink, "lost")
+}
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_file_is_checked_without_starting_anything() {
+    let files = Files::new();
+    let path = files.path("a.toml");
+    let check = |text: &str| {
+        fs::write(&path, text).unwrap();
+        support::command(&["run", "--check", path.to_str().unwrap()]).output().unwrap()
+    };
+    let good = "[source.a]\nfrom = \"iio:not-there\"\n[sink.b]\ninput = \"a\"\nto = \"null:\"\n";
+    let output = check(good);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("1 source, 1 sink"));
+    let output = check(&good.replace("input", "inputs"));
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in ["a.toml, line 3", "`sink.b.input`", "the name of a source"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let output = files.pipeline("b.toml", good).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("cannot"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn one_block_goes_to_every_sink() {
+    let files = Files::new();
+    let recording = files.path("tenth");
+    let summary = files.run(
+        &format!(
+            r#"
+            [source.adc]
+            from = "synth:counter?rate=2M"
+            [stage.tenth]
+            input = "adc"
+            do = "decimate"
+            by = 10
+            [stage.sum]
+            input = "adc"
+            do = "checksum"
+            [stage.some]
+            input = "sum"
+            do = "select"
+            channels = ["voltage0_i", "voltage0_q"]
+            [sink.all]
+            input = "sum"
+            to = "verify:counter"
+            [sink.few]
+            input = "some"
+            to = "verify:counter"
+            [sink.recording]
+            input = "tenth"
+            to = "file:{}"
+            [sink.nothing]
+            input = "adc"
+            to = "null:"
+            "#,
+            recording.display()
+        ),
+        &["--seconds", "0.5"],
+    );
+    let samples = number(node(&summary, "sources", "adc"), "samples");
+    assert!(samples > 100_000, "{summary}");
+    for sink in ["all", "few", "nothing"] {
+        assert_eq!(told(node(&summary, "sinks", sink)), samples, "{sink}");
+    }
+    assert_eq!(number(node(&summary, "sinks", "few"), "verified"), samples);
+    let tenth = number(node(&summary, "sinks", "recording"), "samples");
+    assert_eq!(tenth, samples.div_ceil(10));
+    assert_eq!(fs::metadata(recording.with_extension("sigmf-data")).unwrap().len(), 8 * tenth);
+    // Nothing but what the stages make and the file keeps.
+    let copied = 4 * samples + 2 * 8 * tenth;
+    assert_eq!(number(&summary, "copied"), copied);
+}
+
+const RECEIVER: &str = r#"
+    [source.net]
+    from = "tcp-listen:127.0.0.1:PORT"
+    [sink.right]
+    input = "net"
+    to = "verify:counter"
+"#;
+
+const SENDER: &str = r#"
+    [source.adc]
+    from = "synth:counter?rate=2M"
+    [stage.sum]
+    input = "adc"
+    do = "checksum"
+    [sink.net]
+    input = "sum"
+    to = "tcp:127.0.0.1:PORT"
+"#;
+
+#[test]
+fn samples_come_through_the_network_with_their_check_sums() {
+    let (files, port) = (Files::new(), port().to_string());
+    let receiver = files.pipeline("r", &RECEIVER.replace("PORT", &port)).spawn().unwrap();
+    let sent = files.run(&SENDER.replace("PORT", &port), &["--seconds", "0.5"]);
+    let arrived = finish(receiver);
+    let samples = number(node(&sent, "sources", "adc"), "samples");
+    assert_eq!(told(node(&sent, "sinks", "net")), samples);
+    assert_eq!(number(node(&arrived, "sinks", "right"), "verified"), samples);
+    assert_eq!(number(&sent, "copied"), 0, "{sent}");
+}
+
+#[test]
+fn a_receiver_that_is_killed_is_followed_by_another_and_nothing_is_missing_untold() {
+    let (files, port) = (Files::new(), port().to_string());
+    let receiver = || files.pipeline("r", &RECEIVER.replace("PORT", &port)).spawn().unwrap();
+    let mut first = receiver();
+    let sender = files.pipeline("s", &SENDER.replace("PORT", &port)).spawn().unwrap();
+    sleep(Duration::from_millis(700));
+    first.kill().unwrap();
+    let output = first.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    let second = receiver();
+    sleep(Duration::from_millis(700));
+    signal(&sender, Signal::INT);
+    let sent = finish(sender);
+    let arrived = finish(second);
+    let net = node(&sent, "sinks", "net");
+    assert_eq!(told(net), told_source(&sent, "adc"), "{sent}");
+    assert!(number(net, "reconnects") + number(net, "restarts") > 0, "{sent}");
+    assert!(number(node(&arrived, "sinks", "right"), "verified") > 0);
+}
+
+/// Samples of a source, and those that it knows to be missing.
+fn told_source(summary: &Value, name: &str) -> u64 {
+    let source = node(summary, "sources", name);
+    assert_eq!(number(source, "unknown"), 0, "{source}");
+    number(source, "samples") + number(source, "lost")
+}
+
+#[test]
+fn a_recording_is_played_into_another() {
+    let files = Files::new();
+    let (one, other) = (files.path("one"), files.path("other"));
+    let record = |from: &str, to: &Path, seconds: &[&str]| {
+        let text = format!(
+            "[source.a]\nfrom = \"{from}\"\n[sink.b]\ninput = \"a\"\nto = \"file:{}\"\n\
+             [sink.c]\ninput = \"a\"\nto = \"verify:counter\"\n",
+            to.display()
+        );
+        files.run(&text, seconds)
+    };
+    record("synth:counter?rate=1M", &one, &["--seconds", "0.3"]);
+    record(&format!("file:{}", one.display()), &other, &[]);
+    let read = |path: &Path| fs::read(path.with_extension("sigmf-data")).unwrap();
+    assert!(!read(&one).is_empty() && read(&one) == read(&other));
+    // None is overwritten.
+    let text = format!(
+        "[source.a]\nfrom = \"synth:sine\"\n[sink.b]\ninput = \"a\"\nto = \"file:{}\"\n",
+        one.display()
+    );
+    let output = files.pipeline("again", &text).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text_of(&output).contains("never overwritten"), "{}", text_of(&output));
+}
+
+fn text_of(output: &Output) -> String {
+    text(&output.stderr)
+}
+
+#[test]
+fn a_slow_sink_that_may_drop_holds_up_nobody() {
+    let files = Files::new();
+    // Accepts and never reads a word.
+    let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
+    let text = format!(
+        r#"
+        [pipeline]
+        drain = "200ms"
+        [source.adc]
+        from = "synth:counter?rate=2M"
+        [sink.right]
+        input = "adc"
+        to = "verify:counter"
+        [sink.slow]
+        input = "adc"
+        to = "tcp:{}"
+        queue = 3
+        when-full = "drop-oldest"
+        "#,
+        deaf.local_addr().unwrap()
+    );
+    let output = files.pipeline("p", &text).args(["--seconds", "0.5"]).output().unwrap();
+    // What could not be delivered is told, and makes it a failure.
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text_of(&output).contains("3 for `slow`"), "{}", text_of(&output));
+    let out = text_of_stdout(&output);
+    let summary: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+    assert_eq!(summary["remaining"]["slow"], 3);
+    let samples = number(node(&summary, "sources", "adc"), "samples");
+    assert_eq!(number(node(&summary, "sources", "adc"), "lost"), 0, "{summary}");
+    assert_eq!(told(node(&summary, "sinks", "right")), samples);
+    let slow = node(&summary, "sinks", "slow");
+    assert!(number(slow, "dropped_samples") > 100_000, "{slow}");
+}
+
+fn text_of_stdout(output: &Output) -> String {
+    text(&output.stdout)
+}
+
+#[test]
+fn signals_end_it_in_order_and_two_of_them_at_once() {
+    let files = Files::new();
+    let text = "[source.a]\nfrom = \"synth:counter?rate=1M\"\n[sink.b]\ninput = \"a\"\n\
+                to = \"verify:counter\"\n";
+    for end in [Signal::INT, Signal::TERM] {
+        let child = files.pipeline("p", text).spawn().unwrap();
+        sleep(Duration::from_millis(300));
+        signal(&child, end);
+        let summary = finish(child);
+        let sink = node(&summary, "sinks", "b");
+        assert_eq!(number(sink, "verified"), number(node(&summary, "sources", "a"), "samples"));
+    }
+    // Nobody is there: the end takes as long as it may, unless somebody insists.
+    let text = format!(
+        "[pipeline]\ndrain = \"10min\"\n[source.a]\nfrom = \"synth:counter?rate=1M\"\n\
+         [sink.b]\ninput = \"a\"\nto = \"tcp:127.0.0.1:{}\"\n",
+        port()
+    );
+    let child = files.pipeline("q", &text).spawn().unwrap();
+    sleep(Duration::from_millis(300));
+    signal(&child, Signal::TERM);
+    sleep(Duration::from_millis(300));
+    signal(&child, Signal::TERM);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text_of(&output).contains("interrupt"), "{}", text_of(&output));
+}
+
+#[test]
+fn metrics_and_a_journal_tell_how_it_goes() {
+    let (files, port) = (Files::new(), port());
+    let journal = files.path("journal");
+    let address = format!("127.0.0.1:{port}");
+    let text =
+        "[source.a]\nfrom = \"synth:counter?rate=1M\"\n[sink.b]\ninput = \"a\"\nto = \"null:\"\n";
+    let arguments = ["--metrics", &address, "--journal", journal.to_str().unwrap()];
+    let child = files.pipeline("p", text).args(arguments).spawn().unwrap();
+    let answer = until("samples in the metrics", || {
+        let mut socket = TcpStream::connect(&address).ok()?;
+        socket.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).ok()?;
+        answer.contains("busbar_sink_samples_total{sink=\"b\"} ").then_some(answer)
+    });
+    assert!(answer.starts_with("HTTP/1.1 200"));
+    signal(&child, Signal::INT);
+    finish(child);
+    let journal = fs::read_to_string(journal).unwrap();
+    let last: Value = serde_json::from_str(journal.lines().last().unwrap()).unwrap();
+    assert_eq!(
+        (last["what"].as_str(), number(node(&last, "sinks", "b"), "lost")),
+        (Some("summary"), 0)
+    );
+}
+
+/// A coprocessor's process, which goes with this.
+struct Core(Child);
+
+impl Core {
+    fn run(services: &str) -> Self {
+        let arguments = ["coprocessor", "run", "--device", "/dev/vcoproc0", "--service", services];
+        Self(support::command(&arguments).spawn().unwrap())
+    }
+
+    fn crash(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn load() {
+    load_converter().unwrap();
+    for module in ["vcoproc", "rpmsg_eptfd replace=1"] {
+        let arguments = module.split(' ');
+        assert!(Command::new("modprobe").args(arguments).status().unwrap().success());
+    }
+}
+
+fn converter() -> PathBuf {
+    let all = fs::read_dir("/sys/bus/iio/devices").unwrap().flatten().map(|it| it.path());
+    let is_it = |path: &PathBuf| {
+        fs::read_to_string(path.join("name")).is_ok_and(|name| name.trim() == "vconv0")
+    };
+    all.into_iter().find(is_it).unwrap()
+}
+
+fn set(attribute: &str, value: &str) {
+    fs::write(converter().join(attribute), value).unwrap();
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_coprocessor_starts_tunes_and_crashes_and_the_samples_go_on() {
+    load();
+    set("sampling_frequency", "0");
+    set("pattern", "counter");
+    let services = "control+gain=70+rate=200000+trigger=100";
+    let core = Core::run(services);
+    let files = Files::new();
+    let journal = files.path("journal");
+    let child = files
+        .pipeline(
+            "p",
+            r#"
+            [source.adc]
+            from = "iio:vconv0"
+            channels = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"]
+            [sink.right]
+            input = "adc"
+            to = "verify:counter"
+            [control.core]
+            endpoint = "control"
+            sources = ["adc"]
+            deadline = "10s"
+            on.trigger = ["set adc in_voltage0_q_hardwaregain 0.25"]
+            "#,
+        )
+        .args(["--journal", journal.to_str().unwrap()])
+        .spawn()
+        .unwrap();
+    let said = |what: &str| fs::read_to_string(&journal).unwrap_or_default().matches(what).count();
+    until("a trigger", || (said("trigger 2") > 0).then_some(()));
+    let gain = |channel: &str| {
+        let path = converter().join(format!("in_{channel}_hardwaregain"));
+        fs::read_to_string(path).unwrap().trim().parse::<f64>().unwrap()
+    };
+    assert_eq!((gain("voltage0_i"), gain("voltage0_q")), (0.7, 0.25));
+    core.crash();
+    until("the crash", || (said("\"trouble\"") > 0).then_some(()));
+    let _core = Core::run(services);
+    until("another coprocessor", || (said("\"came\"") > 1).then_some(()));
+    until("its triggers", || (said("trigger 1\"") > 1).then_some(()));
+    signal(&child, Signal::TERM);
+    let summary = finish(child);
+    let control = node(&summary, "controls", "core");
+    // Setting the rate again is refused, as the converter is in use: that ends the second start.
+    assert!(number(control, "commands") >= 6, "{control}");
+    assert_eq!((number(control, "malformed"), number(control, "late")), (0, 0), "{control}");
+    assert_eq!(number(control, "restarts"), 1, "{control}");
+    let (source, sink) = (node(&summary, "sources", "adc"), node(&summary, "sinks", "right"));
+    assert!(number(source, "samples") > 10_000, "{source}");
+    assert_eq!(told(sink), told_source(&summary, "adc"), "{summary}");
+    assert_eq!((number(source, "restarts"), number(&summary, "copied")), (0, 0), "{summary}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_gate_opens_on_a_trigger_and_tells_what_it_kept_back() {
+    load();
+    set("sampling_frequency", "100000");
+    let _core = Core::run("control+trigger=300");
+    let files = Files::new();
+    let summary = files.run(
+        r#"
+        [source.adc]
+        from = "iio:vconv0"
+        block-len = "8K"
+        channels = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"]
+        [stage.gate]
+        input = "adc"
+        do = "gate"
+        control = "core"
+        open-on = "trigger"
+        samples = 3000
+        [sink.right]
+        input = "gate"
+        to = "verify:counter"
+        [control.core]
+        endpoint = "control"
+        sources = ["adc"]
+        "#,
+        &["--seconds", "4"],
+    );
+    let (gate, sink) = (node(&summary, "stages", "gate"), node(&summary, "sinks", "right"));
+    assert!(number(gate, "opened") >= 2 && number(gate, "kept_back") > 0, "{gate}");
+    let through = number(sink, "samples");
+    assert!(through >= 3000 && through < number(node(&summary, "sources", "adc"), "samples"));
+    assert_eq!(told(sink), told_source(&summary, "adc"), "{summary}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn from_one_converter_to_another_by_reference() {
+    load();
+    set("sampling_frequency", "0");
+    set("pattern", "counter");
+    let files = Files::new();
+    let text = r#"
+        [source.adc]
+        from = "iio:vconv0"
+        channels = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"]
+        [sink.dac]
+        input = "adc"
+        to = "iio:vconv0-tx"
+        [sink.right]
+        input = "adc"
+        to = "verify:counter"
+    "#;
+    let summary = files.run(text, &["--seconds", "2"]);
+    let sent = node(&summary, "sinks", "dac");
+    assert_eq!(told(sent), told_source(&summary, "adc"), "{summary}");
+    assert!(number(sent, "samples") > 10_000, "{summary}");
+    assert_eq!(number(&summary, "copied"), 0, "{summary}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_converter_that_goes_is_opened_again() {
+    load();
+    let directory = Path::new("/sys/kernel/config/iio/devices/vconv/again");
+    fs::create_dir(directory).unwrap();
+    let files = Files::new();
+    let journal = files.path("journal");
+    let text = r#"
+        [source.adc]
+        from = "iio:again"
+        channels = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"]
+        [sink.right]
+        input = "adc"
+        to = "verify:counter"
+    "#;
+    let child =
+        files.pipeline("p", text).args(["--journal", journal.to_str().unwrap()]).spawn().unwrap();
+    sleep(Duration::from_secs(2));
+    fs::remove_dir(directory).unwrap();
+    let said = |what: &str| fs::read_to_string(&journal).unwrap_or_default().contains(what);
+    until("that it is gone", || said("\"trouble\"").then_some(()));
+    fs::create_dir(directory).unwrap();
+    until("that it is back", || said("\"restarted\"").then_some(()));
+    sleep(Duration::from_secs(1));
+    signal(&child, Signal::INT);
+    let summary = finish(child);
+    fs::remove_dir(directory).unwrap();
+    let source = node(&summary, "sources", "adc");
+    assert_eq!((number(source, "restarts"), number(source, "unknown")), (1, 1), "{summary}");
+    let verified = number(node(&summary, "sinks", "right"), "verified");
+    assert_eq!(verified, number(source, "samples"), "{summary}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn samples_go_to_a_coprocessor_in_messages_and_in_blocks() {
+    load();
+    let _core = Core::run("sink,bulk");
+    let files = Files::new();
+    for to in ["endpoint:sink", "bulk:fd", "bulk:buffer"] {
+        let text = format!(
+            "[source.adc]\nfrom = \"synth:counter?rate=50k\"\nblock-len = \"8K\"\n\
+             [sink.core]\ninput = \"adc\"\nto = \"{to}\"\n"
+        );
+        let summary = files.run(&text, &["--seconds", "2"]);
+        let sink = node(&summary, "sinks", "core");
+        assert_eq!(told(sink), told_source(&summary, "adc"), "{to}: {summary}");
+        assert!(number(sink, "samples") > 1000, "{to}: {summary}");
+        assert_eq!(number(sink, "copied"), number(sink, "bytes"), "{to}: {summary}");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn samples_come_from_a_coprocessor_in_messages() {
+    load();
+    let core = Core::run("source");
+    let files = Files::new();
+    let journal = files.path("journal");
+    let recording = files.path("recording");
+    let text = format!(
+        "[source.core]\nfrom = \"endpoint:source?type=ru8\"\n[sink.file]\ninput = \"core\"\n\
+         to = \"file:{}\"\n",
+        recording.display()
+    );
+    let child =
+        files.pipeline("p", &text).args(["--journal", journal.to_str().unwrap()]).spawn().unwrap();
+    let len = || fs::metadata(recording.with_extension("sigmf-data")).map_or(0, |it| it.len());
+    until("samples", || (len() > 1000).then_some(()));
+    core.crash();
+    let said = |what: &str| fs::read_to_string(&journal).unwrap_or_default().contains(what);
+    until("the crash", || said("\"trouble\"").then_some(()));
+    let _core = Core::run("source");
+    until("that it is back", || said("\"restarted\"").then_some(()));
+    let before = len();
+    until("more samples", || (len() > before).then_some(()));
+    signal(&child, Signal::INT);
+    let summary = finish(child);
+    let sink = node(&summary, "sinks", "file");
+    assert_eq!((number(sink, "bytes"), number(sink, "unknown")), (len(), 1), "{summary}");
+}

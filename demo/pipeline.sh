@@ -1,0 +1,101 @@
+#!/bin/sh
+# From a converter that a coprocessor commands to another host that verifies and records: Busbar's way
+# and the usual one, each with a coprocessor that is killed in the middle.
+# Runs in the lab, as root: make demo. Usage: demo/pipeline.sh [SECONDS] [PICTURE.png]
+set -eu
+seconds=${1:-10}
+picture=$(realpath -m "${2:-target/demo.png}")
+cd "$(dirname "$0")/.."
+folder=/tmp/busbar-demo
+mkdir -p $folder
+# Programs are started often, and much faster from memory than over 9p.
+busbar=$folder/busbar
+cp target/release/busbar $busbar
+converter=/sys/bus/iio/devices/iio:device0
+
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+show() { printf '\033[2m$ %s\033[0m\n' "$*" | sed "s|$folder/||g"; }
+run() { show "$@"; "$@"; }
+far() { ip netns exec far "$@"; }
+
+coprocessor() {
+    show "$busbar coprocessor run --service control+gain=70+trigger=500 &"
+    $busbar coprocessor run --device /dev/vcoproc0 --service control+gain=70+trigger=500 >/dev/null &
+    core=$!
+}
+# As crashes are, in the middle of everything. Whoever waits for it shows nothing of it.
+crash() {
+    sleep "$((seconds * 4 / 10))"
+    show 'pkill -KILL -f "coprocessor run"'
+    kill -KILL $core
+    wait $core 2>/dev/null || true
+    sleep 1
+    coprocessor
+}
+# Hundredths of a second that processors were busy since the start, whatever with.
+busy() { awk '/^cpu /{print $2 + $3 + $4 + $7 + $8}' /proc/stat; }
+
+say "Linux $(uname -r): a coprocessor that is a process, a converter, and a NIC that leads to another host."
+run modprobe -a rpmsg_ctrl rpmsg_char
+run modprobe -a vcoproc vconv vnic
+run ip link add nic0 address 02:00:00:00:57:01 type vnic
+ip link set vnic0 address 02:00:00:00:57:02
+ip netns add far
+ip link set vnic0 netns far
+ip addr add 198.18.57.1/24 dev nic0
+ip link set nic0 up
+ip -n far addr add 198.18.57.2/24 dev vnic0
+ip -n far link set vnic0 up
+echo counter >$converter/pattern
+
+say "The usual means, for $seconds s: a device node, read(), write(), epoll_ctl one by one."
+coprocessor
+before=$(busy)
+far $busbar bench usual-receive 198.18.57.2:4950 $folder/usual >$folder/usual-receiver.json &
+receiver=$!
+sleep 0.5
+$busbar bench usual-send 198.18.57.2:4950 --seconds "$seconds" >$folder/usual-sender.json &
+sender=$!
+crash
+wait $sender
+wait $receiver
+echo $(($(busy) - before)) >$folder/usual-busy
+rm $folder/usual
+kill -TERM $core
+wait $core 2>/dev/null || true
+
+say "Busbar, for $seconds s: an endpoint that is a descriptor, DMABUFs, sendfile, device-memory TCP."
+modprobe -r rpmsg_ctrl rpmsg_char
+run modprobe rpmsg_eptfd replace=1
+coprocessor
+before=$(busy)
+show "ip netns exec far $busbar run demo/receiver.toml &"
+far $busbar run demo/receiver.toml --json >$folder/receiver.jsonl &
+receiver=$!
+sleep 0.5
+show "$busbar run demo/sender.toml --seconds $seconds &"
+$busbar run demo/sender.toml --seconds "$seconds" --json >$folder/sender.jsonl &
+sender=$!
+crash
+wait $sender
+wait $receiver
+echo $(($(busy) - before)) >$folder/busbar-busy
+jq -r 'select(.node == "core" and .event != "event") | "busbar: `\(.node)` \(.event) \(.text)"' $folder/sender.jsonl | cut -c1-110
+rm $folder/samples.*
+
+say "And a sine, for the eye: of the same sender and receiver."
+echo sine >$converter/pattern
+echo 1000 >$converter/sine_frequency
+echo 48000 >$converter/sampling_frequency
+sed 's/verify:counter/null:/' demo/receiver.toml >$folder/sine.toml
+sed 's/256K/8K/' demo/sender.toml >$folder/sender.toml
+far $busbar run $folder/sine.toml >/dev/null 2>&1 &
+receiver=$!
+$busbar run $folder/sender.toml --seconds 1.5 >/dev/null 2>&1
+wait $receiver
+run $busbar stream picture $folder/samples.sigmf-meta "$picture" --samples 480
+
+say "Both ways, side by side:"
+jq -rn --slurpfile us $folder/usual-sender.json --slurpfile ur $folder/usual-receiver.json \
+    --slurpfile bs $folder/sender.jsonl --slurpfile br $folder/receiver.jsonl \
+    --argjson ub "$(cat $folder/usual-busy)" --argjson bb "$(cat $folder/busbar-busy)" -f demo/table.jq
