@@ -102,10 +102,11 @@ fuzz_target!(|input: Input| {
     machine.halt();
     linux.probe();
     machine.start();
+    // There may be fewer buffers than announcements.
     turns(&mut machine);
-    while linux.receive().is_some() {}
-    turns(&mut machine);
-    while linux.receive().is_some() {}
+    while linux.receive().is_some() {
+        turns(&mut machine);
+    }
     assert!(linux.send(9, ECHO, b"still there"));
     turns(&mut machine);
     assert_eq!(linux.receive().unwrap().1, b"still there");

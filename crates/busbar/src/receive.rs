@@ -222,7 +222,7 @@ pub struct Statistics {
     pub bytes: u64,
     /// Bytes of them that a processor has copied: all without a device, else those outside the block.
     pub copied: u64,
-    /// Views, and so tokens, that are out.
+    /// Views that are out. Each has a token of its own, unless it was cut in two.
     pub views: usize,
     /// Bytes of the block that views hold, in whole pages.
     pub held: usize,

@@ -98,7 +98,6 @@ use std::str::FromStr;
 use std::time::SystemTime;
 
 pub use self::sink::{Filling, Sink, Space};
-pub(crate) use self::source::Back;
 pub use self::source::{Parts, Samples, SamplesRead, Source};
 
 use crate::block::Memory;

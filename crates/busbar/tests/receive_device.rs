@@ -288,6 +288,28 @@ fn an_end_of_the_binding_under_load_loses_nothing() {
     receive(&pair, &pair.receiver(LEN), 2, 1 << 20);
 }
 
+#[test]
+#[ignore = "needs the lab"]
+fn what_nobody_will_read_holds_no_memory() {
+    const UNREAD: usize = 256 << 10;
+    let pair = Pair::new();
+    let receiver = pair.receiver(LEN);
+    let (mut connection, mut sender) = pair.connect(&receiver);
+    sender.write_all(b"hello").unwrap();
+    // Keeps the socket open.
+    let held = take(&mut connection);
+    sender.write_all(&vec![7; UNREAD]).unwrap();
+    wait_until("what is unread", || {
+        rustix::io::ioctl_fionread(connection.socket()).unwrap() == UNREAD as u64
+    });
+    drop(connection);
+    let statistics = receiver.statistics().unwrap();
+    assert_eq!(statistics.bytes, (held.len() + UNREAD) as u64);
+    assert_eq!((statistics.views, statistics.refused), (1, 0));
+    drop(held);
+    assert_eq!(receiver.statistics().unwrap().held, 0);
+}
+
 /// A process that receives without an end, until it is killed.
 fn victim(name: &str) -> Child {
     child(name, "victim").spawn().unwrap()

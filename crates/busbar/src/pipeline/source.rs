@@ -12,6 +12,7 @@ use super::endpoint;
 use super::stage::Shape;
 use crate::block::{Block, Memory, Purpose};
 use crate::endpoint::{Controller, Endpoint, MAX_MESSAGE};
+use crate::receive;
 use crate::stream::net::{Options, Pool, Receiver};
 use crate::stream::sigmf::{Player, Recording};
 use crate::stream::{self, Format, Interface, Lost, Meta, Samples, Setup};
@@ -22,6 +23,9 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// A converter that fails with so many blocks in a row is opened anew.
 const MOST_FAILURES: u32 = 16;
+/// Memory that a network device has beyond what blocks take, and at least.
+const SLACK: usize = 4 << 20;
+const LEAST_MEMORY: usize = 16 << 20;
 /// For ever, as far as anybody can tell.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 
@@ -472,8 +476,15 @@ fn received(
     config: &SourceConfig,
     setup: &Setup,
 ) -> Result<Receiver> {
-    let _ = (device, address, config, setup);
-    Err(Error::invalid("a source", "receive", "soon"))
+    // As `stream::net` asks for, of what is known before anybody calls.
+    let len = (4 * setup.blocks * setup.block_len + SLACK).max(LEAST_MEMORY);
+    let usual = if device.is_some() { Memory::Pages } else { Memory::Memfd };
+    let block = Block::with(len, config.memory.as_ref().unwrap_or(&usual))?;
+    let receiver = match device {
+        Some(device) => receive::Receiver::open(device, block, &receive::Setup::default())?,
+        None => receive::Receiver::host(block)?,
+    };
+    Receiver::over(receiver, address, setup, &options(config.patience))
 }
 
 /// The memory that a source and what is behind it do best with, where it would choose another.

@@ -117,11 +117,42 @@ impl Connection {
         }
     }
 
+    /// Returns the tokens of dropped views, for who calls [`next`](Self::next) again when others are
+    /// dropped.
+    pub(crate) fn pause(&self) -> Result<()> {
+        match &self.way {
+            Way::Device(fragments) => fragments.flush(false),
+            Way::Host(_) => Ok(()),
+        }
+    }
+
     /// The socket: to send, to ask for addresses, to set options. What is read from it directly is
     /// missing in the pieces, and what is in device memory cannot be.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket
+    }
+
+    /// Whether data lands in the block by itself, and no processor copies what comes as a view.
+    pub(crate) fn is_by_device(&self) -> bool {
+        matches!(self.way, Way::Device(_))
+    }
+
+    /// Whether views hold so much of the block that what comes may find no room. Who goes on to hold
+    /// views, and waits for more, may then wait for ever.
+    pub(crate) fn is_low(&self) -> bool {
+        let memory = match &self.way {
+            Way::Device(fragments) => fragments.memory(),
+            Way::Host(copies) => copies.memory(),
+        };
+        let len = memory.block.len();
+        let most = if self.is_by_device() { memory.shares.left(len) } else { len / 4 * 3 };
+        memory.held() > most
+    }
+
+    /// Whether there is more to read, and views that keep the socket open.
+    fn may_stay_open(&self) -> bool {
+        !self.has_ended && matches!(&self.way, Way::Device(fragments) if fragments.has_views())
     }
 
     fn fill(&mut self) -> Result<Filled> {
@@ -151,9 +182,13 @@ impl AsFd for Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.ready.clear();
-        let _ = self.flush();
         // Views may keep the socket open; the peer is not to wait for them.
         let _ = self.socket.shutdown(Shutdown::Both);
+        // Nor is memory that nobody will ask for.
+        while self.may_stay_open() && matches!(self.fill(), Ok(Filled::Some)) {
+            self.ready.clear();
+        }
+        let _ = self.flush();
     }
 }
 

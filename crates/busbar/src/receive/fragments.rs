@@ -41,6 +41,15 @@ impl Fragments {
         Self { memory: Arc::clone(memory), tokens, id, bytes, control }
     }
 
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Whether some of its views are out.
+    pub(super) fn has_views(&self) -> bool {
+        Arc::strong_count(&self.tokens) > 1
+    }
+
     /// Receives as much as one call does.
     pub(super) fn fill(
         &mut self,
@@ -237,6 +246,54 @@ mod tests {
         assert_eq!(statistics.held, 2 * rustix::param::page_size());
         drop(pieces);
         assert_eq!((all.memory.statistics().views, all.memory.statistics().held), (0, 0));
+    }
+
+    #[test]
+    fn a_view_that_was_cut_goes_back_once_when_all_parts_are_gone() {
+        let mut all = fragments();
+        let page = rustix::param::page_size();
+        let (start, len) = (page / 2, 2 * page);
+        let message = device(start as u64, u32::try_from(len).unwrap(), 5);
+        let Some(Piece::View(mut head)) = take(&mut all, &[message], len).unwrap().pop() else {
+            panic!("no view")
+        };
+        let mut middle = head.split_off(100);
+        let tail = middle.split_off(page);
+        let cuts = [start, start + 100, start + 100 + page, start + len];
+        let ranges = [head.range(), middle.range(), tail.range()];
+        assert_eq!(ranges, [cuts[0]..cuts[1], cuts[1]..cuts[2], cuts[2]..cuts[3]]);
+        let left = |all: &Fragments| {
+            // The kernel, which has never given it, refuses it.
+            let _ = all.flush(false);
+            let statistics = all.memory.statistics();
+            (statistics.views, statistics.held / page, statistics.refused)
+        };
+        assert_eq!(left(&all), (3, 3, 0));
+        drop(middle);
+        assert_eq!(left(&all), (2, 3, 0));
+        drop(head);
+        assert_eq!(left(&all), (1, 2, 0));
+        drop(tail);
+        assert_eq!(left(&all), (0, 0, 1));
+    }
+
+    #[test]
+    fn views_that_are_dropped_together_go_back_together() {
+        let mut all = fragments();
+        let messages: Vec<_> = (0..10).map(|page| device(page * 8192, 100, 5)).collect();
+        let mut returns = |is_idle, drop_all: fn(Vec<Piece>)| {
+            let pieces = take(&mut all, &messages, 1000).unwrap();
+            let _ = all.flush(is_idle);
+            let before = all.memory.statistics().returns;
+            drop_all(pieces);
+            all.memory.statistics().returns - before
+        };
+        assert_eq!(returns(true, drop), 10);
+        assert_eq!(returns(true, Piece::drop_all), 1);
+        // Whoever receives will do it.
+        assert_eq!(returns(false, Piece::drop_all), 0);
+        let _ = all.flush(true);
+        assert_eq!(all.memory.statistics().refused, 30);
     }
 
     #[test]

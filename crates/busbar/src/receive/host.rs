@@ -43,6 +43,10 @@ impl Copies {
         Ok(Self { memory: Arc::clone(memory), filler, epoll })
     }
 
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
     /// Receives as much as one call does.
     pub(super) fn fill(
         &mut self,

@@ -54,6 +54,19 @@ impl Memory {
         (self.pages.page(), self.pages.len().saturating_sub(self.pages.held()))
     }
 
+    /// Bytes that views hold, in whole pages.
+    pub(super) fn held(&self) -> usize {
+        self.pages.held() * self.pages.page()
+    }
+
+    /// A view is cut in two at `middle`, where each of them holds the page.
+    pub(super) fn split(&self, middle: usize) {
+        if !middle.is_multiple_of(self.pages.page()) {
+            self.pages.hold(&(middle..middle + 1));
+        }
+        self.counts.views.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// A view of bytes that the device has filled.
     pub(super) fn hold(&self, bytes: &Range<usize>) {
         self.pages.hold(bytes);
@@ -109,7 +122,7 @@ impl Memory {
             bytes: number(bytes),
             copied: number(copied),
             views: views.load(Ordering::Relaxed),
-            held: self.pages.held() * self.pages.page(),
+            held: self.held(),
             memory: self.block.len(),
             shortages: Some(number(shortages)),
             returns: number(returns),

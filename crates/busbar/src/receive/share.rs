@@ -31,6 +31,11 @@ impl Shares {
         Self { bytes: len / 4 * 3, sockets: Mutex::default() }
     }
 
+    /// Bytes that are left for views, if the kernel keeps as much as it may.
+    pub(super) fn left(&self, len: usize) -> usize {
+        len - self.bytes
+    }
+
     /// One more connection.
     pub(super) fn add(&self, socket: &Arc<TcpStream>) -> Result<()> {
         // Nothing can panic while it is locked.

@@ -56,6 +56,16 @@ impl Tokens {
         self.return_all(tokens)
     }
 
+    /// What `body` gives back goes in one call, even if nobody receives.
+    pub(super) fn together(&self, body: impl FnOnce()) {
+        let was_idle = std::mem::replace(&mut self.queue().is_idle, false);
+        body();
+        if was_idle {
+            // As a view that is dropped.
+            let _ = self.flush(true);
+        }
+    }
+
     /// Somebody receives, and will flush.
     pub(super) fn gather(&self) {
         self.queue().is_idle = false;

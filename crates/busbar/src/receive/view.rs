@@ -28,6 +28,50 @@ impl Piece {
             Self::Bytes(bytes) => bytes.len(),
         }
     }
+
+    /// Drops many, with as few calls of the kernel as it takes.
+    pub(crate) fn drop_all(pieces: Vec<Self>) {
+        let tokens = pieces.iter().find_map(|piece| match piece {
+            Self::View(view) => view.owed.tokens(),
+            Self::Bytes(_) => None,
+        });
+        match tokens {
+            Some(tokens) => tokens.together(|| drop(pieces)),
+            None => drop(pieces),
+        }
+    }
+}
+
+/// What the kernel wants back for a view.
+#[derive(Debug)]
+enum Owed {
+    Nothing,
+    Token(Token),
+    /// When the last part of the view is gone.
+    Shared(Arc<Token>),
+}
+
+impl Owed {
+    fn tokens(&self) -> Option<Arc<Tokens>> {
+        match self {
+            Self::Nothing => None,
+            Self::Token(token) => Some(Arc::clone(&token.tokens)),
+            Self::Shared(token) => Some(Arc::clone(&token.tokens)),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Token {
+    number: u32,
+    /// By whom.
+    tokens: Arc<Tokens>,
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.tokens.give(self.number);
+    }
 }
 
 /// A part of the block that holds received data.
@@ -38,8 +82,8 @@ impl Piece {
 pub struct View {
     memory: Arc<Memory>,
     bytes: Range<usize>,
-    /// What the kernel wants back for it, and by whom.
-    token: Option<(u32, Arc<Tokens>)>,
+    /// After the memory was released: the kernel is not to fill it before.
+    owed: Owed,
 }
 
 impl View {
@@ -49,7 +93,9 @@ impl View {
         bytes: Range<usize>,
         token: Option<(u32, Arc<Tokens>)>,
     ) -> Self {
-        Self { memory: Arc::clone(memory), bytes, token }
+        let owed =
+            token.map_or(Owed::Nothing, |(number, tokens)| Owed::Token(Token { number, tokens }));
+        Self { memory: Arc::clone(memory), bytes, owed }
     }
 
     /// The block that it is a part of.
@@ -81,14 +127,35 @@ impl View {
     pub fn read(&self) -> Result<Reading<'_>> {
         Ok(Reading { block: self.memory.block.read()?, bytes: self.bytes.clone() })
     }
+
+    /// Cuts it in two, without a copy: keeps the first `at` bytes, and returns the others. Memory that a
+    /// device has filled at once is free when both are dropped.
+    ///
+    /// # Panics
+    ///
+    /// If one of them had no bytes.
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Self {
+        assert!(0 < at && at < self.len(), "cut at {at} of {} bytes", self.len());
+        let middle = self.bytes.start + at;
+        self.memory.split(middle);
+        let memory = Arc::clone(&self.memory);
+        let bytes = middle..std::mem::replace(&mut self.bytes.end, middle);
+        self.owed = match std::mem::replace(&mut self.owed, Owed::Nothing) {
+            Owed::Token(token) => Owed::Shared(Arc::new(token)),
+            other => other,
+        };
+        let owed = match &self.owed {
+            Owed::Shared(token) => Owed::Shared(Arc::clone(token)),
+            _ => Owed::Nothing,
+        };
+        Self { memory, bytes, owed }
+    }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
         self.memory.release(&self.bytes);
-        if let Some((token, tokens)) = self.token.take() {
-            tokens.give(token);
-        }
     }
 }
 

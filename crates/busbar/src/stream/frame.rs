@@ -256,14 +256,19 @@ impl Header {
     ///
     /// [`InvalidData`](io::ErrorKind::InvalidData) if it is not.
     pub fn check(&self, payload: &[u8]) -> Result<()> {
-        let same = usize::try_from(self.len) == Ok(payload.len());
+        self.check_parts(std::iter::once(payload))
+    }
+
+    /// The same for a payload in parts.
+    pub(super) fn check_parts<'a>(&self, parts: impl Iterator<Item = &'a [u8]>) -> Result<()> {
+        let sum =
+            |check, part| if self.check.is_some() { crc32c::crc32c_append(check, part) } else { 0 };
+        let (len, computed) =
+            parts.fold((0, 0), |(len, check), part| (len + part.len(), sum(check, part)));
+        let same = usize::try_from(self.len) == Ok(len);
         require("payload length", same, || self.len)?;
-        match self.check {
-            Some(check) => require("payload check", crc32c::crc32c(payload) == check, || {
-                format!("{check:#010x}")
-            }),
-            None => Ok(()),
-        }
+        let right = self.check.is_none_or(|check| check == computed);
+        require("payload check", right, || format!("{:#010x}", self.check.unwrap_or_default()))
     }
 }
 

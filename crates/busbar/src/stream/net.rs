@@ -30,8 +30,24 @@
 //! | huge pages | `MSG_ZEROCOPY` from the memfd's mapping | nothing, or what the kernel says it had to |
 //! | a heap, from elsewhere | `sendmsg` from the mapping | everything |
 //!
-//! Receiving copies from the socket's memory straight into a block. [`Sender::copied`] and
-//! [`Receiver::copied`] count.
+//! Receiving copies from the socket's memory straight into a block, or not at all: below.
+//! [`Sender::copied`] and [`Receiver::copied`] count.
+//!
+//! # Device memory
+//!
+//! [`Receiver::over`] takes what a [`receive::Receiver`](crate::receive::Receiver) receives, and leaves
+//! blocks where that has put them: with a network device that can do it, no processor has touched them.
+//! Such a block has [parts](super::Samples::parts), which may end anywhere, and is no
+//! [`Block`](super::Samples::block) to hand over. Everything else is as with [`Receiver::listen`].
+//!
+//! * A block that is out holds its part of the memory. At most [`Setup::blocks`](super::Setup::blocks) are
+//!   out at a time; what comes meanwhile waits in the socket, up to three quarters of the memory, and
+//!   then in the sender. A megabyte of it is taken from there beforehand. So memory of four times what
+//!   the blocks take and 4 MiB more is enough, if the sender's segments fill their pages.
+//! * With less, nothing hangs. While blocks hold more than a quarter of the memory (of three quarters
+//!   without a device), the block that comes next is copied out of it, as far as it has come: always
+//!   enough is left for the rest. The smallest segments, which take a page each, are no different.
+//! * A sender whose blocks are longer than all of the memory is refused, and told so.
 //!
 //! # Blocks in flight
 //!
@@ -52,6 +68,7 @@
 //! [`Lost::Unknown`](super::Lost::Unknown).
 
 mod conn;
+mod pieces;
 mod pool;
 mod receiver;
 mod sender;

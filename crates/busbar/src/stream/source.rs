@@ -330,6 +330,9 @@ pub struct Samples {
 /// Takes a block back.
 pub(crate) type Back = Arc<dyn Fn(Block) + Send + Sync>;
 
+/// Told that parts are not needed any more, after their memory is free.
+pub(crate) type Done = Box<dyn Fn() + Send + Sync>;
+
 /// Where the bytes are.
 enum Held {
     Block {
@@ -342,6 +345,7 @@ enum Held {
         parts: Vec<Piece>,
         /// Bytes that had to be put together.
         copied: Arc<AtomicU64>,
+        done: Done,
     },
 }
 
@@ -353,10 +357,13 @@ impl Samples {
 
     /// Samples that lie where the network has put them, in parts of any length, [`Meta::len`] bytes
     /// in all. What is copied to put them together is added to `copied`.
-    // The network's side of it follows.
-    #[allow(dead_code)]
-    pub(crate) fn scattered(parts: Vec<Piece>, meta: Meta, copied: &Arc<AtomicU64>) -> Self {
-        Self { held: Arc::new(Held::Parts { parts, copied: Arc::clone(copied) }), meta }
+    pub(crate) fn scattered(
+        parts: Vec<Piece>,
+        meta: Meta,
+        copied: &Arc<AtomicU64>,
+        done: Done,
+    ) -> Self {
+        Self { held: Arc::new(Held::Parts { parts, copied: Arc::clone(copied), done }), meta }
     }
 
     /// What is known of it.
@@ -387,18 +394,13 @@ impl Samples {
     ///
     /// As [`Block::read`].
     pub fn parts(&self) -> Result<Parts<'_>> {
-        let (pieces, block) = match &*self.held {
-            Held::Block { block, .. } => (&[][..], block.as_ref()),
-            Held::Parts { parts, .. } => {
-                // All of one receiver, and so of one block.
-                let view = parts.iter().find_map(|part| match part {
-                    Piece::View(view) => Some(view.block()),
-                    Piece::Bytes(_) => None,
-                });
-                (parts.as_slice(), view)
+        match &*self.held {
+            Held::Block { block, .. } => {
+                let reading = block.as_ref().map(Block::read).transpose()?;
+                Ok(Parts { reading, pieces: &[], len: self.meta.len })
             }
-        };
-        Ok(Parts { reading: block.map(Block::read).transpose()?, pieces, len: self.meta.len })
+            Held::Parts { parts, .. } => Parts::of(parts, self.meta.len),
+        }
     }
 
     /// The whole block, to hand it over by its descriptor. The samples are its first [`Meta::len`]
@@ -434,10 +436,16 @@ impl fmt::Debug for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Self::Block { block, back, .. } = self
-            && let Some(block) = block.take()
-        {
-            back(block);
+        match self {
+            Self::Block { block, back, .. } => {
+                if let Some(block) = block.take() {
+                    back(block);
+                }
+            }
+            Self::Parts { parts, done, .. } => {
+                Piece::drop_all(std::mem::take(parts));
+                done();
+            }
         }
     }
 }
@@ -451,7 +459,16 @@ pub struct Parts<'a> {
     len: usize,
 }
 
-impl Parts<'_> {
+impl<'a> Parts<'a> {
+    /// Of pieces of one receiver, and so of one block, of `len` bytes in all.
+    pub(super) fn of(pieces: &'a [Piece], len: usize) -> Result<Self> {
+        let block = pieces.iter().find_map(|piece| match piece {
+            Piece::View(view) => Some(view.block()),
+            Piece::Bytes(_) => None,
+        });
+        Ok(Self { reading: block.map(Block::read).transpose()?, pieces, len })
+    }
+
     /// All of them, in their order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let block = self.reading.as_deref().unwrap_or_default();

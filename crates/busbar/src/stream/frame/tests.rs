@@ -216,11 +216,15 @@ proptest! {
         bit in any::<usize>(),
     ) {
         let header = Header::data(1, 2, payload.len()).unwrap().checked(&payload);
-        prop_assert!(header.check(&payload).is_ok());
+        let parts = |payload: &[u8]| {
+            let (head, tail) = payload.split_at(payload.len() / 3);
+            header.check_parts([head, tail].into_iter())
+        };
+        prop_assert!(header.check(&payload).is_ok() && parts(&payload).is_ok());
         let bit = bit % (8 * payload.len());
         payload[bit / 8] ^= 1 << (bit % 8);
-        prop_assert!(header.check(&payload).is_err());
-        prop_assert!(header.check(&payload[1..]).is_err());
+        prop_assert!(header.check(&payload).is_err() && parts(&payload).is_err());
+        prop_assert!(header.check(&payload[1..]).is_err() && parts(&payload[1..]).is_err());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt;
 
 use super::Options;
+use super::pieces::{Gathered, Pieces};
 use super::watch::{Token, Watch};
 use crate::stream::frame::{HEADER_LEN, Header};
 use crate::{Error, Result};
@@ -15,7 +16,7 @@ use crate::{Error, Result};
 /// when there is again.
 #[derive(Debug)]
 pub(super) struct Conn {
-    pub(super) socket: TcpStream,
+    inflow: Inflow,
     pub(super) name: String,
     /// When it was made.
     pub(super) since: Instant,
@@ -25,17 +26,50 @@ pub(super) struct Conn {
     out: Vec<u8>,
 }
 
+/// Where the bytes of a connection come from. What is sent goes by the socket either way.
+#[derive(Debug)]
+pub(super) enum Inflow {
+    /// The socket's memory.
+    Socket(TcpStream),
+    /// A block that they are received into.
+    Pieces(Box<Pieces>),
+}
+
+impl Inflow {
+    pub(super) fn socket(&self) -> &TcpStream {
+        match self {
+            Self::Socket(socket) => socket,
+            Self::Pieces(pieces) => pieces.socket(),
+        }
+    }
+
+    fn reader(&mut self) -> &mut dyn Read {
+        match self {
+            Self::Socket(socket) => socket,
+            Self::Pieces(pieces) => &mut **pieces,
+        }
+    }
+}
+
 impl Conn {
-    pub(super) fn new(socket: TcpStream, name: &str, watch: &Watch, token: Token) -> Result<Self> {
-        watch.add(&socket, token)?;
+    pub(super) fn new(inflow: Inflow, name: &str, watch: &Watch, token: Token) -> Result<Self> {
+        match &inflow {
+            Inflow::Socket(socket) => watch.add(socket, token)?,
+            Inflow::Pieces(pieces) => watch.add(pieces.connection(), token)?,
+        }
         let (name, since) = (name.to_owned(), Instant::now());
         let header = [0; HEADER_LEN];
-        Ok(Self { socket, name, since, header, filled: 0, out: Vec::new() })
+        Ok(Self { inflow, name, since, header, filled: 0, out: Vec::new() })
+    }
+
+    /// To ask, to set options, and to send.
+    pub(super) fn socket(&self) -> &TcpStream {
+        self.inflow.socket()
     }
 
     /// Has the kernel notice a peer that is gone without a word.
     pub(super) fn prepare(&self) -> Result<()> {
-        let socket = &self.socket;
+        let socket = self.socket();
         sockopt::set_tcp_nodelay(socket, true)
             .and_then(|()| sockopt::set_socket_keepalive(socket, true))
             .and_then(|()| sockopt::set_tcp_keepidle(socket, Duration::from_secs(5)))
@@ -48,7 +82,7 @@ impl Conn {
     /// always find room: a sender may have to wait long for a peer that is only slow.
     pub(super) fn limit_silence(&self, options: &Options) -> Result<()> {
         let silence = u32::try_from(options.mute_after().as_millis()).unwrap_or(u32::MAX);
-        sockopt::set_tcp_user_timeout(&self.socket, silence)
+        sockopt::set_tcp_user_timeout(self.socket(), silence)
             .map_err(|errno| Error::new("prepare", self.name.clone(), errno))
     }
 
@@ -56,7 +90,7 @@ impl Conn {
     pub(super) fn header(&mut self) -> Result<Option<Header>> {
         while self.filled < HEADER_LEN {
             let Some(count) =
-                self.read(|socket, header, filled| socket.read(&mut header[filled..]))?
+                self.read(|inflow, header, filled| inflow.reader().read(&mut header[filled..]))?
             else {
                 return Ok(None);
             };
@@ -70,21 +104,39 @@ impl Conn {
     /// two. Returns the bytes of the payload, or nothing where none have come yet.
     pub(super) fn payload(&mut self, payload: &mut [u8]) -> Result<Option<usize>> {
         let len = payload.len();
-        let count = self.read(|socket, header, _| {
-            socket.read_vectored(&mut [IoSliceMut::new(payload), IoSliceMut::new(header)])
+        let count = self.read(|inflow, header, _| {
+            let parts = &mut [IoSliceMut::new(payload), IoSliceMut::new(header)];
+            inflow.reader().read_vectored(parts)
         })?;
         let Some(count) = count else { return Ok(None) };
         self.filled = count.saturating_sub(len);
         Ok(Some(count.min(len)))
     }
 
+    /// Takes up to `most` bytes of the payload as they lie: how many, or nothing where none have come
+    /// yet.
+    pub(super) fn gather(&mut self, into: &mut Gathered, most: usize) -> Result<Option<usize>> {
+        self.read(|inflow, _, _| match inflow {
+            Inflow::Pieces(pieces) => into.take(pieces, most),
+            Inflow::Socket(_) => Err(ErrorKind::Unsupported.into()),
+        })
+    }
+
+    /// Nothing is read until a block comes back: memory that is free is not to wait for that.
+    pub(super) fn pause(&self) -> Result<()> {
+        match &self.inflow {
+            Inflow::Pieces(pieces) => pieces.connection().pause(),
+            Inflow::Socket(_) => Ok(()),
+        }
+    }
+
     /// `None` where the call would wait; the end is an error.
     fn read(
         &mut self,
-        mut call: impl FnMut(&mut TcpStream, &mut [u8; HEADER_LEN], usize) -> io::Result<usize>,
+        mut call: impl FnMut(&mut Inflow, &mut [u8; HEADER_LEN], usize) -> io::Result<usize>,
     ) -> Result<Option<usize>> {
         loop {
-            match call(&mut self.socket, &mut self.header, self.filled) {
+            match call(&mut self.inflow, &mut self.header, self.filled) {
                 Ok(0) => {
                     let why = io::Error::new(ErrorKind::UnexpectedEof, "the peer has closed it");
                     return Err(self.failed("read from", why));
@@ -110,7 +162,7 @@ impl Conn {
     /// Sends what was said, as far as there is room.
     pub(super) fn flush(&mut self) -> Result<()> {
         while !self.out.is_empty() {
-            match self.socket.write(&self.out) {
+            match self.socket().write(&self.out) {
                 Ok(count) => drop(self.out.drain(..count)),
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
                 Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -126,6 +178,6 @@ impl Conn {
 
     /// Closes it at once: what is under way is dropped, so that nothing refers to its pages.
     pub(super) fn abort(&self) {
-        let _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));
+        let _ = sockopt::set_socket_linger(self.socket(), Some(Duration::ZERO));
     }
 }

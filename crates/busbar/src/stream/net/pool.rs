@@ -1,4 +1,4 @@
-//! Blocks that are filled here, handed out, and come back.
+//! Room for blocks, which are filled here, handed out, and come back.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,54 +6,41 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::block::Block;
-use crate::stream::{Back, Meta, Samples};
+use crate::stream::{Meta, Samples};
 use crate::{Error, Result};
 
-/// A number of blocks; readable (as changes are watched) when one came back.
+/// Room for a number of blocks; readable (as changes are watched) when some came back.
 #[derive(Debug)]
-pub(crate) struct Pool(Arc<Shared>);
+pub(crate) struct Pool<R = Block>(Arc<Shared<R>>);
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct Shared<R> {
+    state: Mutex<State<R>>,
     event: OwnedFd,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    free: Vec<Block>,
+#[derive(Debug)]
+struct State<R> {
+    free: Vec<R>,
     returned: Vec<u64>,
 }
 
-impl Pool {
-    pub(crate) fn new(blocks: Vec<Block>) -> Result<Self> {
+impl<R> Pool<R> {
+    pub(crate) fn new(free: Vec<R>) -> Result<Self> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(|errno| Error::new("make", "a pool of blocks", errno))?;
-        let state = Mutex::new(State { free: blocks, returned: Vec::new() });
+        let state = Mutex::new(State { free, returned: Vec::new() });
         Ok(Self(Arc::new(Shared { state, event })))
     }
 
-    /// A block that nobody uses.
-    pub(crate) fn take(&self) -> Option<Block> {
+    /// Room that nobody uses.
+    pub(crate) fn take(&self) -> Option<R> {
         self.0.lock().free.pop()
     }
 
-    /// A block that was taken and not handed out.
-    pub(crate) fn put(&self, block: Block) {
-        self.0.lock().free.push(block);
-    }
-
-    /// Hands one of `total` blocks out; when it comes back, `tag` is among the [`returned`](Self::returned).
-    pub(crate) fn hand_out(&self, block: Block, meta: Meta, total: usize, tag: u64) -> Samples {
-        let shared = Arc::clone(&self.0);
-        let back: Back = Arc::new(move |block| {
-            let mut state = shared.lock();
-            state.free.push(block);
-            state.returned.push(tag);
-            drop(state);
-            let _ = rustix::io::write(&shared.event, &1u64.to_ne_bytes());
-        });
-        Samples::pooled(block, meta, total, back)
+    /// Room that was taken and not handed out.
+    pub(crate) fn put(&self, room: R) {
+        self.0.lock().free.push(room);
     }
 
     /// The tags of the blocks that came back since the last call.
@@ -65,15 +52,35 @@ impl Pool {
         let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
         std::mem::take(&mut state.returned)
     }
+
+    /// What takes back room that was handed out; `tag` is among the [`returned`](Self::returned) then.
+    pub(super) fn back(&self, tag: u64) -> impl Fn(R) + use<R> {
+        let shared = Arc::clone(&self.0);
+        move |room| {
+            let mut state = shared.lock();
+            state.free.push(room);
+            state.returned.push(tag);
+            drop(state);
+            let _ = rustix::io::write(&shared.event, &1u64.to_ne_bytes());
+        }
+    }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl Pool {
+    /// Hands one of `total` blocks out; when it comes back, `tag` is among the
+    /// [`returned`](Self::returned).
+    pub(crate) fn hand_out(&self, block: Block, meta: Meta, total: usize, tag: u64) -> Samples {
+        Samples::pooled(block, meta, total, Arc::new(self.back(tag)))
+    }
+}
+
+impl<R> Shared<R> {
+    fn lock(&self) -> MutexGuard<'_, State<R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl AsFd for Pool {
+impl<R> AsFd for Pool<R> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.event.as_fd()
     }

@@ -1,23 +1,28 @@
 //! The end of a connection that listens.
 
 mod incoming;
+mod landing;
 mod taken;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
-use self::incoming::{Caller, Incoming, MAX_CALLERS};
+use self::incoming::{Caller, Incoming, Into, MAX_CALLERS};
+use self::landing::{Landing, Room};
 use self::taken::Taken;
-use super::conn::Conn;
+use super::conn::{Conn, Inflow};
 use super::watch::{Token, Watch};
 use super::{BEAT, Options, Pool, from_nanoseconds};
 use crate::block::{Block, Memory};
 use crate::poll::{self, Deadline};
+use crate::receive;
 use crate::stream::frame::{self, Header, Hello, Kind, MAX_REFUSAL};
 use crate::stream::{Format, Lost, Meta, Samples, Setup};
 use crate::{Error, Result};
@@ -28,8 +33,6 @@ const POOL: Token = 1;
 const FIRST_CONNECTION: Token = 2;
 /// How long to wait at the end for a sender to hear of it.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Bytes of all blocks of a stream together, whatever the sender says.
-const MAX_MEMORY: usize = 4 << 30;
 
 /// Receives the blocks of one [`Sender`](super::Sender); see [the module](super).
 ///
@@ -37,7 +40,7 @@ const MAX_MEMORY: usize = 4 << 30;
 #[derive(Debug)]
 pub struct Receiver {
     name: String,
-    listener: TcpListener,
+    landing: Landing,
     watch: Watch,
     setup: Setup,
     options: Options,
@@ -58,7 +61,8 @@ pub struct Receiver {
 struct Counts {
     connections: u64,
     corrupted: u64,
-    copied: u64,
+    /// Shared with blocks whose parts may be put together.
+    copied: Arc<AtomicU64>,
 }
 
 /// What is known of the stream, over all its connections.
@@ -66,7 +70,7 @@ struct Counts {
 struct Stream {
     id: u64,
     hello: Hello,
-    pool: Pool,
+    pool: Pool<Room>,
     blocks: usize,
     /// The first block that has not come.
     next: u64,
@@ -100,11 +104,35 @@ impl Receiver {
         };
         let listener = listener.map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
+        Self::new(name, Landing::Blocks(listener), setup, options)
+    }
+
+    /// Listens on `address` by `receiver`: blocks stay where it has put them, in
+    /// [parts](Samples::parts), and their memory is free again when they are dropped. Of `setup`, the
+    /// number of blocks counts, which are out at a time; see
+    /// [Device memory](super#device-memory).
+    ///
+    /// # Errors
+    ///
+    /// Bad input for a number of blocks; as [`receive::Receiver::listen`].
+    pub fn over(
+        receiver: receive::Receiver,
+        address: SocketAddr,
+        setup: &Setup,
+        options: &Options,
+    ) -> Result<Self> {
+        setup.check()?;
+        let listener = receiver.listen(address)?;
+        let landing = Landing::Memory { listener, receiver: Box::new(receiver) };
+        Self::new(format!("port {address}"), landing, setup, options)
+    }
+
+    fn new(name: String, landing: Landing, setup: &Setup, options: &Options) -> Result<Self> {
         let watch = Watch::new()?;
-        watch.add(&listener, LISTENER)?;
+        watch.add(&landing, LISTENER)?;
         Ok(Self {
             name,
-            listener,
+            landing,
             watch,
             setup: setup.clone(),
             options: options.clone(),
@@ -122,9 +150,16 @@ impl Receiver {
 
     /// Where it listens.
     pub fn local_addr(&self) -> Result<SocketAddr> {
-        self.listener
-            .local_addr()
-            .map_err(|why| Error::new("find the address of", self.name.clone(), why))
+        self.landing.local_addr()
+    }
+
+    /// What receives, if it was given [one](Self::over): to ask for its statistics.
+    #[must_use]
+    pub fn receiver(&self) -> Option<&receive::Receiver> {
+        match &self.landing {
+            Landing::Blocks(_) => None,
+            Landing::Memory { receiver, .. } => Some(receiver),
+        }
     }
 
     /// What a sample looks like, once a sender has said so.
@@ -153,10 +188,10 @@ impl Receiver {
         self.stream.as_ref()?.end
     }
 
-    /// Bytes of blocks that were copied.
+    /// Bytes of blocks that were copied by a processor, as often as they were.
     #[must_use]
     pub fn copied(&self) -> u64 {
-        self.counts.copied
+        self.counts.copied.load(Ordering::Relaxed)
     }
 
     /// How often a sender has come back.
@@ -230,26 +265,15 @@ impl Receiver {
 
     fn accept(&mut self) {
         loop {
-            match self.listener.accept() {
-                Ok((socket, peer)) => {
-                    let (token, name) = (self.next_token, format!("the connection from {peer}"));
-                    self.next_token += 1;
-                    if socket.set_nonblocking(true).is_err() {
-                        continue;
-                    }
-                    match Conn::new(socket, &name, &self.watch, token) {
-                        Ok(conn) => self.callers.push_back(Caller::new(conn)),
-                        Err(error) => self.trouble = Some(error),
-                    }
-                }
-                Err(why) if why.kind() == ErrorKind::Interrupted => {}
-                Err(why) if why.kind() == ErrorKind::WouldBlock => {
+            match self.landing.accept() {
+                Ok(Some(inflow)) => self.greet(inflow),
+                Ok(None) => {
                     self.knocks = false;
                     break;
                 }
                 // Of one connection, or of descriptors: later ones may do better.
-                Err(why) => {
-                    self.trouble = Some(Error::new("accept from", self.name.clone(), why));
+                Err(error) => {
+                    self.trouble = Some(error);
                     break;
                 }
             }
@@ -257,6 +281,17 @@ impl Receiver {
         while self.callers.len() > MAX_CALLERS {
             self.callers.pop_front();
         }
+    }
+
+    fn greet(&mut self, inflow: Inflow) {
+        // Gone already.
+        let Ok(peer) = inflow.socket().peer_addr() else { return };
+        let name = format!("the connection from {peer}");
+        match Conn::new(inflow, &name, &self.watch, self.next_token) {
+            Ok(conn) => self.callers.push_back(Caller::new(conn)),
+            Err(error) => self.trouble = Some(error),
+        }
+        self.next_token += 1;
     }
 
     /// Those who have not said hello yet.
@@ -279,21 +314,11 @@ impl Receiver {
     /// Whether somebody who says hello is the sender.
     fn answer(&mut self, mut conn: Conn, header: &Header, hello: Hello) -> Result<()> {
         let refusal = match &mut self.stream {
-            None => match Stream::open(header, hello, &self.setup) {
-                Ok(opened) => {
-                    self.watch.add(&opened.pool, POOL)?;
-                    self.stream = Some(opened);
-                    None
-                }
-                Err(error) => {
-                    self.trouble = Some(error);
-                    Some("there is no memory for blocks of this length")
-                }
-            },
-            Some(stream) => stream.resume(header, &hello, self.link.is_some()),
+            None => self.begin(header, hello)?,
+            Some(stream) => stream.resume(header, &hello, self.link.is_some()).map(str::to_owned),
         };
         if let Some(reason) = refusal {
-            refuse(&mut conn, header.stream, reason);
+            refuse(&mut conn, header.stream, &reason);
             return Ok(());
         }
         // The one before is half open at best.
@@ -304,6 +329,22 @@ impl Receiver {
             self.note(error);
         }
         Ok(())
+    }
+
+    /// Begins the stream of the first sender; the reason if there is no room for it.
+    fn begin(&mut self, header: &Header, hello: Hello) -> Result<Option<String>> {
+        let refusal = self.landing.refusal(hello.block_len);
+        match Stream::open(header, hello, &self.landing, &self.setup) {
+            Ok(opened) => {
+                self.watch.add(&opened.pool, POOL)?;
+                self.stream = Some(opened);
+                Ok(None)
+            }
+            Err(error) => {
+                self.trouble = Some(error);
+                Ok(Some(refusal))
+            }
+        }
     }
 
     fn welcome(&mut self, mut conn: Conn) -> Result<()> {
@@ -318,9 +359,9 @@ impl Receiver {
         Ok(())
     }
 
-    fn drop_link(&mut self, link: Incoming) {
-        if let (Some(block), Some(stream)) = (link.into_block(), &self.stream) {
-            stream.pool.put(block);
+    fn drop_link(&mut self, mut link: Incoming) {
+        if let (Some(room), Some(stream)) = (link.take_room(), &self.stream) {
+            stream.pool.put(room);
         }
     }
 
@@ -357,19 +398,16 @@ impl Receiver {
     fn exchange(&mut self, link: &mut Incoming) -> Result<()> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         let outcome = loop {
-            match stream.receive(link) {
-                Ok(Some(samples)) => {
-                    self.counts.copied += samples.meta().len as u64;
-                    self.ready.push_back(samples);
-                }
+            match stream.receive(link, &self.counts.copied) {
+                Ok(Some(samples)) => self.ready.push_back(samples),
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             }
         };
         if outcome.is_err()
-            && let Some(block) = link.take_block()
+            && let Some(room) = link.take_room()
         {
-            stream.pool.put(block);
+            stream.pool.put(room);
         }
         outcome?;
         stream.acknowledge(link)
@@ -377,16 +415,14 @@ impl Receiver {
 }
 
 impl Stream {
-    fn open(header: &Header, hello: Hello, setup: &Setup) -> Result<Self> {
-        let memory = setup.memory.clone().unwrap_or(Memory::Memfd);
+    fn open(header: &Header, hello: Hello, landing: &Landing, setup: &Setup) -> Result<Self> {
         let len = usize::try_from(hello.block_len).unwrap_or(usize::MAX);
-        let blocks = setup.blocks.min((MAX_MEMORY / len.max(1)).max(1));
-        let pool = (0..blocks).map(|_| Block::with(len, &memory)).collect::<Result<Vec<_>>>()?;
+        let rooms = landing.rooms(len, setup)?;
         Ok(Self {
             id: header.stream,
             hello,
-            pool: Pool::new(pool)?,
-            blocks,
+            blocks: rooms.len(),
+            pool: Pool::new(rooms)?,
             next: header.sequence,
             taken: Taken::new(header.sequence),
             is_broken: false,
@@ -414,7 +450,7 @@ impl Stream {
     }
 
     /// The next block, or nothing if it has not come whole or there is no room for it.
-    fn receive(&mut self, link: &mut Incoming) -> Result<Option<Samples>> {
+    fn receive(&mut self, link: &mut Incoming, copied: &Arc<AtomicU64>) -> Result<Option<Samples>> {
         loop {
             if link.is_idle() {
                 let Some(header) = link.conn.header()? else { return Ok(None) };
@@ -426,11 +462,14 @@ impl Stream {
                 link.announced = Some(header);
             }
             if let Some(header) = link.announced {
-                let Some(block) = self.pool.take() else { return Ok(None) };
-                link.begin(header, block);
+                let Some(room) = self.pool.take() else {
+                    link.conn.pause()?;
+                    return Ok(None);
+                };
+                link.begin(header, room);
             }
-            let Some((header, block)) = link.fill()? else { return Ok(None) };
-            let samples = self.hand_out(&header, block)?;
+            let Some((header, filled)) = link.fill()? else { return Ok(None) };
+            let samples = self.hand_out(&header, filled, copied)?;
             return Ok(Some(samples));
         }
     }
@@ -447,20 +486,34 @@ impl Stream {
         frame::require("payload length", whole, || len)
     }
 
-    fn hand_out(&mut self, header: &Header, block: Block) -> Result<Samples> {
-        let len = usize::try_from(header.len).unwrap_or(usize::MAX);
-        let checked = block.read().and_then(|bytes| header.check(&bytes[..len]));
-        if let Err(error) = checked {
-            self.pool.put(block);
+    fn hand_out(
+        &mut self,
+        header: &Header,
+        filled: Into,
+        copied: &Arc<AtomicU64>,
+    ) -> Result<Samples> {
+        if let Err(error) = filled.check(header) {
+            self.pool.put(filled.room());
             return Err(error);
         }
         let lost = if self.is_broken { Lost::Unknown } else { header.lost };
         self.is_broken = false;
-        let time = from_nanoseconds(header.time);
+        let (len, time) = (header.len as usize, from_nanoseconds(header.time));
         let meta = Meta { sequence: header.sequence, time, lost, len };
         self.next = header.sequence + 1;
-        let tag = self.taken.expect(header.sequence);
-        Ok(self.pool.hand_out(block, meta, self.blocks, tag))
+        let back = self.pool.back(self.taken.expect(header.sequence));
+        Ok(match filled {
+            Into::Block(block) => {
+                copied.fetch_add(len as u64, Ordering::Relaxed);
+                let back = Arc::new(move |block| back(Room::Block(block)));
+                Samples::pooled(block, meta, self.blocks, back)
+            }
+            Into::Parts(gathered) => {
+                let (parts, count) = gathered.into_parts();
+                copied.fetch_add(count, Ordering::Relaxed);
+                Samples::scattered(parts, meta, copied, Box::new(move || back(Room::Apart)))
+            }
+        })
     }
 
     /// Tells the sender what was taken over, and now and then that somebody is here.
@@ -504,6 +557,6 @@ fn refuse(conn: &mut Conn, stream: u64, reason: &str) {
         conn.say(reason);
         let _ = conn.flush();
         // What the sender has sent is not read: without this, the kernel would take its answer back.
-        let _ = conn.socket.shutdown(std::net::Shutdown::Write);
+        let _ = conn.socket().shutdown(std::net::Shutdown::Write);
     }
 }

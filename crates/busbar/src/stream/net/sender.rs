@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use self::transmit::{Queued, ZeroCopy};
-use super::conn::Conn;
+use super::conn::{Conn, Inflow};
 use super::watch::Watch;
 use super::{Options, to_nanoseconds};
 use crate::poll::{self, Deadline};
@@ -273,19 +273,20 @@ impl Sender {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(errno) => return Err(failed(errno)),
         }
-        self.link = Link::Connecting(Conn::new(socket, &self.name, &self.watch, SOCKET)?);
+        self.link =
+            Link::Connecting(Conn::new(Inflow::Socket(socket), &self.name, &self.watch, SOCKET)?);
         Ok(())
     }
 
     /// Says hello once the connection is there.
     fn greet(&mut self) -> Result<()> {
         let Link::Connecting(conn) = &mut self.link else { return Ok(()) };
-        match sockopt::socket_error(&conn.socket) {
+        match sockopt::socket_error(conn.socket()) {
             Ok(Ok(())) => {}
             Ok(Err(errno)) | Err(errno) => return Err(conn.failed("make", errno)),
         }
         // A name that leads to it is not a connection yet.
-        if conn.socket.peer_addr().is_err() {
+        if conn.socket().peer_addr().is_err() {
             return Ok(());
         }
         let down = Link::Down { until: Instant::now() };
@@ -297,7 +298,7 @@ impl Sender {
         conn.say(&hello.encode());
         conn.say(&self.hello);
         conn.flush()?;
-        let zero_copy = ZeroCopy::new(&conn.socket);
+        let zero_copy = ZeroCopy::new(conn.socket());
         self.link = Link::Up(Box::new(Up {
             conn,
             heard: Instant::now(),

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::super::conn::Conn;
+use super::super::pieces::Gathered;
+use super::landing::Room;
 use crate::block::Block;
+use crate::stream::Parts;
 use crate::stream::frame::{self, Header, Hello, Kind};
 use crate::{Error, Result};
 
@@ -73,8 +76,35 @@ pub(super) struct Incoming {
 #[derive(Debug)]
 struct Filling {
     header: Header,
-    block: Block,
+    into: Into,
     filled: usize,
+}
+
+/// What is filled.
+#[derive(Debug)]
+pub(super) enum Into {
+    Block(Block),
+    Parts(Gathered),
+}
+
+impl Into {
+    /// Whether it is what the sender has sent.
+    pub(super) fn check(&self, header: &Header) -> Result<()> {
+        let len = header.len as usize;
+        match self {
+            Self::Block(block) => header.check(&block.read()?[..len]),
+            Self::Parts(_) if header.check.is_none() => Ok(()),
+            Self::Parts(gathered) => header.check_parts(Parts::of(gathered.parts(), len)?.iter()),
+        }
+    }
+
+    /// For another one.
+    pub(super) fn room(self) -> Room {
+        match self {
+            Self::Block(block) => Room::Block(block),
+            Self::Parts(_) => Room::Apart,
+        }
+    }
 }
 
 impl Incoming {
@@ -88,31 +118,53 @@ impl Incoming {
         self.announced.is_none() && self.filling.is_none()
     }
 
-    pub(super) fn begin(&mut self, header: Header, block: Block) {
+    pub(super) fn begin(&mut self, header: Header, room: Room) {
         self.announced = None;
-        self.filling = Some(Filling { header, block, filled: 0 });
+        let into = match room {
+            Room::Block(block) => Into::Block(block),
+            Room::Apart => Into::Parts(Gathered::default()),
+        };
+        self.filling = Some(Filling { header, into, filled: 0 });
     }
 
     /// Reads on; the block once it is whole.
-    pub(super) fn fill(&mut self) -> Result<Option<(Header, Block)>> {
+    pub(super) fn fill(&mut self) -> Result<Option<(Header, Into)>> {
         let Some(filling) = &mut self.filling else { return Ok(None) };
-        let len = filling.header.len as usize;
-        let mut bytes = filling.block.write()?;
-        while filling.filled < len {
-            let Some(count) = self.conn.payload(&mut bytes[filling.filled..len])? else {
-                return Ok(None);
-            };
-            filling.filled += count;
+        if !filling.fill(&mut self.conn)? {
+            return Ok(None);
         }
-        drop(bytes);
-        Ok(self.filling.take().map(|filling| (filling.header, filling.block)))
+        Ok(self.filling.take().map(|filling| (filling.header, filling.into)))
     }
 
-    pub(super) fn take_block(&mut self) -> Option<Block> {
-        self.filling.take().map(|filling| filling.block)
+    /// What was being filled.
+    pub(super) fn take_room(&mut self) -> Option<Room> {
+        self.filling.take().map(|filling| filling.into.room())
     }
+}
 
-    pub(super) fn into_block(self) -> Option<Block> {
-        self.filling.map(|filling| filling.block)
+impl Filling {
+    /// Reads on; whether it is whole.
+    fn fill(&mut self, conn: &mut Conn) -> Result<bool> {
+        let (len, filled) = (self.header.len as usize, &mut self.filled);
+        match &mut self.into {
+            Into::Block(block) => {
+                let mut bytes = block.write()?;
+                read_on(filled, len, |from| conn.payload(&mut bytes[from..len]))
+            }
+            Into::Parts(gathered) => read_on(filled, len, |from| conn.gather(gathered, len - from)),
+        }
     }
+}
+
+/// Reads as long as something comes; whether `len` bytes are there.
+fn read_on(
+    filled: &mut usize,
+    len: usize,
+    mut read: impl FnMut(usize) -> Result<Option<usize>>,
+) -> Result<bool> {
+    while *filled < len {
+        let Some(count) = read(*filled)? else { return Ok(false) };
+        *filled += count;
+    }
+    Ok(true)
 }

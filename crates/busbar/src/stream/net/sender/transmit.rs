@@ -78,17 +78,17 @@ impl Queued {
         let done = match (self.way, self.header.get(sent..)) {
             (Way::File | Way::Pages, Some(head)) if !head.is_empty() => {
                 let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
-                rustix::net::send(&conn.socket, head, flags)
+                rustix::net::send(conn.socket(), head, flags)
                     .map(|sent| Progress { sent, copied: 0 })
             }
-            (Way::File, _) => self.send_file(&conn.socket, sent - HEADER_LEN),
+            (Way::File, _) => self.send_file(conn.socket(), sent - HEADER_LEN),
             (Way::Pages, _) => {
                 let samples = self.samples.read()?;
-                zero_copy.send(&conn.socket, &samples[sent - HEADER_LEN..])
+                zero_copy.send(conn.socket(), &samples[sent - HEADER_LEN..])
             }
             (Way::Copy, head) => {
                 let parts = self.samples.parts()?;
-                copy(&conn.socket, head.unwrap_or_default(), &parts, sent)
+                copy(conn.socket(), head.unwrap_or_default(), &parts, sent)
             }
         };
         match done {
@@ -174,7 +174,7 @@ impl ZeroCopy {
     pub(super) fn reap(&mut self, conn: &Conn) -> Result<u64> {
         let mut copied = 0;
         while !self.pending.is_empty() {
-            let next = zerocopy::completion(&conn.socket);
+            let next = zerocopy::completion(conn.socket());
             let Some(done) = next.map_err(|errno| conn.failed("write to", errno))? else { break };
             let range = done.last.wrapping_sub(done.first);
             self.pending.retain(|(number, len)| {

@@ -1,0 +1,271 @@
+//! Bytes that come in pieces: read like a stream, or kept where they are.
+
+use std::io::{self, BufRead, Cursor, ErrorKind, Read};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::receive::{Connection, Piece, View};
+
+/// What a connection of [`receive`](crate::receive) brings. As a stream, it never waits.
+#[derive(Debug)]
+pub(super) struct Pieces {
+    connection: Connection,
+    /// What is left of the last piece.
+    rest: Option<Rest>,
+}
+
+#[derive(Debug)]
+enum Rest {
+    View(View),
+    Bytes(Cursor<Vec<u8>>),
+}
+
+impl Pieces {
+    pub(super) fn new(connection: Connection) -> Self {
+        Self { connection, rest: None }
+    }
+
+    pub(super) fn socket(&self) -> &TcpStream {
+        self.connection.socket()
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// What comes next; nothing at the end.
+    fn next(&mut self) -> io::Result<Option<Rest>> {
+        if let Some(rest) = self.rest.take() {
+            return Ok(Some(rest));
+        }
+        match self.connection.next(Some(Duration::ZERO)) {
+            Ok(Some(Piece::View(view))) => Ok(Some(Rest::View(view))),
+            Ok(Some(Piece::Bytes(bytes))) => Ok(Some(Rest::Bytes(Cursor::new(bytes)))),
+            Ok(None) if self.connection.is_finished() => Ok(None),
+            Ok(None) => Err(ErrorKind::WouldBlock.into()),
+            Err(error) => Err(io::Error::new(error.kind(), error)),
+        }
+    }
+
+    /// The first `most` bytes of a view; the others come next.
+    fn cut(&mut self, mut view: View, most: usize) -> View {
+        if view.len() > most {
+            self.rest = Some(Rest::View(view.split_off(most)));
+        }
+        view
+    }
+
+    /// Bytes that were begun, unless there are none left.
+    fn put_back(&mut self, bytes: Cursor<Vec<u8>>) {
+        if bytes.position() < bytes.get_ref().len() as u64 {
+            self.rest = Some(Rest::Bytes(bytes));
+        }
+    }
+}
+
+impl Read for Pieces {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        match self.next()? {
+            None => Ok(0),
+            Some(Rest::View(view)) => {
+                let view = self.cut(view, into.len());
+                let bytes = view.read().map_err(|error| io::Error::new(error.kind(), error))?;
+                into[..bytes.len()].copy_from_slice(&bytes);
+                Ok(bytes.len())
+            }
+            Some(Rest::Bytes(mut bytes)) => {
+                let count = bytes.read(into)?;
+                self.put_back(bytes);
+                Ok(count)
+            }
+        }
+    }
+}
+
+/// A block that comes in pieces.
+///
+/// Its views hold memory that the rest of it may need. When little is left, what they hold is copied
+/// out: so a block always comes to its end, however long it is, in however small segments the sender
+/// sends it, and however much of the memory others hold.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    parts: Vec<Piece>,
+    /// Bytes that were copied, as often as they were.
+    copied: u64,
+}
+
+impl Gathered {
+    /// Takes what comes next, `most` bytes at most: how many. As [`Read::read`].
+    pub(super) fn take(&mut self, from: &mut Pieces, most: usize) -> io::Result<usize> {
+        let len = match from.next()? {
+            None => return Ok(0),
+            Some(Rest::View(view)) => {
+                let view = from.cut(view, most);
+                let len = view.len();
+                self.copied += if from.connection.is_by_device() { 0 } else { len as u64 };
+                self.parts.push(Piece::View(view));
+                len
+            }
+            Some(Rest::Bytes(mut bytes)) => {
+                let rest = bytes.fill_buf()?;
+                let len = rest.len().min(most);
+                // By the kernel.
+                self.copied += len as u64;
+                self.append(&rest[..len]);
+                bytes.consume(len);
+                from.put_back(bytes);
+                len
+            }
+        };
+        if from.connection.is_low() {
+            self.copy_out()?;
+        }
+        Ok(len)
+    }
+
+    pub(super) fn parts(&self) -> &[Piece] {
+        &self.parts
+    }
+
+    /// The parts, and how many bytes were copied into them.
+    pub(super) fn into_parts(self) -> (Vec<Piece>, u64) {
+        (self.parts, self.copied)
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
+        self.copied += bytes.len() as u64;
+        match self.parts.last_mut() {
+            Some(Piece::Bytes(last)) => last.extend_from_slice(bytes),
+            _ => self.parts.push(Piece::Bytes(bytes.to_vec())),
+        }
+    }
+
+    /// Leaves no views. What was copied out before stays where it is.
+    fn copy_out(&mut self) -> io::Result<()> {
+        for part in std::mem::take(&mut self.parts) {
+            match part {
+                Piece::Bytes(bytes) if self.parts.is_empty() => {
+                    self.parts.push(Piece::Bytes(bytes));
+                }
+                Piece::Bytes(bytes) => self.append(&bytes),
+                Piece::View(view) => {
+                    let bytes = view.read().map_err(|error| io::Error::new(error.kind(), error))?;
+                    self.append(&bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::block::{Block, Memory};
+    use crate::receive::Receiver;
+    use crate::stream::Parts;
+
+    /// What a peer sends with these bytes, received into so much memory.
+    fn pieces(bytes: Vec<u8>, memory: usize) -> Pieces {
+        let block = Block::with(memory, &Memory::Memfd).unwrap();
+        let listener =
+            Receiver::host(block).unwrap().listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let connection = listener.accept(None).unwrap().unwrap();
+        std::thread::spawn(move || sender.write_all(&bytes));
+        Pieces::new(connection)
+    }
+
+    /// Tries until it does not have to wait.
+    fn wait(mut call: impl FnMut() -> io::Result<usize>) -> usize {
+        loop {
+            match call() {
+                Err(why) if why.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+                done => return done.unwrap(),
+            }
+        }
+    }
+
+    fn read(pieces: &mut Pieces, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        let mut filled = 0;
+        while filled < len {
+            match wait(|| pieces.read(&mut bytes[filled..])) {
+                0 => break,
+                count => filled += count,
+            }
+        }
+        bytes.truncate(filled);
+        bytes
+    }
+
+    fn gather(pieces: &mut Pieces, len: usize) -> Gathered {
+        let (mut gathered, mut left) = (Gathered::default(), len);
+        while left > 0 {
+            match wait(|| gathered.take(pieces, left)) {
+                0 => break,
+                count => left -= count,
+            }
+        }
+        gathered
+    }
+
+    fn bytes(gathered: &Gathered) -> Vec<u8> {
+        let len = gathered.parts().iter().map(Piece::len).sum();
+        Parts::of(gathered.parts(), len).unwrap().iter().collect::<Vec<_>>().concat()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        #[test]
+        fn headers_and_blocks_come_in_their_order_however_much_is_held(
+            pages in 1usize..40,
+            lens in prop::collection::vec((1usize..100, 1usize..30_000, any::<bool>()), 1..20),
+        ) {
+            let total = lens.iter().map(|(header, block, _)| header + block).sum();
+            let all: Vec<u8> = (0..=250).cycle().take(total).collect();
+            let mut pieces = pieces(all.clone(), pages * rustix::param::page_size());
+            let (mut at, mut held) = (0, Vec::new());
+            for (header, block, is_held) in lens {
+                prop_assert_eq!(&read(&mut pieces, header)[..], &all[at..at + header]);
+                at += header;
+                let gathered = gather(&mut pieces, block);
+                prop_assert_eq!(&bytes(&gathered)[..], &all[at..at + block]);
+                prop_assert!(gathered.copied >= block as u64);
+                if is_held {
+                    held.push((gathered, at..at + block));
+                }
+                at += block;
+            }
+            prop_assert!(read(&mut pieces, 1).is_empty());
+            drop(pieces);
+            for (gathered, range) in held {
+                prop_assert_eq!(&bytes(&gathered)[..], &all[range]);
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_beside_the_block_are_kept_in_their_order() {
+        let mut pieces = pieces(b"view".to_vec(), 1 << 20);
+        let mut gathered = Gathered::default();
+        for (text, most, left) in [("abcdef", 4, &b"ef"[..]), ("gh", 9, b""), ("ijkl", 3, b"l")] {
+            pieces.rest = Some(Rest::Bytes(Cursor::new(text.into())));
+            assert_eq!(gathered.take(&mut pieces, most).unwrap(), most.min(text.len()));
+            assert_eq!(read(&mut pieces, left.len()), left);
+        }
+        assert_eq!(wait(|| gathered.take(&mut pieces, 3)), 3);
+        assert_eq!(bytes(&gathered), b"abcdghijkvie");
+        // Once by the kernel, and once here; the last three went into memory as they came.
+        assert_eq!((gathered.parts().len(), gathered.copied), (2, 2 * 9 + 3));
+        assert_eq!(read(&mut pieces, 9), b"w");
+    }
+}

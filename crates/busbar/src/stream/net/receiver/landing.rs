@@ -1,0 +1,105 @@
+//! Where a stream comes in, and where its blocks come to lie.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use super::super::conn::Inflow;
+use super::super::pieces::Pieces;
+use crate::block::{Block, Memory};
+use crate::receive;
+use crate::stream::Setup;
+use crate::{Error, Result};
+
+/// Bytes of all blocks of a stream together, whatever the sender says.
+const MAX_MEMORY: usize = 4 << 30;
+
+/// Who accepts connections.
+#[derive(Debug)]
+pub(super) enum Landing {
+    /// What comes is read from the socket's memory into blocks.
+    Blocks(TcpListener),
+    /// It stays where the receiver has put it.
+    Memory { listener: receive::Listener, receiver: Box<receive::Receiver> },
+}
+
+/// Where a block is put that comes.
+#[derive(Debug)]
+pub(super) enum Room {
+    Block(Block),
+    /// It stays where it is.
+    Apart,
+}
+
+impl Landing {
+    /// Somebody who has called, if there is one.
+    pub(super) fn accept(&self) -> Result<Option<Inflow>> {
+        let listener = match self {
+            Self::Blocks(listener) => listener,
+            Self::Memory { listener, .. } => {
+                let connection = listener.accept(Some(Duration::ZERO))?;
+                return Ok(
+                    connection.map(|connection| Inflow::Pieces(Box::new(Pieces::new(connection))))
+                );
+            }
+        };
+        loop {
+            match listener.accept() {
+                Ok((socket, _)) if socket.set_nonblocking(true).is_err() => {}
+                Ok((socket, _)) => return Ok(Some(Inflow::Socket(socket))),
+                Err(why) if why.kind() == ErrorKind::Interrupted => {}
+                Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(why) => return Err(Error::new("accept", "a connection", why)),
+            }
+        }
+    }
+
+    pub(super) fn local_addr(&self) -> Result<SocketAddr> {
+        match self {
+            Self::Blocks(listener) => listener
+                .local_addr()
+                .map_err(|why| Error::new("find the address of", "a listener", why)),
+            Self::Memory { listener, .. } => listener.local_addr(),
+        }
+    }
+
+    /// Room for the blocks of a stream, each of up to `len` bytes.
+    pub(super) fn rooms(&self, len: usize, setup: &Setup) -> Result<Vec<Room>> {
+        match self {
+            Self::Blocks(_) => {
+                let memory = setup.memory.as_ref().unwrap_or(&Memory::Memfd);
+                let blocks = setup.blocks.min((MAX_MEMORY / len.max(1)).max(1));
+                (0..blocks).map(|_| Block::with(len, memory).map(Room::Block)).collect()
+            }
+            Self::Memory { receiver, .. } => {
+                let most = receiver.block().len();
+                if len > most {
+                    let allowed = format!("at most {most} bytes, all the memory that there is");
+                    return Err(Error::invalid("the length of a sender's blocks", len, allowed));
+                }
+                Ok((0..setup.blocks).map(|_| Room::Apart).collect())
+            }
+        }
+    }
+
+    /// Why there is no room for blocks of so many bytes, for the sender.
+    pub(super) fn refusal(&self, len: u32) -> String {
+        match self {
+            Self::Blocks(_) => format!("there is no memory for blocks of {len} bytes"),
+            Self::Memory { receiver, .. } => {
+                let most = receiver.block().len();
+                format!("blocks of {len} bytes are too long for the memory here, of {most} bytes")
+            }
+        }
+    }
+}
+
+impl AsFd for Landing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Blocks(listener) => listener.as_fd(),
+            Self::Memory { listener, .. } => listener.as_fd(),
+        }
+    }
+}
