@@ -4,12 +4,19 @@ BUSBAR := target/release/busbar
 # Where modules come from and go to: an installed kernel's build directory.
 KDIR ?= /lib/modules/$(shell uname -r)/build
 
-.PHONY: demo test test-host test-kernel-style test-lab test-lab-itself test-full test-dkms bench deps build fuzz clean
+# Where `make install` puts things, and what makes pages and completions: BUSBAR, unless that is
+# built for another machine.
+PREFIX ?= /usr/local
+DESTDIR ?=
+GENERATE ?= $(BUSBAR)
+
+.PHONY: demo test test-host test-kernel-style test-lab test-lab-itself test-full test-dkms test-install \
+	bench deps build install uninstall install-modules uninstall-modules fuzz clean
 
 demo: build
 	$(BUSBAR) lab run -- demo/coprocessor.sh
 
-test: test-host test-kernel-style test-dkms test-lab test-lab-itself
+test: test-host test-kernel-style test-dkms test-install test-lab test-lab-itself
 
 # The same, all of it in the debug kernel, more rounds, and all of the lab's own tests: 90 minutes.
 test-full: LAB_TESTS :=
@@ -39,9 +46,13 @@ test-lab-itself: build
 	$(BUSBAR) lab build
 	cargo test -p busbar-cli --test lab --locked -- --ignored --test-threads=1 $(LAB_TESTS)
 
-# The modules as a board builds them.
+# The modules as a board builds and installs them.
 test-dkms: build
 	tests/dkms.sh
+
+# The command and what comes with it, installed and gone again.
+test-install: build
+	tests/install.sh
 
 bench: build
 	$(BUSBAR) lab run -- $(BUSBAR) bench endpoint
@@ -51,6 +62,34 @@ build: deps
 
 deps:
 	@tools/deps
+
+# The command, its manual pages and completions, and the headers for C. Builds nothing, so that root
+# need not.
+install_to := $(DESTDIR)$(PREFIX)
+install:
+	@test -x $(BUSBAR) || { echo "there is no $(BUSBAR) yet: make build" >&2; exit 1; }
+	install -D -m 755 $(BUSBAR) $(install_to)/bin/busbar
+	$(GENERATE) generate man $(install_to)/share/man/man1
+	install -D -m 644 -t $(install_to)/share/man/man2 docs/man/*.2
+	mkdir -p $(addprefix $(install_to)/share/,$(dir $(completions)))
+	$(GENERATE) generate completions bash >$(install_to)/share/$(word 1,$(completions))
+	$(GENERATE) generate completions zsh >$(install_to)/share/$(word 2,$(completions))
+	$(GENERATE) generate completions fish >$(install_to)/share/$(word 3,$(completions))
+	install -D -m 644 -t $(install_to)/include/busbar/linux kernel/uapi/linux/*.h
+
+completions := bash-completion/completions/busbar zsh/site-functions/_busbar \
+	fish/vendor_completions.d/busbar.fish
+
+uninstall:
+	rm -f $(install_to)/bin/busbar
+	rm -f $(install_to)/share/man/man1/busbar.1 $(install_to)/share/man/man1/busbar-*.1
+	rm -f $(addprefix $(install_to)/share/man/man2/,$(notdir $(wildcard docs/man/*.2)))
+	rm -f $(addprefix $(install_to)/share/,$(completions))
+	rm -rf $(install_to)/include/busbar
+
+# The kernel modules, by DKMS: MODULES="rpmsg_eptfd rpmsg_netlink" for those alone.
+install-modules uninstall-modules:
+	$(MAKE) -C kernel $@
 
 # Needs a nightly toolchain and cargo-fuzz. Seconds for each target:
 FUZZ_SECONDS ?= 60

@@ -1,22 +1,58 @@
 #!/bin/sh
-# Builds the modules with DKMS, as a board would, against the lab's kernel tree. Nothing is installed.
+# Builds and installs the modules with DKMS, as a board would, against the lab's kernel tree and into
+# a folder of its own: all as one package, one alone, and what a kernel cannot have left out.
 set -eu
 cd "$(dirname "$0")/.."
-built=$(target/release/busbar lab build --debug --json)
+built=$(${BUSBAR:-target/release/busbar} lab build --debug --json)
 build=$(echo "$built" | jq -r .build)
 release=$(echo "$built" | jq -r .release)
 
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
-mkdir "$root/tree"
-make --silent -C kernel dkms DESTDIR="$root"
-for source in "$root"/usr/src/*; do
-    package=$(basename "$source")
-    name=${package%-*}
-    version=${package##*-}
-    dkms build -m "$name" -v "$version" -k "$release" --kernelsourcedir "$build" \
-        --sourcetree "$root/usr/src" --dkmstree "$root/tree" --no-depmod >"$root/log" 2>&1 ||
-        { cat "$root/log"; find "$root/tree" -name make.log -exec cat {} +; exit 1; }
-    find "$root/tree/$name" -name '*.ko*' | grep -q . || { echo "$name: no module"; exit 1; }
-    echo "dkms: $name $version builds for $release"
-done
+mkdir -p "$root/tree" "$root/installed/$release"
+
+# Usage: dkms_make TARGET KERNEL-TREE [VARIABLE=VALUE…]
+dkms_make() {
+    target=$1 tree=$2
+    shift 2
+    make --silent -C kernel "$target" DESTDIR="$root" "$@" \
+        KERNEL="$release" DKMS_FLAGS="--kernelsourcedir $tree --sourcetree $root/usr/src \
+            --dkmstree $root/tree --installtree $root/installed --no-depmod" >"$root/log" 2>&1
+}
+failed() {
+    cat "$root/log"
+    find "$root/tree" -name make.log -exec cat {} +
+    echo "dkms: $*"
+    exit 1
+}
+# The modules that are installed, in order.
+installed() {
+    find "$root/installed" -name '*.ko*' -exec basename {} \; | sed 's/\.ko.*//' | sort | xargs
+}
+expect() {
+    [ "$(installed)" = "$1" ] || failed "installed: $(installed); expected: $1"
+    echo "dkms: $2 for $release: ${1:-nothing}"
+}
+
+all="rpmsg_eptfd rpmsg_netlink vconv vcoproc vnic"
+dkms_make install-modules "$build" || failed "all modules"
+expect "$all" "one package"
+dkms_make uninstall-modules "$build" || failed "uninstall"
+expect "" "uninstalled"
+[ -z "$(ls "$root/usr/src")" ] || failed "left: $(ls "$root/usr/src")"
+
+dkms_make install-modules "$build" PACKAGE=busbar-vconv MODULES=vconv || failed "vconv alone"
+expect "vconv" "one module"
+dkms_make uninstall-modules "$build" PACKAGE=busbar-vconv || failed "uninstall of vconv"
+expect "" "uninstalled"
+
+# A kernel without IIO gets the others.
+mkdir "$root/without"
+find "$build" -mindepth 1 -maxdepth 1 ! -name .config -exec ln -s {} "$root/without/" \;
+sed 's/^CONFIG_IIO_BUFFER_DMA=.*//' "$build/.config" >"$root/without/.config"
+dkms_make install-modules "$root/without" || failed "without IIO"
+expect "rpmsg_eptfd rpmsg_netlink vcoproc vnic" "a kernel without IIO"
+dkms_make uninstall-modules "$root/without" || failed "uninstall"
+
+if dkms_make dkms "$build" MODULES=none; then failed "took a module that there is not"; fi
+grep -q 'no such module: none' "$root/log" || failed "does not name the module"

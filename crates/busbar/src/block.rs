@@ -349,11 +349,25 @@ fn from_heap(name: &str, len: usize) -> Result<(OwnedFd, usize)> {
         return Err(Error::invalid("a DMA heap", name, format!("a name in {HEAPS}")));
     }
     let path = format!("{HEAPS}/{name}");
-    let heap = open(&path, "CONFIG_DMABUF_HEAPS_SYSTEM for the heap `system`")?;
+    let heap = open(&path, "CONFIG_DMABUF_HEAPS_SYSTEM for the heap `system`")
+        .map_err(|error| other_heaps(error, name))?;
     let len = len.next_multiple_of(PAGE);
     let fd = dmabuf::heap_alloc(&heap, len as u64)
         .map_err(|errno| Error::new(format!("allocate {len} bytes from"), path, errno))?;
     Ok((fd, len))
+}
+
+/// A name that no heap has gets those of the heaps there are.
+fn other_heaps(error: Error, name: &str) -> Error {
+    let heaps = std::fs::read_dir(HEAPS).into_iter().flatten().flatten();
+    let mut heaps: Vec<_> = heaps.map(|it| it.file_name().to_string_lossy().into_owned()).collect();
+    heaps.sort();
+    match (error.kind(), heaps.is_empty()) {
+        (io::ErrorKind::NotFound, false) => error.help(format!("there are: {}", heaps.join(", "))),
+        (io::ErrorKind::NotFound, true) if name != "system" => error
+            .help("there is no DMA heap; other memory: pages, huge, memfd (see `busbar doctor`)"),
+        _ => error,
+    }
 }
 
 /// A memfd that cannot shrink, made into a DMABUF: that, the memfd, and how many bytes they have.

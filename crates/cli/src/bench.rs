@@ -10,12 +10,14 @@ use busbar_bench::{Controllers, Extent, Report, bulk, endpoint, receive, stream,
 use busbar_lab::stage::{self, Stage};
 use indicatif::ProgressBar;
 
-use crate::endpoint::seconds;
+use crate::endpoint::{print_line, seconds};
 use crate::progress::json_line;
 use crate::stream::size;
 
 #[derive(clap::Args)]
-#[command(after_help = "Example: busbar lab run -- busbar bench endpoint --quick")]
+#[command(after_help = "\
+Example, in the lab:
+  busbar lab run -- busbar bench endpoint --quick")]
 pub struct Args {
     #[command(subcommand)]
     path: Path,
@@ -24,12 +26,26 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum Path {
     /// What it costs to make an endpoint, and to use one
+    #[command(after_help = "\
+Example, in the lab, and on a board with a control device of each kind:
+  busbar lab run -- busbar bench endpoint --quick
+  busbar bench endpoint --baseline /dev/rpmsg_ctrl0 --busbar /dev/rpmsg_ctrl512 --json")]
     Endpoint(Sides),
     /// What it costs to bring a block to a coprocessor, by every way there is
+    #[command(after_help = "\
+Example, in the lab:
+  busbar lab run -- busbar bench bulk --quick")]
     Bulk(Sides),
     /// What it costs to change what is waited for, and to wait; runs on any host
+    #[command(after_help = "\
+Example, here, and in the kernel with Busbar's patches:
+  busbar bench wait --quick
+  busbar lab run -- busbar bench wait --json")]
     Wait(Common),
     /// What it costs to fetch samples from a converter, the virtual one `vconv0`
+    #[command(after_help = "\
+Example, in the lab:
+  busbar lab run -- busbar bench stream --quick")]
     Stream(Common),
     /// The sender of the demonstration, as it is usually written
     #[command(hide = true)]
@@ -38,6 +54,9 @@ enum Path {
     #[command(hide = true)]
     UsualReceive(UsualReceive),
     /// What the tokens of device memory cost, over a pair of virtual NICs
+    #[command(after_help = "\
+Example, in the lab, with a time that counts instructions:
+  busbar lab run --accel icount --cpus 1 -- busbar bench receive --quick")]
     Receive(Common),
 }
 
@@ -98,12 +117,8 @@ impl Common {
         }
     }
 
-    fn print(&self, report: &Report) {
-        if self.json {
-            println!("{}", serde_json::to_string(report).expect("a report is plain data"));
-        } else {
-            print!("{report}");
-        }
+    fn print(&self, report: &Report) -> Result<()> {
+        if self.json { json_line(report) } else { print_line(report.to_string().trim_end()) }
     }
 }
 
@@ -113,12 +128,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Path::Bulk(args) => measure(args, &bulk::SERVICES, bulk::run)?,
         Path::Wait(common) => {
             let report = with_progress(|bar| wait::run(common.extent(), bar))?;
-            common.print(&report);
+            common.print(&report)?;
         }
         Path::Stream(common) => {
             stage::load_converter()?;
             let report = with_progress(|bar| stream::run(common.extent(), bar))?;
-            common.print(&report);
+            common.print(&report)?;
         }
         Path::UsualSend(args) => {
             let UsualSend { converter, service, block_len, seconds, target } = args;
@@ -130,7 +145,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Path::Receive(common) => {
             stage::load_nic()?;
             let report = with_progress(|bar| receive::run(common.extent(), bar))?;
-            common.print(&report);
+            common.print(&report)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -162,6 +177,5 @@ fn measure(
         let stage = Stage::up(&program, services)?;
         run(stage.in_tree.controller(), stage.eptfd.controller())?
     };
-    args.common.print(&report);
-    Ok(())
+    args.common.print(&report)
 }

@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::endpoint::{print_json, print_line, seconds};
+use crate::progress::complain;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -34,6 +35,10 @@ enum Verb {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Example, cut into messages, and as a buffer that is not copied:
+  busbar bulk send photo.raw
+  busbar bulk send photo.raw --transport buffer")]
 struct Send {
     /// The file, or `-` for standard input
     file: PathBuf,
@@ -42,6 +47,10 @@ struct Send {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Example, the last block that was sent, and a megabyte of a known pattern:
+  busbar bulk receive copy.raw
+  busbar bulk receive - --length 1000000 | sha256sum")]
 struct Receive {
     /// The file, or `-` for standard output
     file: PathBuf,
@@ -141,7 +150,7 @@ impl Route {
         let line =
             format!("{what} {bytes} bytes, crc16 {crc16:#06x}, by {transport} in {seconds:.3} s");
         if beside {
-            eprintln!("{line}");
+            complain(&line);
             return Ok(());
         }
         print_line(&line)
@@ -152,7 +161,7 @@ fn only(all: &[ControllerInfo]) -> Result<PathBuf> {
     match all {
         [one] => Ok(one.path.clone()),
         [] => {
-            let why = io::Error::from(io::ErrorKind::NotFound);
+            let why = io::Error::new(io::ErrorKind::NotFound, "there is none");
             Err(Error::new("find", "an rpmsg control device", why)
                 .help("is a coprocessor running? see `busbar doctor`"))
         }

@@ -16,7 +16,14 @@ use busbar_coprocessor::{Core, Options, Stop};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::progress::complain;
+
 #[derive(clap::Args)]
+#[command(after_help = "\
+Example, in the lab:
+  modprobe vcoproc; modprobe rpmsg_eptfd replace=1
+  busbar coprocessor run --service echo,sink &
+  busbar coprocessor list")]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -28,12 +35,19 @@ enum Verb {
     #[command(after_help = services_help())]
     Run(RunArgs),
     /// List the coprocessors, their states, and whether a process has them
+    #[command(after_help = "\
+Example:
+  busbar coprocessor list
+  busbar coprocessor list --json | jq -r .[].device")]
     List {
         /// Print one JSON array
         #[arg(long)]
         json: bool,
     },
     /// Write the firmware image that Linux loads: /lib/firmware/vcoproc.fw
+    #[command(after_help = "\
+Example, as root, before modprobe vcoproc:
+  busbar coprocessor firmware /lib/firmware/vcoproc.fw")]
     Firmware {
         /// Where to write it
         file: PathBuf,
@@ -70,7 +84,10 @@ fn services_help() -> String {
         "Services, what they are announced as, and what they do:\n{}\n\
          Options of control, which say what it tells a pipeline:\n{}\n\
          Options of those for blocks, to test the other side:\n{}\n\
-         Addresses go up from 0x400 in the order of the services.",
+         Addresses go up from 0x400 in the order of the services.\n\n\
+         Example, one at an address of its own, one that is late by 5 ms:\n  \
+         busbar coprocessor run --service echo\n  \
+         busbar coprocessor run --service sink@0x500,bulk+delay=5",
         Spec::kinds(),
         Spec::control_options(),
         Spec::options()
@@ -100,7 +117,7 @@ fn run_core(args: &RunArgs) -> Result<ExitCode> {
     let mut services = Services::default();
     for spec in &args.services {
         if let Err(error) = spec.add_to(&mut services) {
-            eprintln!("busbar: {error}");
+            complain(&format!("busbar: {error}"));
             return Ok(ExitCode::from(2));
         }
     }

@@ -5,22 +5,30 @@
 
 mod bulk;
 mod endpoint;
-mod genetlink;
+mod lab;
 mod machine;
-mod others;
 mod receive;
 mod stream;
+mod wait;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use busbar::Result;
+use rustix::io::Errno;
 use serde::Serialize;
 
 use self::machine::Machine;
 use crate::endpoint::{print_json, print_line};
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Example, what the paths of blocks could do better here:
+  busbar doctor
+  busbar doctor --json | jq -r '.paths[] | select(.path == \"bulk\") | .advice[]'
+
+Each answer is yes or no and comes from the thing itself. `uses` is what the library makes of it,
+`to do` what would make it better. Nothing is changed.")]
 pub struct Args {
     /// Print JSON
     #[arg(long)]
@@ -49,6 +57,7 @@ struct Report<'a> {
     kernel: &'a str,
     machine: &'a str,
     paths: &'a [Diagnosis],
+    lab: &'a Diagnosis,
 }
 
 impl Diagnosis {
@@ -73,6 +82,10 @@ impl Diagnosis {
     fn advise(&mut self, what: impl Into<String>) {
         self.advice.push(what.into());
     }
+
+    fn advise_all(&mut self, what: impl IntoIterator<Item = String>) {
+        self.advice.extend(what);
+    }
 }
 
 /// Yes or no, and how it is.
@@ -81,21 +94,29 @@ type Answer = Result<String, String>;
 /// Always succeeds, unless it cannot print.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let machine = Machine::this();
-    let paths = [
-        endpoint::diagnose(&machine),
-        bulk::diagnose(&machine),
-        others::wait(),
-        stream::diagnose(&machine),
-        receive::diagnose(&machine),
-    ];
+    let (paths, lab) = (paths(&machine), lab::diagnose(&machine));
     if args.json {
         let (kernel, name) = (machine.kernel(), machine.name());
-        print_json(&Report { kernel, machine: name, paths: &paths })?;
+        print_json(&Report { kernel, machine: name, paths: &paths, lab: &lab })?;
     } else {
         print_line(&format!("kernel {} on {}\n", machine.kernel(), machine.name()))?;
-        print_line(paths.iter().map(text).collect::<String>().trim_end())?;
+        print_line(paths.iter().chain([&lab]).map(text).collect::<String>().trim_end())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn paths(machine: &Machine) -> [Diagnosis; 5] {
+    [
+        endpoint::diagnose(machine),
+        bulk::diagnose(machine),
+        wait::diagnose(),
+        stream::diagnose(machine),
+        receive::diagnose(machine),
+    ]
+}
+
+fn no(errno: Errno) -> String {
+    std::io::Error::from(errno).to_string()
 }
 
 fn text(diagnosis: &Diagnosis) -> String {
@@ -140,14 +161,7 @@ endpoint: messages
     #[test]
     fn every_path_says_what_it_uses() {
         let machine = Machine::this();
-        let all = [
-            endpoint::diagnose(&machine),
-            bulk::diagnose(&machine),
-            others::wait(),
-            stream::diagnose(&machine),
-            receive::diagnose(&machine),
-        ];
-        for diagnosis in all {
+        for diagnosis in paths(&machine) {
             assert!(!diagnosis.findings.is_empty() && !diagnosis.uses.is_empty(), "{diagnosis:?}");
         }
     }

@@ -21,6 +21,10 @@ use rustix::io::Errno;
 use rustix::process::Signal;
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Example, with `busbar coprocessor run --service echo` on the other side:
+  busbar endpoint list
+  busbar endpoint ping echo -c 3")]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,

@@ -12,8 +12,15 @@ use busbar_lab::stage::Stage;
 use busbar_lab::{Accelerator, Built, Choice, End, Flavour, Job, Lab, Outcome, Stdio};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::endpoint::{print_json, print_line};
+use crate::progress::complain;
+
 /// The lab: a real kernel with Busbar's modules, under QEMU, with this machine's files.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Example, a command and then a shell in the kernel with Busbar's parts:
+  busbar lab run -- uname -r
+  busbar lab shell")]
 pub struct Args {
     #[command(subcommand)]
     verb: Verb,
@@ -34,17 +41,31 @@ enum Verb {
     /// something or the guest cannot be booted, 124 when the time was up, 130 after Ctrl-C.
     Run(Run),
     /// A shell in the guest, on this terminal; Ctrl-] ends the guest at once
+    #[command(after_help = "\
+Example:
+  busbar lab shell
+  busbar lab shell --debug --cpus 4")]
     Shell(Shell),
     /// In the guest: set up two coprocessors and run a command with them
     ///
     /// Both offer the same services; one control device has `rpmsg_eptfd`, the other the in-tree
     /// driver. The command finds them in `BUSBAR_TEST_CTRL_FD` and `BUSBAR_TEST_CTRL_NODE`.
+    #[command(after_help = "\
+Example:
+  busbar lab run -- busbar lab stage -- env")]
     Stage(Setting),
     /// Remove from the cache what the present sources no longer need
+    #[command(after_help = "\
+Example:
+  busbar lab clean")]
     Clean,
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Example, and where the debug kernel's build directory is:
+  busbar lab build
+  busbar lab build --debug --json | jq -r .build")]
 struct Build {
     #[command(flatten)]
     flavour: Which,
@@ -54,6 +75,10 @@ struct Build {
 }
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Example, two modules and a test in the debug kernel:
+  busbar lab run -- sh -c 'modprobe vconv && cat /sys/bus/iio/devices/*/name'
+  busbar lab run --debug --timeout 600 -- ./test")]
 struct Run {
     #[command(flatten)]
     guest: Guest,
@@ -176,12 +201,11 @@ fn build(args: &Build) -> Result<ExitCode> {
     let start = Instant::now();
     let kernel = Lab::open()?.build(args.flavour.flavour())?;
     if args.json {
-        let text = serde_json::to_string_pretty(&kernel)
-            .map_err(|error| Error::new("print", "JSON", std::io::Error::from(error)))?;
-        println!("{text}");
+        print_json(&kernel)?;
     } else {
         let seconds = start.elapsed().as_secs_f64();
-        println!("{} is ready ({seconds:.1} s): {}", kernel.release, kernel.image.display());
+        let image = kernel.image.display();
+        print_line(&format!("{} is ready ({seconds:.1} s): {image}", kernel.release))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -203,7 +227,7 @@ fn stage(setting: &Setting) -> Result<ExitCode> {
 
 fn clean() -> Result<ExitCode> {
     let bytes = Lab::open()?.clean()?;
-    println!("{} MB freed", bytes / 1_000_000);
+    print_line(&format!("{} MB freed", bytes / 1_000_000))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -224,16 +248,16 @@ fn boot(flavour: Flavour, job: &Job) -> Result<ExitCode> {
 /// Says on stderr what the exit code alone does not.
 fn explain(outcome: &Outcome, job: &Job) {
     for report in &outcome.reports {
-        eprintln!("busbar: the kernel reports\n{}", report.trim_end());
+        complain(&format!("busbar: the kernel reports\n{}", report.trim_end()));
     }
     let console = outcome.console.display();
     match outcome.end {
         End::TimedOut => {
             let seconds = job.timeout.unwrap_or_default().as_secs();
-            eprintln!("busbar: not done in {seconds} s (console: {console})");
+            complain(&format!("busbar: not done in {seconds} s (console: {console})"));
         }
-        End::Died => eprintln!("busbar: the guest went down (console: {console})"),
-        _ if !outcome.reports.is_empty() => eprintln!("busbar: console: {console}"),
+        End::Died => complain(&format!("busbar: the guest went down (console: {console})")),
+        _ if !outcome.reports.is_empty() => complain(&format!("busbar: console: {console}")),
         End::Exited(_) | End::Interrupted(_) | End::OutputClosed | End::Escaped => {}
     }
 }

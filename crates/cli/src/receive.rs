@@ -77,6 +77,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         let allowed = "1 with file:, which has the bytes of one connection";
         return Err(Error::invalid("--connections", args.connections, allowed));
     }
+    args.dst.check()?;
     session::run(args)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -85,10 +86,12 @@ impl Args {
     fn receiver(&self) -> Result<Receiver> {
         let is_host = self.device == HOST;
         let usual = if is_host { Memory::Memfd } else { Memory::Pages };
-        let block = Block::with(self.memory, self.memory_from.as_ref().unwrap_or(&usual))?;
+        let block = Block::with(self.memory, self.memory_from.as_ref().unwrap_or(&usual));
         if is_host {
-            return Receiver::host(block);
+            return Receiver::host(block?);
         }
+        // What is wrong with the device is told before what is wrong with the memory for it.
+        let block = block.or_else(|error| Receiver::offered(&self.device).and(Err(error)))?;
         let setup = Setup { queues: self.queues.clone(), tokens: self.tokens };
         Receiver::open(&self.device, block, &setup)
     }

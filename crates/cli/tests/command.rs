@@ -77,6 +77,65 @@ fn what_is_no_control_device_ends_with_1_and_says_so() {
     }
 }
 
+/// What a command that fails says, and that it fails with 1.
+fn failure(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
+    assert!(said.starts_with("busbar: ") && said.lines().count() == 1, "{said}");
+    said
+}
+
+#[test]
+fn a_port_in_use_comes_with_how_to_find_its_user() {
+    let other = std::net::TcpListener::bind("[::]:0").unwrap();
+    let port = other.local_addr().unwrap().port().to_string();
+    for arguments in
+        [&["receive", "--port", &port][..], &["stream", &format!("tcp-listen:{port}"), "null:"]]
+    {
+        let said = failure(arguments);
+        assert!(said.contains(&port) && said.contains("`ss -ltnp`"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_missing_is_said_at_once_and_by_its_name() {
+    for (arguments, named) in [
+        (&["receive", "--port", "0", "--device", "none0"][..], &["none0", "`ip link`"][..]),
+        (&["receive", "--port", "0", "--dst", "file:/none/x"], &["/none/x", "no folder /none"]),
+        (&["stream", "synth:sine", "null:", "--memory", "heap:none"], &["dma_heap/none"]),
+        (&["stream", "synth:sine", "iio:none"], &["IIO"]),
+        (&["bulk", "send", "/none/x"], &["/none/x"]),
+    ] {
+        let said = failure(arguments);
+        assert!(named.iter().all(|name| said.contains(name)), "{said}");
+    }
+}
+
+#[test]
+fn without_a_coprocessor_each_command_leads_to_doctor() {
+    // With one, these have something to do.
+    if std::fs::exists("/sys/bus/rpmsg").unwrap() {
+        return;
+    }
+    for arguments in [&["endpoint", "ping", "echo"][..], &["bulk", "receive", "-"]] {
+        let said = failure(arguments);
+        assert!(said.contains("`busbar doctor`"), "{said}");
+    }
+    let said = failure(&["bench", "endpoint", "--quick"]);
+    assert!(said.contains("busbar lab run -- ") && said.contains("make install-modules"), "{said}");
+}
+
+#[test]
+fn nobody_need_listen_to_complaints() {
+    let mut command = busbar(&["endpoint", "ping", "echo"]);
+    // A pipe that is closed at its other end.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = command.stderr(writer).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}
+
 #[test]
 fn doctor_answers_for_every_path_and_always_succeeds() {
     let output = run(&["doctor", "--json"]);
@@ -84,6 +143,10 @@ fn doctor_answers_for_every_path_and_always_succeeds() {
     let report = json(&output);
     let paths: Vec<_> = report["paths"].as_array().unwrap().iter().map(|it| &it["path"]).collect();
     assert_eq!(paths, ["endpoint", "bulk", "wait", "stream", "receive"]);
+    assert!(!report["lab"]["uses"].as_array().unwrap().is_empty());
+    let wait = report["paths"][2]["uses"][0].as_str().unwrap();
+    let settled = busbar::wait::Poller::new().unwrap().backend();
+    assert!(wait.starts_with(&format!("back end {settled}: ")), "{wait}");
     let output = run(&["doctor"]);
     assert!(output.status.success());
     assert!(text(&output.stdout).contains("endpoint: messages to and from a coprocessor"));

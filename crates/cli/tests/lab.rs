@@ -208,6 +208,17 @@ fn a_changed_module_is_rebuilt_in_seconds() {
     assert!(!kernel.path().join("lab/selftest/lab_selftest.o").exists(), "it litters");
 }
 
+/// What is said when the build of this kernel folder fails.
+fn refused(cache: &TempDir, kernel: &TempDir) -> String {
+    let output = Lab::new(&["build"])
+        .with(|command| {
+            command.env("BUSBAR_CACHE", cache.path()).env("BUSBAR_KERNEL", kernel.path());
+        })
+        .output();
+    assert_code(&output, 1);
+    text(&output.stderr)
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn a_warning_of_the_compiler_fails_a_module() {
@@ -215,13 +226,7 @@ fn a_warning_of_the_compiler_fails_a_module() {
     let source = kernel.path().join("lab/selftest/lab_selftest.c");
     let code = fs::read_to_string(&source).unwrap() + "\nstatic int nobody_uses_it;\n";
     fs::write(&source, code).unwrap();
-    let output = Lab::new(&["build"])
-        .with(|command| {
-            command.env("BUSBAR_CACHE", cache.path()).env("BUSBAR_KERNEL", kernel.path());
-        })
-        .output();
-    assert_code(&output, 1);
-    let said = text(&output.stderr);
+    let said = refused(&cache, &kernel);
     assert!(said.contains("nobody_uses_it") && said.contains("make.log"), "{said}");
 }
 
@@ -232,13 +237,7 @@ fn a_setting_that_kconfig_does_not_honour_is_named() {
     let fragment = kernel.path().join("lab/release.config");
     let settings = fs::read_to_string(&fragment).unwrap() + "CONFIG_NO_SUCH_THING=y\n";
     fs::write(&fragment, settings).unwrap();
-    let output = Lab::new(&["build"])
-        .with(|command| {
-            command.env("BUSBAR_CACHE", cache.path()).env("BUSBAR_KERNEL", kernel.path());
-        })
-        .output();
-    assert_code(&output, 1);
-    let said = text(&output.stderr);
+    let said = refused(&cache, &kernel);
     assert!(said.contains("CONFIG_NO_SUCH_THING: wanted y, got n"), "{said}");
 }
 

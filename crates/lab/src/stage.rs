@@ -247,9 +247,23 @@ fn load_modules(modules: &[&str]) -> Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    let why = io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_string());
-    Err(Error::new("load modules", missing.join(" "), why)
-        .help("run it in the lab: busbar lab run -- COMMAND, or install the modules"))
+    Err(Error::new(
+        "load modules",
+        missing.join(" "),
+        why(&String::from_utf8_lossy(&output.stderr)),
+    )
+    .help(
+        "run it in the lab: busbar lab run -- COMMAND; on a board: make install-modules \
+             (docs/board.md)",
+    ))
+}
+
+/// What `modprobe` has said, without a line for each module that it has not found.
+fn why(said: &str) -> io::Error {
+    if said.lines().all(|line| line.contains(" not found in directory ")) {
+        return io::Error::new(io::ErrorKind::NotFound, "not installed for this kernel");
+    }
+    io::Error::other(said.trim().to_owned())
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -279,4 +293,18 @@ fn only_entry(directory: &Path, prefix: &str) -> Result<PathBuf> {
         let on = format!("{prefix}* in {}", directory.display());
         Error::new("find", on, io::ErrorKind::NotFound)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_installed_is_said_once() {
+        let said = "modprobe: WARNING: Module a not found in directory /lib/modules/6.12\n\
+                    modprobe: WARNING: Module b not found in directory /lib/modules/6.12\n";
+        assert_eq!(why(said).to_string(), "not installed for this kernel");
+        let said = format!("{said}modprobe: ERROR: could not insert 'c': Operation not permitted");
+        assert!(why(&said).to_string().ends_with("Operation not permitted"));
+    }
 }

@@ -1,6 +1,6 @@
 //! What the kernel and user space share: structures, numbers and thin calls, nothing else.
 //!
-//! Each module mirrors one header of `kernel/uapi/linux`; [`probe`] asks what the kernel offers.
+//! Each module mirrors one header, of `kernel/uapi/linux` or of Linux itself.
 
 // The calls are what this crate is for; each block says why it is sound.
 #![allow(unsafe_code)]
@@ -12,7 +12,6 @@ pub mod ethtool;
 pub mod iio;
 pub mod netdev;
 pub mod netlink;
-pub mod probe;
 pub mod rpmsg;
 pub mod rpmsg_bulk;
 pub mod rpmsg_netlink;

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::buffer::Buffers;
 use super::messages::EndpointMessages;
-use super::netlink::Netlink;
+use super::netlink::{self, Netlink};
 use super::packets::Packets;
 use super::transfer::Transfer;
 use super::tty::Tty;
@@ -151,6 +151,16 @@ impl Link {
     fn netlink(controller: &Controller) -> Result<Self> {
         let carrier = Box::new(Netlink::open(controller)?);
         Ok(Self { carrier, transport: Transport::Netlink })
+    }
+
+    /// The rpmsg devices that `rpmsg_netlink` serves, by their names in sysfs. Needs no privilege;
+    /// a transfer takes `CAP_NET_ADMIN`.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` where the driver is not in the kernel.
+    pub fn netlink_channels() -> Result<Vec<String>> {
+        netlink::channels()
     }
 
     /// What carries it.

@@ -18,6 +18,29 @@ use crate::{Error, Result};
 const SEND: &str = "send a block to";
 const RECEIVE: &str = "receive a block from";
 
+/// The rpmsg devices that the driver has, by their names in sysfs.
+pub(super) fn channels() -> Result<Vec<String>> {
+    Ok(list(&mut open()?)?.into_iter().map(|(_, device)| device).collect())
+}
+
+fn open() -> Result<Socket> {
+    Socket::open(uapi::FAMILY).map_err(|errno| match errno {
+        Errno::NOENT => failed(errno).help("it needs the module: modprobe rpmsg_netlink"),
+        _ => failed(errno),
+    })
+}
+
+/// Number and rpmsg device of each channel.
+fn list(socket: &mut Socket) -> Result<Vec<(u32, String)>> {
+    let found = socket.dump(Request::new(command::CHANNEL_GET)).map_err(failed)?;
+    let channel = |it: &Attributes| Some((it.u32(channel::ID)?, it.text(channel::DEVICE)?));
+    Ok(found.iter().filter_map(channel).collect())
+}
+
+fn failed(errno: Errno) -> Error {
+    Error::new("use", format!("netlink family {}", uapi::FAMILY), errno)
+}
+
 /// A client of the driver, on one channel.
 pub(super) struct Netlink {
     socket: Socket,
@@ -30,22 +53,10 @@ pub(super) struct Netlink {
 impl Netlink {
     /// A client on the channel of the coprocessor behind `controller`.
     pub(super) fn open(controller: &Controller) -> Result<Self> {
-        let failed = |errno| {
-            let error = Error::new("use", format!("netlink family {}", uapi::FAMILY), errno);
-            match errno {
-                Errno::NOENT => error.help("it needs the module rpmsg_netlink"),
-                _ => error,
-            }
-        };
-        let mut socket = Socket::open(uapi::FAMILY).map_err(failed)?;
-        let channels = socket.dump(Request::new(command::CHANNEL_GET)).map_err(failed)?;
-        for found in channels {
-            let (Some(id), Some(device)) = (found.u32(channel::ID), found.text(channel::DEVICE))
-            else {
-                continue;
-            };
+        let mut socket = open()?;
+        for (channel, device) in list(&mut socket)? {
             if controller.has_channel(&device)? {
-                return Ok(Self { socket, channel: id, device, stale: false });
+                return Ok(Self { socket, channel, device, stale: false });
             }
         }
         let why = io::Error::new(io::ErrorKind::NotFound, "the coprocessor has announced none");

@@ -1,7 +1,5 @@
 //! What there is for endpoints: processors, control devices and what these can do.
 
-use std::fs::File;
-
 use busbar::endpoint::{Controller, ControllerInfo};
 
 use super::machine::Machine;
@@ -22,9 +20,8 @@ pub fn diagnose(machine: &Machine) -> Diagnosis {
     }
     let kinds: Vec<_> = controllers.iter().map(|one| note(&mut diagnosis, one)).collect();
     for module in MODULES {
-        diagnosis.note(format!("module {module}"), machine.module(module));
+        diagnosis.note(format!("module {module}"), machine.module(module).answer());
     }
-    note_lab(&mut diagnosis, machine);
     if kinds.is_empty() {
         diagnosis.uses("nothing: there is no control device");
     }
@@ -87,21 +84,6 @@ fn describe(one: &ControllerInfo, does: &str) -> String {
     parts.join(", ")
 }
 
-fn note_lab(diagnosis: &mut Diagnosis, machine: &Machine) {
-    let qemu = format!("qemu-system-{}", machine.name());
-    if !diagnosis.note(format!("lab: {qemu}"), machine.program(&qemu)) {
-        diagnosis.advise("for the lab, install QEMU: apt install qemu-system-x86");
-    }
-    diagnosis.note("lab: /dev/kvm", kvm());
-}
-
-fn kvm() -> Answer {
-    match File::options().read(true).write(true).open("/dev/kvm") {
-        Ok(_) => Ok("device present; the lab proves it by a trial boot".into()),
-        Err(error) => Err(format!("{error}; the lab emulates instead")),
-    }
-}
-
 fn advise(diagnosis: &mut Diagnosis, machine: &Machine, kinds: &[Kind]) {
     if kinds.is_empty() {
         diagnosis.advise(lacking(machine));
@@ -113,10 +95,11 @@ fn advise(diagnosis: &mut Diagnosis, machine: &Machine, kinds: &[Kind]) {
         );
     }
     if kinds.contains(&Kind::Nodes) {
-        diagnosis.advise(match machine.module("rpmsg_eptfd") {
-            Ok(_) => "bind rpmsg_eptfd to the control device for endpoints without device nodes",
-            Err(_) => "install the module rpmsg_eptfd for endpoints without device nodes",
-        });
+        let load = machine.how_to_load("rpmsg_eptfd").map_or(String::new(), |how| how + "; ");
+        diagnosis.advise(format!(
+            "for endpoints without device nodes: {load}bind rpmsg_eptfd to the control device \
+             (docs/board.md)"
+        ));
     }
 }
 
@@ -125,17 +108,38 @@ fn lacking(machine: &Machine) -> String {
     let devices = machine.entries("sys/class/remoteproc", "remoteproc");
     let state = |device: &String| machine.read(&format!("sys/class/remoteproc/{device}/state"));
     if devices.is_empty() {
-        return "load the remoteproc driver of your SoC, or take the lab's virtual coprocessor: \
-                busbar lab shell"
-            .into();
+        let how = machine.how_to_load("vcoproc");
+        return format!(
+            "load the remoteproc driver of your SoC; or for a virtual coprocessor: {}; or in the \
+             lab: busbar lab shell, modprobe vcoproc",
+            how.as_deref().unwrap_or("busbar coprocessor run --service echo")
+        );
     }
     match devices.iter().find(|device| state(device).as_deref() != Some("running")) {
         Some(device) => {
             format!("start the coprocessor: echo start > /sys/class/remoteproc/{device}/state")
         }
-        None => {
-            "load the control driver: modprobe rpmsg_eptfd, or rpmsg_ctrl and rpmsg_char".into()
-        }
+        None => drivers_lacking(machine),
+    }
+}
+
+/// A coprocessor runs, and has no control device.
+fn drivers_lacking(machine: &Machine) -> String {
+    if !machine.has("sys/bus/rpmsg") {
+        let how = machine.how_to_load_in_tree("virtio_rpmsg_bus", "CONFIG_RPMSG_VIRTIO");
+        return format!(
+            "load the bus: {}",
+            how.as_deref().unwrap_or("its firmware has no rpmsg device")
+        );
+    }
+    match (
+        machine.how_to_load("rpmsg_eptfd"),
+        machine.how_to_load_in_tree("rpmsg_ctrl", "CONFIG_RPMSG_CTRL"),
+    ) {
+        (None, _) | (_, None) => "bind a control driver to the coprocessor's rpmsg_ctrl device; \
+             rpmsg_eptfd does so by itself with replace=1 (docs/board.md)"
+            .into(),
+        (Some(ours), Some(in_tree)) => format!("load a control driver: {ours}; or {in_tree}"),
     }
 }
 
@@ -171,10 +175,20 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let machine = Machine::at(root.path());
         assert!(lacking(&machine).contains("busbar lab shell"));
+        assert!(lacking(&machine).contains("MODULES=vcoproc"));
+        fs::create_dir_all(root.path().join("sys/module/vcoproc")).unwrap();
+        assert!(lacking(&machine).contains("busbar coprocessor run"));
         processor(root.path(), "offline");
         assert!(lacking(&machine).contains("echo start > /sys/class/remoteproc/remoteproc0/state"));
         processor(root.path(), "running");
-        assert!(lacking(&machine).contains("modprobe rpmsg_eptfd"));
+        assert!(lacking(&machine).contains("CONFIG_RPMSG_VIRTIO"));
+        fs::create_dir_all(root.path().join("sys/bus/rpmsg")).unwrap();
+        let advice = lacking(&machine);
+        for part in ["MODULES=rpmsg_eptfd", "modprobe rpmsg_eptfd", "CONFIG_RPMSG_CTRL"] {
+            assert!(advice.contains(part), "{advice}");
+        }
+        fs::create_dir_all(root.path().join("sys/module/rpmsg_eptfd")).unwrap();
+        assert!(lacking(&machine).contains("replace=1"));
     }
 
     #[test]
@@ -187,7 +201,7 @@ mod tests {
             diagnosis.advice.join("\n")
         };
         assert_eq!(advice(&[Kind::Descriptors]), "");
-        assert!(advice(&[Kind::Nodes]).contains("install the module rpmsg_eptfd"));
+        assert!(advice(&[Kind::Nodes]).contains("make install-modules MODULES=rpmsg_eptfd"));
         assert!(advice(&[Kind::Descriptors, Kind::Closed]).contains("udev rule"));
     }
 

@@ -6,6 +6,28 @@ use std::path::PathBuf;
 
 use super::Answer;
 
+/// Where a module is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Module {
+    Loaded,
+    BuiltIn,
+    /// `modprobe` would find it.
+    Installed,
+    Absent,
+}
+
+impl Module {
+    /// Whether the kernel has it now.
+    pub fn answer(self) -> Answer {
+        match self {
+            Self::Loaded => Ok("loaded".into()),
+            Self::BuiltIn => Ok("built into the kernel".into()),
+            Self::Installed => Err("not loaded, but installed".into()),
+            Self::Absent => Err("not installed".into()),
+        }
+    }
+}
+
 /// The files below a root, `/` but in tests.
 pub struct Machine {
     root: PathBuf,
@@ -67,19 +89,39 @@ impl Machine {
         if names.is_empty() { Err("none".into()) } else { Ok(names.join(", ")) }
     }
 
-    /// Whether the kernel has a module or could load it.
-    pub fn module(&self, name: &str) -> Answer {
-        if self.has(&format!("sys/module/{name}")) {
-            return Ok("in the kernel".into());
-        }
+    /// Where a module is.
+    pub fn module(&self, name: &str) -> Module {
         let modules = format!("lib/modules/{}", self.kernel);
         if self.lists_module(&format!("{modules}/modules.builtin"), name) {
-            return Ok("built into the kernel".into());
+            Module::BuiltIn
+        } else if self.has(&format!("sys/module/{name}")) {
+            Module::Loaded
+        } else if self.lists_module(&format!("{modules}/modules.dep"), name) {
+            Module::Installed
+        } else {
+            Module::Absent
         }
-        if self.lists_module(&format!("{modules}/modules.dep"), name) {
-            return Ok(format!("to be loaded: modprobe {name}"));
+    }
+
+    /// How to get a module of Busbar into the kernel, unless it is there.
+    pub fn how_to_load(&self, name: &str) -> Option<String> {
+        match self.module(name) {
+            Module::Loaded | Module::BuiltIn => None,
+            Module::Installed => Some(format!("modprobe {name}")),
+            Module::Absent => Some(format!(
+                "make install-modules MODULES={name} in Busbar's source (docs/board.md), then \
+                 modprobe {name}"
+            )),
         }
-        Err("neither in the kernel nor installed".into())
+    }
+
+    /// The same for a module of Linux itself, which `option` of the kernel's configuration makes.
+    pub fn how_to_load_in_tree(&self, name: &str, option: &str) -> Option<String> {
+        match self.module(name) {
+            Module::Loaded | Module::BuiltIn => None,
+            Module::Installed => Some(format!("modprobe {name}")),
+            Module::Absent => Some(format!("a kernel with {option}, which makes {name}")),
+        }
     }
 
     /// Where a program is.
@@ -119,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_is_in_the_kernel_built_in_installed_or_absent() {
+    fn a_module_is_loaded_built_in_installed_or_absent() {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
             let path = root.path().join(path);
@@ -127,14 +169,44 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         put("sys/module/vcoproc/refcnt", "0");
-        put("lib/modules/6.12.0/modules.builtin", "kernel/drivers/remoteproc/remoteproc.ko\n");
+        // What is built in has a folder there, too, if it has parameters.
+        put("sys/module/udmabuf/parameters/size_limit_mb", "64");
+        let built_in = "kernel/drivers/remoteproc/remoteproc.ko\nkernel/drivers/a/udmabuf.ko\n";
+        put("lib/modules/6.12.0/modules.builtin", built_in);
         put("lib/modules/6.12.0/modules.dep", "updates/rpmsg_eptfd.ko: kernel/b.ko\n");
         let machine = Machine::at(root.path());
-        assert_eq!(machine.module("vcoproc").unwrap(), "in the kernel");
-        assert_eq!(machine.module("remoteproc").unwrap(), "built into the kernel");
-        assert!(machine.module("rpmsg_eptfd").unwrap().contains("modprobe rpmsg_eptfd"));
-        assert!(machine.module("rpmsg_char").is_err());
-        assert!(machine.module("eptfd").is_err());
+        for (name, module) in [
+            ("vcoproc", Module::Loaded),
+            ("udmabuf", Module::BuiltIn),
+            ("remoteproc", Module::BuiltIn),
+            ("rpmsg_eptfd", Module::Installed),
+            ("rpmsg_char", Module::Absent),
+            ("eptfd", Module::Absent),
+        ] {
+            assert_eq!(machine.module(name), module, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_comes_with_the_command_that_brings_it() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("lib/modules/6.12.0/modules.dep", "updates/vconv.ko:\nkernel/a/rpmsg_tty.ko:\n");
+        put("sys/module/vnic/refcnt", "0");
+        let machine = Machine::at(root.path());
+        assert_eq!(machine.how_to_load("vnic"), None);
+        assert_eq!(machine.how_to_load("vconv").unwrap(), "modprobe vconv");
+        let absent = machine.how_to_load("vcoproc").unwrap();
+        for part in ["make install-modules MODULES=vcoproc", "docs/board.md", "modprobe vcoproc"] {
+            assert!(absent.contains(part), "{absent}");
+        }
+        let in_tree = |name| machine.how_to_load_in_tree(name, "CONFIG_RPMSG_TTY").unwrap();
+        assert_eq!(in_tree("rpmsg_tty"), "modprobe rpmsg_tty");
+        assert!(in_tree("rpmsg_char").contains("CONFIG_RPMSG_TTY"));
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub fn diagnose(machine: &Machine) -> Diagnosis {
         let answer = answer.map(|queues| format!("up to {queues} of its queues"));
         diagnosis.note(device, answer.map_err(|error| error.to_string()));
     }
-    diagnosis.note("module vnic", machine.module("vnic"));
+    diagnosis.note("module vnic", machine.module("vnic").answer());
     let pages = diagnosis.note("pages, by udmabuf", pages(machine));
     if binds && pages {
         for device in &able {
@@ -31,19 +31,37 @@ pub fn diagnose(machine: &Machine) -> Diagnosis {
         }
     }
     diagnosis.uses("ordinary receive into a block: busbar receive, on every device");
-    advise(&mut diagnosis, &offer, able.is_empty(), pages);
+    advise(&mut diagnosis, machine, &offer, able.is_empty());
+    if !pages {
+        diagnosis
+            .advise("for memory to bind: a kernel with CONFIG_UDMABUF, and access to /dev/udmabuf");
+    }
     diagnosis
 }
 
-fn advise(diagnosis: &mut Diagnosis, offer: &Result<Offer, String>, no_device: bool, pages: bool) {
-    if !matches!(offer, Ok(Offer { binds: Some(true) | None, .. })) {
-        diagnosis.advise("a kernel with CONFIG_NET_DEVMEM: busbar lab shell has it");
-    } else if no_device {
-        diagnosis
-            .advise("the driver of a NIC that can do it, or: modprobe vnic, ip link add type vnic");
+fn advise(
+    diagnosis: &mut Diagnosis,
+    machine: &Machine,
+    offer: &Result<Offer, String>,
+    is_without: bool,
+) {
+    let Ok(Offer { binds: Some(true) | None, has_index_tokens }) = offer else {
+        diagnosis.advise(
+            "for device memory: a kernel with CONFIG_NET_DEVMEM, such as the lab's: busbar lab shell",
+        );
+        return;
+    };
+    if is_without {
+        let how = machine.how_to_load("vnic").map_or(String::new(), |how| how + "; ");
+        diagnosis.advise(format!(
+            "the driver of a NIC that can do it; or for a virtual pair: {how}ip link add nic0 type vnic"
+        ));
     }
-    if !pages {
-        diagnosis.advise("CONFIG_UDMABUF, and access to /dev/udmabuf, for memory to bind");
+    if !has_index_tokens {
+        diagnosis.advise(
+            "for tokens that cost less: a kernel with kernel/patches/6.12/0009 to 0018 \
+             (docs/board.md), or the lab's",
+        );
     }
 }
 
@@ -72,4 +90,27 @@ fn pages(machine: &Machine) -> Answer {
         Some(size) => format!("up to {size} MiB a block"),
         None => "opens".into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kernel_is_told_what_it_lacks() {
+        let root = tempfile::tempdir().unwrap();
+        let machine = Machine::at(root.path());
+        let advice = |binds, has_index_tokens, is_without| {
+            let mut diagnosis = Diagnosis::new("receive", "");
+            let offer = Ok(Offer { binds, has_index_tokens });
+            advise(&mut diagnosis, &machine, &offer, is_without);
+            diagnosis.advice.join("\n")
+        };
+        assert_eq!(advice(Some(true), true, false), "");
+        assert!(advice(Some(false), false, true).contains("CONFIG_NET_DEVMEM"));
+        assert!(advice(None, true, true).contains("make install-modules MODULES=vnic"));
+        assert!(advice(Some(true), false, false).contains("kernel/patches/6.12/0009 to 0018"));
+        std::fs::create_dir_all(root.path().join("sys/module/vnic")).unwrap();
+        assert!(advice(None, true, true).contains("virtual pair: ip link add"));
+    }
 }

@@ -22,7 +22,7 @@ pub fn diagnose(machine: &Machine) -> Diagnosis {
     for device in &devices {
         note(&mut diagnosis, machine, device);
     }
-    diagnosis.note("module vconv", machine.module("vconv"));
+    diagnosis.note("module vconv", machine.module("vconv").answer());
     let heaps = memory(&Memory::Heap("system".into()));
     let heap = diagnosis.note("DMA heap system", heaps);
     let pages = diagnosis.note("pages, by udmabuf", memory(&Memory::Pages));
@@ -34,15 +34,25 @@ pub fn diagnose(machine: &Machine) -> Diagnosis {
     ] {
         diagnosis.uses(format!("{what}: {}", Memory::choose(purpose)));
     }
-    if devices.is_empty() {
+    advise(&mut diagnosis, machine, devices.is_empty());
+    if !heap && !pages {
         diagnosis.advise(
-            "load the driver of your converter, or take the lab's: busbar lab shell, modprobe vconv",
+            "for blocks that are filled in place: access to /dev/dma_heap/system or /dev/udmabuf, \
+             by a kernel with CONFIG_DMABUF_HEAPS_SYSTEM or CONFIG_UDMABUF",
         );
     }
-    if !heap && !pages {
-        diagnosis.advise("CONFIG_DMABUF_HEAPS_SYSTEM or CONFIG_UDMABUF for blocks in place");
-    }
     diagnosis
+}
+
+fn advise(diagnosis: &mut Diagnosis, machine: &Machine, is_without: bool) {
+    if is_without {
+        let how = machine.how_to_load("vconv");
+        diagnosis.advise(format!(
+            "load the driver of your converter; or for a virtual one: {}; or in the lab: \
+             busbar lab shell, modprobe vconv",
+            how.as_deref().unwrap_or("mkdir /sys/kernel/config/iio/devices/vconv/NAME")
+        ));
+    }
 }
 
 /// Asks the driver, unless somebody else has the device.
@@ -70,5 +80,32 @@ fn memory(memory: &Memory) -> Answer {
     match Block::with(1, memory) {
         Ok(block) => Ok(format!("{} bytes at least", block.len())),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_no_converter_is_told_how_to_get_one() {
+        let root = tempfile::tempdir().unwrap();
+        let machine = Machine::at(root.path());
+        let advice = |is_without| {
+            let mut diagnosis = Diagnosis::new("stream", "");
+            advise(&mut diagnosis, &machine, is_without);
+            diagnosis.advice.join("")
+        };
+        assert_eq!(advice(false), "");
+        assert!(advice(true).contains("make install-modules MODULES=vconv"));
+        std::fs::create_dir_all(root.path().join("sys/module/vconv")).unwrap();
+        assert!(advice(true).contains("mkdir /sys/kernel/config"));
+    }
+
+    #[test]
+    fn a_machine_without_converters_makes_streams_itself() {
+        let root = tempfile::tempdir().unwrap();
+        let diagnosis = diagnose(&Machine::at(root.path()));
+        assert!(diagnosis.uses[0].starts_with("synth:"), "{diagnosis:?}");
     }
 }

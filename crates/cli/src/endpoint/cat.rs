@@ -11,8 +11,14 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::{MAX_SIZE, RETRY, Route, interruption, seconds, stdout_failed, wait};
+use crate::progress::complain;
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Example, a line as a message, a file as blocks, and messages until Ctrl-C:
+  echo start | busbar endpoint cat control
+  busbar endpoint cat loader --size 496 < firmware.bin
+  busbar endpoint cat events --linger forever < /dev/null")]
 pub struct Args {
     #[command(flatten)]
     route: Route,
@@ -126,7 +132,9 @@ impl Cat<'_> {
                     }
                 }
                 Ok(None) => return out.flush().map_err(stdout_failed),
-                Err(error) if error.errno() == Some(Errno::NOBUFS) => eprintln!("busbar: {error}"),
+                Err(error) if error.errno() == Some(Errno::NOBUFS) => {
+                    complain(&format!("busbar: {error}"));
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -10,6 +10,10 @@ use serde::Serialize;
 use super::{print_json, print_line};
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Example:
+  busbar endpoint list
+  busbar endpoint list --json | jq -r .[].channels[].service")]
 pub struct Args {
     /// Print JSON
     #[arg(long)]

@@ -16,11 +16,18 @@ use super::statistics::{Reply, Statistics, Summary, milliseconds};
 use super::{
     Connection, MAX_SIZE, RETRY, Route, interruption, print_json, print_line, seconds, wait,
 };
+use crate::progress::complain;
 
 /// Bytes that the bus puts in front of each message.
 const BUS_HEADER: usize = 16;
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Example, five messages, and a thousand of the greatest size as fast as they come back:
+  busbar endpoint ping echo -c 5 -i 0.2
+  busbar endpoint ping 0x400 -c 1000 -i 0 -s 496 --json
+
+Exit codes: 0 if a reply came, 1 if none did, 2 for usage.")]
 pub struct Args {
     #[command(flatten)]
     route: Route,
@@ -160,7 +167,7 @@ impl Ping<'_> {
             match self.connection.endpoint.try_recv(&mut buffer) {
                 Ok(Some(length)) => self.take(&buffer[..length], Instant::now())?,
                 Ok(None) => return Ok(()),
-                Err(error) if is_message_lost(&error) => eprintln!("busbar: {error}"),
+                Err(error) if is_message_lost(&error) => complain(&format!("busbar: {error}")),
                 Err(error) => return Err(error),
             }
         }

@@ -1,7 +1,7 @@
 //! Where received data goes to.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -31,6 +31,22 @@ impl FromStr for To {
         known.ok_or_else(|| {
             "allowed: null:, file:NAME, verify:, verify:N with N 2 to 256".to_owned()
         })
+    }
+}
+
+impl To {
+    /// Fails at once where opening would fail with the first connection.
+    pub fn check(&self) -> Result<()> {
+        let Self::File(path) = self else { return Ok(()) };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        match folder {
+            Some(folder) if !folder.is_dir() => {
+                let why = io::Error::from(io::ErrorKind::NotFound);
+                Err(Error::new("create", path.display().to_string(), why)
+                    .help(format!("there is no folder {}", folder.display())))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

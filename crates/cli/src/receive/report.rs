@@ -9,7 +9,7 @@ use indicatif::{HumanBytes, ProgressBar};
 use serde::Serialize;
 
 use crate::endpoint::print_line;
-use crate::progress::{self, EACH, cpu, json_line};
+use crate::progress::{self, EACH, complain, cpu, json_line};
 
 /// What has come.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -162,7 +162,7 @@ impl Report {
 
     /// Says what goes wrong with one connection.
     pub fn warn(&self, error: &Error) {
-        self.bar.suspend(|| eprintln!("busbar: {error}; the others go on"));
+        self.bar.suspend(|| complain(&format!("busbar: {error}; the others go on")));
     }
 
     /// The last word, of what was until `end`.

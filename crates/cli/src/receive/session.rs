@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use super::Args;
 use super::output::{Output, To};
 use super::report::Report;
+use crate::progress::explain_listen;
 
 /// Between two looks at the clock.
 const TICK: Duration = Duration::from_millis(100);
@@ -36,7 +37,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn pass(args: &Args, stop: &Stop, receiver: &Receiver, report: &mut Report) -> Result<()> {
-    let listener = receiver.listen(args.address())?;
+    let listener = receiver.listen(args.address()).map_err(explain_listen)?;
     report.listening(&args.device, receiver, listener.local_addr()?)?;
     let poller = Poller::new()?;
     poller.add(stop, STOP, Interest::READABLE)?;

@@ -10,7 +10,7 @@ use indicatif::{HumanBytes, HumanCount, MultiProgress, ProgressBar, ProgressDraw
 use serde::Serialize;
 
 use crate::endpoint::print_line;
-use crate::progress::{bar, cpu, json_line};
+use crate::progress::{bar, complain, cpu, json_line};
 
 /// A line for each node, or lines of JSON.
 pub struct View {
@@ -76,7 +76,7 @@ impl View {
         // Events of a coprocessor are no trouble, and may be many.
         if *what != "event" {
             let colon = if text.is_empty() { "" } else { ": " };
-            self.all.suspend(|| eprintln!("busbar: `{node}` {what}{colon}{text}"));
+            self.all.suspend(|| complain(&format!("busbar: `{node}` {what}{colon}{text}")));
         }
         Ok(())
     }

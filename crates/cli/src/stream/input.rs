@@ -11,6 +11,7 @@ use busbar::{Error, Result};
 
 use super::Flags;
 use super::ends::{From, To};
+use crate::progress::explain_listen;
 
 pub enum Input {
     Device(Source),
@@ -31,7 +32,8 @@ impl Input {
         Ok(match from {
             From::Device(name) => Self::Device(Source::open(name, &setup)?),
             From::Listen(address) => {
-                Self::Net(Box::new(Receiver::listen(address, &setup, &flags.net())?))
+                let receiver = Receiver::listen(address, &setup, &flags.net());
+                Self::Net(Box::new(receiver.map_err(explain_listen)?))
             }
             From::File(path) => Self::File(Box::new(Player::new(Recording::open(path)?, &setup)?)),
         })

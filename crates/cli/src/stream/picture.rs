@@ -7,6 +7,9 @@ use busbar::stream::sigmf::Recording;
 use busbar::{Error, Result};
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Example, of 480 samples from the thousandth on:
+  busbar stream picture sine.sigmf-meta sine.png --from 1000 --samples 480")]
 pub struct Args {
     /// The recording, with either extension or none
     recording: PathBuf,

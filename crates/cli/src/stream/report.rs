@@ -9,7 +9,7 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
 
 use crate::endpoint::print_line;
-use crate::progress::{self, EACH, cpu, json_line};
+use crate::progress::{self, EACH, complain, cpu, json_line};
 
 /// What has passed.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -105,7 +105,7 @@ impl Report {
 
     /// Says what goes wrong without an end to the stream.
     pub fn warn(&self, error: &Error) {
-        self.bar.suspend(|| eprintln!("busbar: {error}; going on"));
+        self.bar.suspend(|| complain(&format!("busbar: {error}; going on")));
     }
 
     /// The last word.

@@ -11,17 +11,18 @@ mod client;
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use busbar::bulk::packet::{Control, Cutter, Event, Joiner, crc16};
 use busbar_coprocessor::remoteproc::Coprocessor;
-use busbar_coprocessor::service::{Port, Service, Services};
+use busbar_coprocessor::service::Services;
 use busbar_coprocessor::{Core, Options, Stop, StopHandle};
 use busbar_uapi::rpmsg_netlink::{PART_MAX, WINDOW, block, channel as channel_attribute, command};
 use client::{Attributes, Client, Note, coprocessor, noise, pattern};
 use rustix::io::Errno;
+use support::messenger::Messenger;
 use support::modprobe;
 
 const CORE: &str = "/dev/vcoproc0";
@@ -30,37 +31,6 @@ const PROTO: u32 = 71;
 const BADMSG: u32 = 74;
 const PIPE: u32 = 32;
 const NODATA: u32 = 61;
-
-/// Tells the test of each message, and sends what the test wants to be sent.
-struct Puppet {
-    came: Sender<(u32, Vec<u8>)>,
-    to_send: Receiver<(u32, Vec<u8>)>,
-    next: Instant,
-}
-
-impl Service for Puppet {
-    fn name(&self) -> &'static str {
-        "rpmsg-netlink"
-    }
-
-    fn on_message(&mut self, _: &mut Port<'_>, from: u32, data: &[u8]) -> busbar::Result<()> {
-        let _ = self.came.send((from, data.to_vec()));
-        Ok(())
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        Some(self.next)
-    }
-
-    fn on_tick(&mut self, port: &mut Port<'_>, now: Instant) -> busbar::Result<()> {
-        self.next = now + Duration::from_millis(1);
-        while port.room() > 0 {
-            let Ok((to, data)) = self.to_send.try_recv() else { break };
-            port.send(to, &data)?;
-        }
-        Ok(())
-    }
-}
 
 /// The coprocessor in the hands of the test.
 struct Remote {
@@ -73,20 +43,19 @@ struct Remote {
 impl Remote {
     fn up() -> Self {
         modprobe(&["-a", "virtio_rpmsg_bus", "rpmsg_ns", "rpmsg_netlink", "vcoproc"]).unwrap();
-        let (came, messages) = channel();
-        let (to_send, commands) = channel();
+        let (puppet, came, to_send) = Messenger::new("rpmsg-netlink");
         let stop = Stop::new().unwrap();
         let handle = stop.handle();
         let thread = thread::spawn(move || {
             let mut services = Services::default();
-            services.add(Puppet { came, to_send: commands, next: Instant::now() }).unwrap();
+            services.add(puppet).unwrap();
             let core = Core::open(CORE).unwrap();
             let coprocessor = Coprocessor::find(Path::new(CORE)).unwrap();
             let remoteproc = Some(&coprocessor.remoteproc);
             let options = Options { stop: Some(&stop), remoteproc, ..Options::default() };
             core.run(&mut services, &options, &mut |_| {}).1.unwrap();
         });
-        Self { came: messages, to_send, stop: handle, thread: Some(thread) }
+        Self { came, to_send, stop: handle, thread: Some(thread) }
     }
 
     fn send(&self, to: u32, message: impl AsRef<[u8]>) {

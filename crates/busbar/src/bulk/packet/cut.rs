@@ -1,7 +1,5 @@
 //! The sender's side: packets are cut into messages.
 
-use std::io::IoSlice;
-
 use super::crc;
 use super::header::Header;
 use busbar_uapi::rpmsg_bulk::LONG_HEADER_SIZE;
@@ -104,7 +102,7 @@ pub struct Piece<'a> {
     pub body: &'a [u8],
 }
 
-impl<'a> Piece<'a> {
+impl Piece<'_> {
     /// Bytes of the message.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -115,12 +113,6 @@ impl<'a> Piece<'a> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// For a call that gathers, such as `writev`.
-    #[must_use]
-    pub fn slices(&self) -> [IoSlice<'a>; 2] {
-        [IoSlice::new(self.head), IoSlice::new(self.body)]
     }
 
     /// Replaces what is in `buffer` by the message.

@@ -5,11 +5,11 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender};
 use std::thread::{JoinHandle, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use busbar_coprocessor::service::{Port, Service, Services};
+use busbar_coprocessor::service::Services;
 use busbar_coprocessor::{Core, Options, Stop, StopHandle};
 use busbar_lab::stage::Side;
 use busbar_uapi::dmabuf::{self, TO_REMOTE};
@@ -21,6 +21,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread, pwrite};
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::support::messenger::Messenger;
 use crate::support::{Mapping, eptfd, wait_until};
 
 /// The address of the only service.
@@ -92,37 +93,6 @@ impl Message {
     }
 }
 
-/// Tells the test of each message, and sends what the test wants to be sent.
-struct Messenger {
-    came: Sender<(u32, Vec<u8>)>,
-    to_send: Receiver<(u32, Vec<u8>)>,
-    next: Instant,
-}
-
-impl Service for Messenger {
-    fn name(&self) -> &'static str {
-        "messenger"
-    }
-
-    fn on_message(&mut self, _: &mut Port<'_>, from: u32, data: &[u8]) -> busbar::Result<()> {
-        let _ = self.came.send((from, data.to_vec()));
-        Ok(())
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        Some(self.next)
-    }
-
-    fn on_tick(&mut self, port: &mut Port<'_>, now: Instant) -> busbar::Result<()> {
-        self.next = now + Duration::from_millis(2);
-        while port.room() > 0 {
-            let Ok((to, data)) = self.to_send.try_recv() else { break };
-            port.send(to, &data)?;
-        }
-        Ok(())
-    }
-}
-
 /// A coprocessor that is this process.
 pub struct Remote {
     core: OwnedFd,
@@ -137,12 +107,11 @@ impl Remote {
     pub fn on(device: &std::path::Path) -> Self {
         let core = Core::open(device).expect("a core that is free");
         let fd = core.as_fd().try_clone_to_owned().unwrap();
-        let ((came_tx, came), (to_send, to_send_rx)) = (channel(), channel());
+        let (messenger, came, to_send) = Messenger::new("messenger");
         let stop = Stop::new().unwrap();
         let handle = stop.handle();
         let body = move || {
             let mut services = Services::default();
-            let messenger = Messenger { came: came_tx, to_send: to_send_rx, next: Instant::now() };
             services.add(messenger).unwrap();
             let options = Options { stop: Some(&stop), ..Options::default() };
             let _ = core.run(&mut services, &options, &mut |_| {});

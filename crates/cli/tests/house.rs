@@ -1,0 +1,148 @@
+//! A newcomer finds every room: what there is in the tree is named where it is looked for.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|why| panic!("{path}: {why}"))
+}
+
+/// Names in a folder that `keep` keeps.
+fn names(folder: &str, keep: impl Fn(&Path) -> bool) -> Vec<String> {
+    let entries = fs::read_dir(root().join(folder)).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path()).filter(|path| keep(path));
+    let names: Vec<_> =
+        paths.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
+    assert!(!names.is_empty(), "{folder}");
+    names
+}
+
+fn crates() -> Vec<String> {
+    names("crates", |path| path.join("Cargo.toml").is_file())
+}
+
+fn modules() -> Vec<String> {
+    names("kernel/modules", |path| path.join("Kbuild").is_file())
+}
+
+/// Files in a folder of this kind, without it.
+fn stems(folder: &str, extension: &str) -> Vec<String> {
+    let all = names(folder, |path| path.extension().is_some_and(|it| it == extension));
+    all.iter().map(|name| name.strip_suffix(&format!(".{extension}")).unwrap().into()).collect()
+}
+
+/// Whether `text` has `word` as a whole word.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    text.match_indices(word).any(|(at, _)| {
+        !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part)
+    })
+}
+
+#[test]
+fn every_crate_and_module_is_in_the_readme_with_its_folder() {
+    let readme = read("README.md");
+    for name in crates() {
+        assert!(has_word(&readme, &format!("crates/{name}")), "crates/{name}: not in README.md");
+    }
+    for name in modules() {
+        let folder = format!("kernel/modules/{name}");
+        assert!(readme.contains(&format!("{folder}/README.md")), "{folder}: not in README.md");
+        assert!(root().join(&folder).join("README.md").is_file(), "{folder}: no README.md");
+    }
+}
+
+#[test]
+fn every_page_is_in_the_readme_or_in_architecture() {
+    let (readme, architecture) = (read("README.md"), read("docs/architecture.md"));
+    for page in stems("docs", "md") {
+        let named = readme.contains(&format!("docs/{page}.md"))
+            || architecture.contains(&format!("({page}.md)"));
+        assert!(named, "docs/{page}.md: neither in README.md nor in docs/architecture.md");
+    }
+}
+
+#[test]
+fn the_picture_has_every_crate_module_and_part_of_the_library() {
+    let picture = read("docs/architecture.svg");
+    let text: String = picture
+        .split('<')
+        .filter_map(|part| part.split_once('>'))
+        .fold(String::new(), |text, (_, inside)| text + inside + "\n");
+    for name in crates() {
+        assert!(has_word(&text, &format!("crates/{name}")), "crates/{name}: not in the picture");
+    }
+    for name in modules() {
+        assert!(has_word(&text, &name), "{name}: not in the picture");
+    }
+    let library = read("crates/busbar/src/lib.rs");
+    let public =
+        library.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    for name in public {
+        assert!(has_word(&text, name), "busbar::{name}: not in the picture");
+    }
+    let patches = stems("kernel/patches/6.12", "patch");
+    let last = patches.iter().map(|name| &name[..4]).max().unwrap();
+    assert!(has_word(&text, last), "patches go to {last}, the picture's do not");
+}
+
+#[test]
+fn every_module_is_packaged_and_says_what_it_needs() {
+    let (makefile, dkms) = (read("kernel/Makefile"), read("kernel/dkms.conf.in"));
+    let list = makefile.lines().find_map(|line| line.strip_prefix("ALL := ")).unwrap();
+    let mut packaged: Vec<_> = list.split_whitespace().map(String::from).collect();
+    let mut all = modules();
+    packaged.sort();
+    all.sort();
+    assert_eq!(packaged, all);
+    let board = read("docs/board.md");
+    for name in all {
+        let is_case = |line: &str| line.contains(") echo CONFIG_") && has_word(line, &name);
+        let case = dkms.lines().find(|line| is_case(line)).expect(&name);
+        let (_, options) = case.split_once("echo ").unwrap();
+        let row =
+            board.lines().find(|line| line.starts_with(&format!("| [`{name}`]"))).expect(&name);
+        for option in options.trim_end_matches(";;").split_whitespace() {
+            assert!(has_word(row, option), "{name} needs {option}: not in docs/board.md");
+        }
+    }
+}
+
+#[test]
+fn versions_agree() {
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(read("kernel/Makefile").contains(&format!("\nVERSION := {version}\n")));
+    assert!(read("CHANGELOG.md").contains(&format!("\n## [{version}]")));
+}
+
+/// Links of our own documents lead somewhere.
+#[test]
+fn links_lead_to_files() {
+    let rooms = ["kernel/lab", "kernel/patches", "fuzz"].map(|room| format!("{room}/README.md"));
+    let mut pages = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(String::from).to_vec();
+    pages.extend(rooms);
+    pages.extend(stems("docs", "md").iter().map(|page| format!("docs/{page}.md")));
+    pages.extend(modules().iter().map(|name| format!("kernel/modules/{name}/README.md")));
+    let (mut count, mut astray) = (0, Vec::new());
+    for page in pages {
+        let folder = root().join(&page).parent().unwrap().to_owned();
+        let text = read(&page);
+        for rest in text.split("](").skip(1) {
+            let target = rest.split(')').next().unwrap();
+            let file = target.split('#').next().unwrap();
+            if file.is_empty() || file.contains("://") {
+                continue;
+            }
+            count += 1;
+            if !folder.join(file).exists() {
+                astray.push(format!("{page}: {target}"));
+            }
+        }
+    }
+    assert_eq!(astray, [""; 0]);
+    assert!(count > 20, "{count}");
+}

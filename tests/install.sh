@@ -1,0 +1,39 @@
+#!/bin/sh
+# Installs the command and what comes with it into a folder of its own, tries each part, and
+# uninstalls: no file is left.
+set -eu
+cd "$(dirname "$0")/.."
+busbar=${BUSBAR:-target/release/busbar}
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+to=$root/opt/busbar
+run() {
+    make --silent "$1" BUSBAR="$busbar" DESTDIR="$root" PREFIX=/opt/busbar >"$root/log" 2>&1 ||
+        { cat "$root/log"; exit 1; }
+    rm "$root/log"
+}
+run install
+
+"$to/bin/busbar" --version | grep -q '^busbar [0-9]'
+"$to/bin/busbar" doctor >/dev/null
+for page in busbar.1 busbar-doctor.1 busbar-endpoint-ping.1 busbar-stream-picture.1; do
+    mandoc "$to/share/man/man1/$page" | grep -q 'Example'
+done
+mandoc -T lint -W error "$to"/share/man/man1/*.1
+mandoc -T lint -W style "$to"/share/man/man2/*.2
+# Every verb that the help has is a page, too.
+for verb in $("$to/bin/busbar" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
+    [ "$verb" = help ] || [ -f "$to/share/man/man1/busbar-$verb.1" ] || { echo "$verb: no page"; exit 1; }
+done
+bash -n "$to/share/bash-completion/completions/busbar"
+zsh -n "$to/share/zsh/site-functions/_busbar"
+fish -n "$to/share/fish/vendor_completions.d/busbar.fish"
+for header in "$to"/include/busbar/linux/*.h; do
+    echo "#include <linux/$(basename "$header")>"
+done | gcc -std=gnu11 -Wall -Wextra -Werror -I"$to/include/busbar" -fsyntax-only -x c -
+
+echo "install: $(find "$root" -type f | wc -l) files"
+run uninstall
+left=$(find "$root" ! -type d)
+[ -z "$left" ] || { echo "left: $left"; exit 1; }
+echo "install: and none after uninstall"
