@@ -11,7 +11,7 @@ DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
 .PHONY: demo test test-host test-kernel-style test-lab test-lab-itself test-full test-dkms test-install \
-	bench deps build install uninstall install-modules uninstall-modules fuzz clean
+	bench figures report deps build install uninstall install-modules uninstall-modules fuzz clean
 
 demo: build
 	$(BUSBAR) lab run -- demo/coprocessor.sh
@@ -56,6 +56,15 @@ test-install: build
 
 bench: build
 	$(BUSBAR) lab run -- $(BUSBAR) bench endpoint
+
+# All figures anew, and with them the tables of the documentation: an hour in which nothing else should run.
+# FIGURES=icount takes those that other work does no harm to.
+FIGURES ?= all
+figures: build
+	tools/figures $(FIGURES)
+
+report: build
+	$(BUSBAR) report --output target/report.html
 
 build: deps
 	cargo build --release --locked

@@ -23,6 +23,7 @@ use busbar::bulk::packet::Direction;
 use busbar::bulk::{Link, Transfer, Transport, Wanted, done};
 use busbar::endpoint::{Controller, Endpoint, MAX_MESSAGE};
 use busbar::{Error, Result};
+use serde_json::Value;
 
 use crate::clock::clocked;
 use crate::{Case, Controllers, Extent, Report, Spread};
@@ -95,11 +96,11 @@ const HEAD: &str = "\
 ";
 
 /// Milliseconds for each block and megabytes a second, medians, size by size.
-fn summary(cases: &[Case]) -> String {
+pub(crate) fn summary(cases: &[Case]) -> String {
     let mut text = HEAD.to_owned();
     for of_a_size in cases.chunks(4) {
         let [netlink, fd, buffer, hand_over] = of_a_size else { continue };
-        let bytes = netlink.params["bytes"].as_f64().unwrap_or_default();
+        let bytes = netlink.params.get("bytes").and_then(Value::as_f64).unwrap_or_default();
         let cell = |spread: Spread| {
             // Bytes in a microsecond are megabytes in a second.
             format!("{:.3} ms, {:.1} MB/s", spread.median / 1e3, bytes / spread.median)

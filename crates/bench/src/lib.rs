@@ -7,20 +7,29 @@ pub mod bulk;
 mod clock;
 mod elsewhere;
 pub mod endpoint;
+pub mod figures;
+pub mod page;
 pub mod receive;
 mod report;
 pub mod stream;
 pub mod usual;
 pub mod wait;
+mod words;
 
 pub use report::{Case, Report, Spread};
+use serde::{Deserialize, Serialize};
+
+/// The benchmarks, one for each path.
+pub const PATHS: [&str; 5] = ["endpoint", "bulk", "wait", "stream", "receive"];
 
 /// How much of a benchmark to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Extent {
     /// Under a minute: shows that the benchmark works.
     Quick,
     /// What the documentation quotes.
+    #[default]
     Normal,
     /// Everything that the seed has.
     Full,

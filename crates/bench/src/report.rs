@@ -1,8 +1,12 @@
 //! What a benchmark says: one object, the same for all.
 
 use std::fmt;
+use std::io;
 
+use busbar::{Error, Result};
 use serde::{Deserialize, Serialize};
+
+use crate::{Extent, PATHS};
 
 /// Smallest, middle and largest of several runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -92,6 +96,9 @@ pub struct Report {
     pub cores: usize,
     /// Runs of each side.
     pub runs: usize,
+    /// How much of the benchmark was run.
+    #[serde(default)]
+    pub extent: Extent,
     /// The lines.
     pub cases: Vec<Case>,
     /// The same in other words, for people: Markdown, or nothing.
@@ -109,10 +116,52 @@ impl Report {
             accelerator: std::env::var("BUSBAR_ACCELERATOR").unwrap_or_else(|_| "native".into()),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             runs,
+            extent: Extent::default(),
             cases,
             summary: String::new(),
         }
     }
+
+    /// From what `busbar bench NAME --json` has printed into `file`.
+    ///
+    /// # Errors
+    /// Where it is something else; the error names `file` and the field.
+    pub fn parse(file: &str, json: &str) -> Result<Self> {
+        let mut from = serde_json::Deserializer::from_str(json);
+        let report: Self = serde_path_to_error::deserialize(&mut from).map_err(|why| {
+            let path = why.path().to_string();
+            // Of a file that is no object there is no field to name.
+            let field = if path == "." { file.into() } else { format!("{file}: {path}") };
+            refused(field, why.into_inner())
+        })?;
+        from.end().map_err(|why| refused(file.into(), why))?;
+        report.check(file)?;
+        Ok(report)
+    }
+
+    fn check(&self, file: &str) -> Result<()> {
+        if !PATHS.contains(&&*self.bench) {
+            let allowed = PATHS.join(", ");
+            return Err(Error::invalid(format!("{file}: bench"), &self.bench, allowed));
+        }
+        for (number, case) in self.cases.iter().enumerate() {
+            let columns =
+                [("baseline", case.baseline), ("busbar", case.busbar), ("ratio", case.ratio)];
+            for (column, Spread { min, median, max }) in columns {
+                if !(0.0 <= min && min <= median && median <= max) {
+                    let field = format!("{file}: cases[{number}].{column}");
+                    let value = format!("{min}, {median}, {max}");
+                    return Err(Error::invalid(field, value, "0 <= min <= median <= max"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn refused(field: String, why: serde_json::Error) -> Error {
+    Error::new("read", field, io::Error::new(io::ErrorKind::InvalidData, why))
+        .help("allowed: what `busbar bench NAME --json` prints")
 }
 
 /// A table for people.
@@ -173,5 +222,33 @@ mod tests {
         let back: Report = serde_json::from_str(&json).unwrap();
         assert_eq!(back.cases[0].ratio, report.cases[0].ratio);
         assert!(report.to_string().contains("2.0/2.0/2.0"), "{report}");
+    }
+
+    #[test]
+    fn bad_json_names_file_and_field() {
+        let spread = r#"{"min":1,"median":2,"max":3}"#;
+        let with = |bench: &str, ratio: &str, end: &str| {
+            format!(
+                r#"{{"bench":"{bench}","kernel":"k","accelerator":"tcg","cores":1,"runs":1,"cases":
+                [{{"name":"n","params":{{}},"unit":"us","against":"a","baseline":{spread},
+                "busbar":{spread},"ratio":{ratio}}}]}}{end}"#
+            )
+        };
+        assert_eq!(Report::parse("f", &with("wait", spread, "\n")).unwrap().cases.len(), 1);
+        for (json, named) in [
+            (with("loop", spread, ""), "f: bench"),
+            (with("wait", r#"{"min":1,"median":2}"#, ""), "f: cases[0].ratio"),
+            (with("wait", r#"{"min":1,"median":"2","max":3}"#, ""), "f: cases[0].ratio.median"),
+            (with("wait", r#"{"min":3,"median":2,"max":4}"#, ""), "f: cases[0].ratio"),
+            (with("wait", r#"{"min":-1,"median":2,"max":4}"#, ""), "f: cases[0].ratio"),
+            (with("wait", r#"{"min":1,"median":2,"max":1e999}"#, ""), "f: cases[0].ratio.max"),
+            (with("wait", spread, "{}"), "trailing characters"),
+            (r#"{"bench":"wait"}"#.into(), "kernel"),
+            ("[1]".into(), "read f"),
+            (String::new(), "read f"),
+        ] {
+            let said = Report::parse("f", &json).unwrap_err().to_string();
+            assert!(said.contains(named), "{named}: {said}");
+        }
     }
 }

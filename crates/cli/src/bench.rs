@@ -117,8 +117,9 @@ impl Common {
         }
     }
 
-    fn print(&self, report: &Report) -> Result<()> {
-        if self.json { json_line(report) } else { print_line(report.to_string().trim_end()) }
+    fn print(&self, report: Report) -> Result<()> {
+        let report = Report { extent: self.extent(), ..report };
+        if self.json { json_line(&report) } else { print_line(report.to_string().trim_end()) }
     }
 }
 
@@ -128,12 +129,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Path::Bulk(args) => measure(args, &bulk::SERVICES, bulk::run)?,
         Path::Wait(common) => {
             let report = with_progress(|bar| wait::run(common.extent(), bar))?;
-            common.print(&report)?;
+            common.print(report)?;
         }
         Path::Stream(common) => {
             stage::load_converter()?;
             let report = with_progress(|bar| stream::run(common.extent(), bar))?;
-            common.print(&report)?;
+            common.print(report)?;
         }
         Path::UsualSend(args) => {
             let UsualSend { converter, service, block_len, seconds, target } = args;
@@ -145,7 +146,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Path::Receive(common) => {
             stage::load_nic()?;
             let report = with_progress(|bar| receive::run(common.extent(), bar))?;
-            common.print(&report)?;
+            common.print(report)?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -177,5 +178,5 @@ fn measure(
         let stage = Stage::up(&program, services)?;
         run(stage.in_tree.controller(), stage.eptfd.controller())?
     };
-    args.common.print(&report)
+    args.common.print(report)
 }

@@ -11,6 +11,7 @@ mod generate;
 mod lab;
 mod progress;
 mod receive;
+mod report;
 mod run;
 mod stream;
 
@@ -57,6 +58,8 @@ enum Verb {
     Run(run::Args),
     /// Measure a path: the usual way and Busbar's, in turn
     Bench(bench::Args),
+    /// Show what was measured as one page, and keep the tables of the documentation true
+    Report(report::Args),
 }
 
 fn main() -> ExitCode {
@@ -81,6 +84,7 @@ fn execute() -> Result<ExitCode> {
         Verb::Receive(args) => receive::run(&args),
         Verb::Run(args) => run::run(&args),
         Verb::Bench(args) => bench::run(&args),
+        Verb::Report(args) => report::run(&args),
     }
 }
 
