@@ -23,13 +23,13 @@ coprocessor() {
     $busbar coprocessor run --device /dev/vcoproc0 --service control+gain=70+trigger=500 >/dev/null &
     core=$!
 }
+until_ready() { until $busbar endpoint list | grep -q 'running *control'; do sleep 0.1; done; }
 # As crashes are, in the middle of everything. Whoever waits for it shows nothing of it.
 crash() {
-    sleep "$((seconds * 4 / 10))"
+    sleep "$((seconds / 2))"
     show 'pkill -KILL -f "coprocessor run"'
     kill -KILL $core
     wait $core 2>/dev/null || true
-    sleep 1
     coprocessor
 }
 # Hundredths of a second that processors were busy since the start, whatever with.
@@ -50,6 +50,7 @@ echo counter >$converter/pattern
 
 say "The usual means, for $seconds s: a device node, read(), write(), epoll_ctl one by one."
 coprocessor
+until_ready
 before=$(busy)
 far $busbar bench usual-receive 198.18.57.2:4950 $folder/usual >$folder/usual-receiver.json &
 receiver=$!
@@ -65,9 +66,11 @@ kill -TERM $core
 wait $core 2>/dev/null || true
 
 say "Busbar, for $seconds s: an endpoint that is a descriptor, DMABUFs, sendfile, device-memory TCP."
-modprobe -r rpmsg_ctrl rpmsg_char
+# The last one has udev's help: it loads what the control device's name asks for.
+modprobe -r rpmsg_ctrl rpmsg_char rpmsg_eptfd
 run modprobe rpmsg_eptfd replace=1
 coprocessor
+until_ready
 before=$(busy)
 show "ip netns exec far $busbar run demo/receiver.toml &"
 far $busbar run demo/receiver.toml --json >$folder/receiver.jsonl &
@@ -96,6 +99,6 @@ wait $receiver
 run $busbar stream picture $folder/samples.sigmf-meta "$picture" --samples 480
 
 say "Both ways, side by side:"
-jq -rn --slurpfile us $folder/usual-sender.json --slurpfile ur $folder/usual-receiver.json \
+cp $folder/*.json* /work/main/target/; jq -rn --slurpfile us $folder/usual-sender.json --slurpfile ur $folder/usual-receiver.json \
     --slurpfile bs $folder/sender.jsonl --slurpfile br $folder/receiver.jsonl \
     --argjson ub "$(cat $folder/usual-busy)" --argjson bb "$(cat $folder/busbar-busy)" -f demo/table.jq

@@ -80,6 +80,7 @@ mod sink;
 mod source;
 mod stage;
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -133,6 +134,8 @@ pub struct Pipeline {
     events: Events,
     nodes: Nodes,
     log: Vec<Event>,
+    /// What was told last of each node that has trouble.
+    troubles: HashMap<String, String>,
     /// When it has to be over.
     deadline: Option<Instant>,
     /// When the last wait began to find nothing, and so the next messages were not there yet.
@@ -192,6 +195,7 @@ impl Pipeline {
             nodes,
             config,
             log: Vec::new(),
+            troubles: HashMap::new(),
             deadline: None,
             looked: Instant::now(),
             is_finished: false,
@@ -296,17 +300,26 @@ impl Pipeline {
             let turn = sink.turn(edge, shape.as_ref())?;
             moved |= turn.moved;
             let (name, again) = (sink.name().to_owned(), sink.counts.restarts > restarts);
+            if turn.moved {
+                self.troubles.remove(&name);
+            }
             self.note_trouble(&name, turn.trouble, again);
         }
         self.nodes.watch(&self.poller)?;
         Ok(moved)
     }
 
+    /// The same trouble again is no news, until it is over.
     fn note_trouble(&mut self, node: &str, trouble: Option<Error>, again: bool) {
         if let Some(error) = trouble {
-            self.note(node, "trouble", error.to_string());
+            let text = error.to_string();
+            if self.troubles.get(node) != Some(&text) {
+                self.note(node, "trouble", text.clone());
+                self.troubles.insert(node.to_owned(), text);
+            }
         }
         if again {
+            self.troubles.remove(node);
             self.note(node, "restarted", String::new());
         }
     }
@@ -325,11 +338,10 @@ impl Pipeline {
             let turn = self.nodes.controls[index].turn();
             let name = self.nodes.controls[index].config.name.clone();
             if turn.came {
+                self.troubles.remove(&name);
                 self.note(&name, "came", String::new());
             }
-            if let Some(error) = turn.trouble {
-                self.note(&name, "trouble", error.to_string());
-            }
+            self.note_trouble(&name, turn.trouble, false);
             for report in turn.reports {
                 moved = true;
                 self.react(index, &name, report);
@@ -424,8 +436,11 @@ impl Pipeline {
                 self.note_trouble(&name, None, again);
                 match taken {
                     Taken::Nothing => break,
-                    Taken::Trouble(error) => self.note(&name, "trouble", error.to_string()),
-                    Taken::Item(item) => self.nodes.push(producer, &item),
+                    Taken::Trouble(error) => self.note_trouble(&name, Some(error), false),
+                    Taken::Item(item) => {
+                        self.troubles.remove(&name);
+                        self.nodes.push(producer, &item);
+                    }
                     Taken::End(lost) => self.nodes.finish(producer, lost),
                 }
                 moved = true;

@@ -111,7 +111,10 @@ impl Control {
         let mut turn = Turn::default();
         match &self.state {
             State::Down { again } if Instant::now() < *again => return turn,
-            State::Down { .. } => turn.came = self.connect(),
+            State::Down { .. } => match self.connect() {
+                Ok(()) => turn.came = true,
+                Err(error) => turn.trouble = Some(error),
+            },
             State::Up { .. } => {}
         }
         let heard = self.hear(&mut turn.reports).and_then(|()| self.flush());
@@ -124,10 +127,13 @@ impl Control {
         turn
     }
 
-    fn connect(&mut self) -> bool {
-        let Ok((controller, endpoint)) = endpoint::open(&self.config.endpoint) else {
-            self.state = State::Down { again: Instant::now() + PAUSE };
-            return false;
+    fn connect(&mut self) -> Result<()> {
+        let (controller, endpoint) = match endpoint::open(&self.config.endpoint) {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.state = State::Down { again: Instant::now() + PAUSE };
+                return Err(error);
+            }
         };
         self.state = State::Up { endpoint, _controller: controller };
         self.opens += 1;
@@ -137,7 +143,7 @@ impl Control {
             // Names of a checked configuration are such names.
             self.outgoing.extend(source.parse().map(Request::Start));
         }
-        true
+        Ok(())
     }
 
     fn hear(&mut self, reports: &mut Vec<Report>) -> Result<()> {
