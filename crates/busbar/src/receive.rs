@@ -5,7 +5,8 @@
 //! processor touches it: device-memory TCP. On any host ([`Receiver::host`]), ordinary receive copies
 //! it there, once. What follows is the same: a [`Listener`] accepts, or [`Receiver::connect`] calls; a
 //! [`Connection`] hands out the stream as [`Piece`]s in their order. A [`View`] is a part of the block,
-//! and its memory is free for other data when it is dropped.
+//! and its memory is free for other data when it is dropped. Streams of samples come in blocks that way,
+//! see [`stream::net::Receiver::over`](crate::stream::net::Receiver::over).
 //!
 //! ```
 //! use std::io::Write;

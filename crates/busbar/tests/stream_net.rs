@@ -189,7 +189,6 @@ conform! {
     what_a_hostile_sender_says_ends_its_connection_and_nothing_else
     a_sender_that_does_not_come_back_is_an_error
     no_descriptor_is_left_behind
-    a_connection_that_always_breaks_is_an_error_in_the_end
     after_the_end_there_is_nothing_more_to_send
     ;
     blocks_stay_where_they_came
@@ -765,9 +764,10 @@ fn no_descriptor_is_left_behind(place: &impl Place) {
     assert!(open() < most, "{before} before, {} after", open());
 }
 
-fn a_connection_that_always_breaks_is_an_error_in_the_end(place: &impl Place) {
+#[test]
+fn a_connection_that_always_breaks_is_an_error_in_the_end() {
     let options = Options { checksum: true, ..options() };
-    let (mut receiver, address) = place.listen(&options);
+    let (mut receiver, address) = Sockets.listen(&options);
     // The same byte of the first block is wrong each time.
     let proxy = Proxy::start(address, |_, passed, bytes| {
         let index = 20_000u64.checked_sub(passed).and_then(|index| usize::try_from(index).ok());

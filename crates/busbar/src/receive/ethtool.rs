@@ -69,10 +69,17 @@ impl Device {
         ethtool::rule_table(&self.socket, &self.current_name()?)
     }
 
-    /// The rules that there are, at most `count`.
-    pub(super) fn rules(&self, count: u32) -> Result<Vec<FlowSpec>, Errno> {
+    /// The rules that there are.
+    pub(super) fn rules(&self) -> Result<Vec<FlowSpec>, Errno> {
         let name = self.current_name()?;
-        let locations = ethtool::locations(&self.socket, &name, count)?;
+        let locations = loop {
+            let count = ethtool::rule_table(&self.socket, &name)?.used;
+            match ethtool::locations(&self.socket, &name, count) {
+                // More were added meanwhile.
+                Err(Errno::MSGSIZE) => {}
+                locations => break locations?,
+            }
+        };
         let rules = locations.into_iter().map(|at| ethtool::rule(&self.socket, &name, at));
         // One that was removed meanwhile is none.
         rules.filter(|rule| *rule != Err(Errno::NOENT)).collect()

@@ -74,7 +74,7 @@ impl Steering {
     fn place(&self, spec: FlowSpec) -> Result<Placed> {
         let device = &self.device;
         let table = device.rule_table().map_err(|errno| self.failed(errno))?;
-        let rules = device.rules(table.used).map_err(|errno| self.failed(errno))?;
+        let rules = device.rules().map_err(|errno| self.failed(errno))?;
         let found = rules.iter().find(|rule| is_same(rule, &spec)).copied();
         let location = match found {
             Some(rule) => rule.location,

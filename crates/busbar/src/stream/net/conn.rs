@@ -55,6 +55,7 @@ impl Conn {
     pub(super) fn new(inflow: Inflow, name: &str, watch: &Watch, token: Token) -> Result<Self> {
         match &inflow {
             Inflow::Socket(socket) => watch.add(socket, token)?,
+            // Perhaps not when there is room to send again: the tick is soon enough for a few bytes.
             Inflow::Pieces(pieces) => watch.add(pieces.connection(), token)?,
         }
         let (name, since) = (name.to_owned(), Instant::now());
