@@ -157,11 +157,12 @@ fn one_block_goes_to_every_sink() {
     let samples = number(node(&summary, "sources", "adc"), "samples");
     assert!(samples > 100_000, "{summary}");
     for sink in ["all", "few", "nothing"] {
-        assert_eq!(told(node(&summary, "sinks", sink)), samples, "{sink}");
+        assert_eq!(told(node(&summary, "sinks", sink)), told_source(&summary, "adc"), "{sink}");
     }
     assert_eq!(number(node(&summary, "sinks", "few"), "verified"), samples);
-    let tenth = number(node(&summary, "sinks", "recording"), "samples");
-    assert_eq!(tenth, samples.div_ceil(10));
+    let recorded = node(&summary, "sinks", "recording");
+    let tenth = number(recorded, "samples");
+    assert_eq!(told(recorded), told_source(&summary, "adc").div_ceil(10));
     assert_eq!(fs::metadata(recording.with_extension("sigmf-data")).unwrap().len(), 8 * tenth);
     // Nothing but what the stages make and the file keeps.
     let copied = 4 * samples + 2 * 8 * tenth;
@@ -194,7 +195,7 @@ fn samples_come_through_the_network_with_their_check_sums() {
     let sent = files.run(&SENDER.replace("PORT", &port), &["--seconds", "0.5"]);
     let arrived = finish(receiver);
     let samples = number(node(&sent, "sources", "adc"), "samples");
-    assert_eq!(told(node(&sent, "sinks", "net")), samples);
+    assert_eq!(told(node(&sent, "sinks", "net")), told_source(&sent, "adc"));
     assert_eq!(number(node(&arrived, "sinks", "right"), "verified"), samples);
     assert_eq!(number(&sent, "copied"), 0, "{sent}");
 }
@@ -286,9 +287,7 @@ fn a_slow_sink_that_may_drop_holds_up_nobody() {
     let out = text_of_stdout(&output);
     let summary: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
     assert_eq!(summary["remaining"]["slow"], 3);
-    let samples = number(node(&summary, "sources", "adc"), "samples");
-    assert_eq!(number(node(&summary, "sources", "adc"), "lost"), 0, "{summary}");
-    assert_eq!(told(node(&summary, "sinks", "right")), samples);
+    assert_eq!(told(node(&summary, "sinks", "right")), told_source(&summary, "adc"));
     let slow = node(&summary, "sinks", "slow");
     assert!(number(slow, "dropped_samples") > 100_000, "{slow}");
 }
@@ -567,13 +566,14 @@ fn samples_go_to_a_coprocessor_in_messages_and_in_blocks() {
 #[ignore = "needs the lab"]
 fn samples_come_from_a_coprocessor_in_messages() {
     load();
-    let core = Core::run("source");
+    let core = Core::run("converter");
     let files = Files::new();
     let journal = files.path("journal");
     let recording = files.path("recording");
     let text = format!(
-        "[source.core]\nfrom = \"endpoint:source?type=ru8\"\n[sink.file]\ninput = \"core\"\n\
-         to = \"file:{}\"\n",
+        "[source.core]\nfrom = \"endpoint:converter?type=ci16_le&channels=2\"\n\
+         [sink.file]\ninput = \"core\"\nto = \"file:{}\"\n\
+         [sink.right]\ninput = \"core\"\nto = \"verify:counter\"\n",
         recording.display()
     );
     let child =
@@ -583,7 +583,7 @@ fn samples_come_from_a_coprocessor_in_messages() {
     core.crash();
     let said = |what: &str| fs::read_to_string(&journal).unwrap_or_default().contains(what);
     until("the crash", || said("\"trouble\"").then_some(()));
-    let _core = Core::run("source");
+    let _core = Core::run("converter");
     until("that it is back", || said("\"restarted\"").then_some(()));
     let before = len();
     until("more samples", || (len() > before).then_some(()));
@@ -591,4 +591,59 @@ fn samples_come_from_a_coprocessor_in_messages() {
     let summary = finish(child);
     let sink = node(&summary, "sinks", "file");
     assert_eq!((number(sink, "bytes"), number(sink, "unknown")), (len(), 1), "{summary}");
+    let verified = number(node(&summary, "sinks", "right"), "verified");
+    assert_eq!(8 * verified, len(), "{summary}");
+}
+
+#[path = "../../busbar/tests/pair/mod.rs"]
+mod pair;
+
+#[test]
+#[ignore = "needs the lab"]
+fn blocks_land_in_device_memory_and_nobody_copies_them() {
+    load();
+    set("sampling_frequency", "0");
+    set("pattern", "counter");
+    let _pair = pair::Pair::new();
+    let [here, _] = pair::V4;
+    let files = Files::new();
+    let receiver = format!(
+        "[source.net]\nfrom = \"receive:{}:{here}:4960\"\n[sink.right]\ninput = \"net\"\n\
+         to = \"verify:counter\"\n[sink.nothing]\ninput = \"net\"\nto = \"null:\"\n",
+        pair::DEVICE
+    );
+    let receiver = files.pipeline("r", &receiver).spawn().unwrap();
+    let sender = format!(
+        "[source.adc]\nfrom = \"iio:vconv0\"\n\
+         channels = [\"voltage0_i\", \"voltage0_q\", \"voltage1_i\", \"voltage1_q\"]\n\
+         [stage.sum]\ninput = \"adc\"\ndo = \"checksum\"\n\
+         [sink.net]\ninput = \"sum\"\nto = \"tcp:{here}:4960\"\n"
+    );
+    // The far end's process sends: in its namespace.
+    let path = files.path("s");
+    fs::write(&path, sender).unwrap();
+    let sent = Command::new("ip")
+        .args(["netns", "exec", pair::NAMESPACE])
+        .arg(support::busbar())
+        .args(["run", path.to_str().unwrap(), "--json", "--seconds", "3"])
+        .output()
+        .unwrap();
+    let (sent, arrived) = (summary(&sent), finish(receiver));
+    let samples = number(node(&sent, "sources", "adc"), "samples");
+    assert!(samples > 10_000, "{sent}");
+    assert_eq!(told(node(&arrived, "sinks", "right")), samples, "{arrived}");
+    assert_eq!(number(node(&arrived, "sinks", "right"), "verified"), samples);
+    assert_eq!((number(&sent, "copied"), number(&arrived, "copied")), (0, 0), "{arrived}");
+}
+
+#[test]
+fn blocks_may_be_received_by_receive_on_any_host() {
+    let (files, port) = (Files::new(), port().to_string());
+    let receiver =
+        RECEIVER.replace("tcp-listen:127.0.0.1:PORT", &format!("receive:host:127.0.0.1:{port}"));
+    let receiver = files.pipeline("r", &receiver).spawn().unwrap();
+    let sent = files.run(&SENDER.replace("PORT", &port), &["--seconds", "0.5"]);
+    let arrived = finish(receiver);
+    let samples = number(node(&sent, "sources", "adc"), "samples");
+    assert_eq!(number(node(&arrived, "sinks", "right"), "verified"), samples, "{arrived}");
 }

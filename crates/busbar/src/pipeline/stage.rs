@@ -139,11 +139,7 @@ impl Workshop {
         // For the event that tells of it.
         self.pool.returned();
         let Some(mut block) = self.pool.take() else { return Ok(Made::NoRoom(item)) };
-        let filled = item.samples.read().and_then(|from| {
-            let mut to = block.write()?;
-            let len = from.len().min(to.len());
-            Ok(fill(&from[..len], &mut to))
-        });
+        let filled = item.samples.read().and_then(|from| Ok(fill(&from, &mut block.write()?)));
         let len = match filled {
             Ok(len) => len,
             Err(error) => {
@@ -410,6 +406,15 @@ mod tests {
             let names = bad.into_iter().map(Into::into).collect();
             assert!(Stage::open(&Work::Select(names), &shape(&source), 1).is_err());
         }
+    }
+
+    #[test]
+    fn a_block_that_fills_whole_pages_is_narrowed_as_a_whole() {
+        let source = source(4096);
+        let names = ["voltage0_i", "voltage0_q"].map(String::from);
+        let (mut stage, _) = Stage::open(&Work::Select(names.into()), &shape(&source), 1).unwrap();
+        let item = made(&mut stage, item(&source, NOTHING)).unwrap();
+        assert_eq!((item.count, item.samples.meta().len), (4096, 4 * 4096));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Samples that are what they should be.
 
 use std::io;
+use std::ops::Range;
 
 use super::{Channel, Format, Lost, Samples};
 use crate::{Error, Result};
@@ -14,6 +15,8 @@ const PARTS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"
 pub struct Counter {
     /// Offset and byte order of the parts that there are.
     parts: Vec<(usize, bool)>,
+    /// Where the parts are, if they are one number.
+    number_at: Option<Range<usize>>,
     sample_len: usize,
     /// What the counter has room for.
     mask: u64,
@@ -54,7 +57,11 @@ impl Counter {
         }
         let bits = 16 * u32::try_from(parts.len()).unwrap_or(4);
         let mask = u64::MAX >> (64 - bits);
-        Ok(Self { parts, sample_len: format.sample_len, mask, next: None, samples: 0 })
+        let (first, len) = (parts[0].0, 2 * parts.len());
+        let is_number =
+            parts.iter().enumerate().all(|(index, part)| *part == (first + 2 * index, false));
+        let number_at = is_number.then_some(first..first + len);
+        Ok(Self { parts, number_at, sample_len: format.sample_len, mask, next: None, samples: 0 })
     }
 
     /// How many samples were verified.
@@ -132,6 +139,11 @@ impl Counter {
     }
 
     fn number(&self, sample: &[u8]) -> u64 {
+        if let Some(at) = &self.number_at {
+            let mut bytes = [0; 8];
+            bytes[..at.len()].copy_from_slice(&sample[at.clone()]);
+            return u64::from_le_bytes(bytes);
+        }
         let mut number = 0;
         for (index, (offset, big_endian)) in self.parts.iter().enumerate() {
             let bytes = [sample[*offset], sample[*offset + 1]];

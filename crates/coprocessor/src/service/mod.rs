@@ -22,6 +22,7 @@
 
 pub mod bulk;
 pub mod control;
+mod converter;
 mod crash;
 pub mod data;
 mod echo;
@@ -42,6 +43,7 @@ use crate::name_service::{self, Channel, Directory, Name};
 
 pub use bulk::{Bulk, Treatment};
 pub use control::Control;
+pub use converter::Converter;
 pub use crash::Crash;
 pub use echo::Echo;
 pub use sink::Sink;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use busbar::{Error, Result};
 
-use super::{Bulk, Control, Crash, Echo, Service, Services, Sink, Source, Treatment};
+use super::{Bulk, Control, Converter, Crash, Echo, Service, Services, Sink, Source, Treatment};
 
 /// What a kind of service is called, announced as by default, and does.
 struct Kind {
@@ -112,6 +112,13 @@ const OVERLOAD: Switch = Switch {
     set: |options, number| options.overload = Some(Duration::from_millis(number)),
 };
 
+const SAMPLES: Switch = Switch {
+    name: "rate",
+    does: "sends so many samples each second",
+    allowed: 1..=100_000_000,
+    set: |options, number| options.rate = Some(number),
+};
+
 /// In milliseconds.
 const DAY: u64 = 86_400_000;
 
@@ -120,7 +127,7 @@ const BULK: &[Switch] = &[CORRUPT, TRUNCATE, DELAY];
 /// Those of the service that leads a pipeline.
 const CONTROL: &[Switch] = &[GAIN, RATE, TRIGGER, OVERLOAD];
 
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind {
         name: "echo",
         announced: "echo",
@@ -148,6 +155,13 @@ const KINDS: [Kind; 13] = [
         does: "tunes, starts and stops the source of a pipeline, and tells it of events",
         options: CONTROL,
         make: |name, options| Box::new(options.control(name)),
+    },
+    Kind {
+        name: "converter",
+        announced: "converter",
+        does: "sends samples to who asks, 20000 a second or +rate=N",
+        options: &[SAMPLES],
+        make: |name, options| Box::new(Converter::new(name, options.rate)),
     },
     Kind {
         name: "sample",
@@ -371,7 +385,7 @@ mod tests {
     #[test]
     fn errors_say_what_is_allowed() {
         for (spec, allowed) in [
-            ("ehco", "echo, sink, source, control"),
+            ("ehco", "echo, sink, source, control, converter"),
             ("", "echo, sink, source"),
             ("echo=", "printable"),
             ("echo=a b", "printable"),
