@@ -14,7 +14,7 @@ GENERATE ?= $(BUSBAR)
 	bench figures report deps build install uninstall install-modules uninstall-modules fuzz clean
 
 demo: build
-	$(BUSBAR) lab run -- demo/coprocessor.sh
+	$(BUSBAR) lab run -- demo/pipeline.sh
 
 test: test-host test-kernel-style test-dkms test-install test-lab test-lab-itself
 

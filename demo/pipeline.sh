@@ -99,6 +99,6 @@ wait $receiver
 run $busbar stream picture $folder/samples.sigmf-meta "$picture" --samples 480
 
 say "Both ways, side by side:"
-cp $folder/*.json* /work/main/target/; jq -rn --slurpfile us $folder/usual-sender.json --slurpfile ur $folder/usual-receiver.json \
+jq -rn --slurpfile us $folder/usual-sender.json --slurpfile ur $folder/usual-receiver.json \
     --slurpfile bs $folder/sender.jsonl --slurpfile br $folder/receiver.jsonl \
     --argjson ub "$(cat $folder/usual-busy)" --argjson bb "$(cat $folder/busbar-busy)" -f demo/table.jq

@@ -142,8 +142,8 @@ impl Setup {
     }
 }
 
-/// Writes an attribute of a device, `NAME` or `deviceN`: what `Documentation/ABI/testing/sysfs-bus-iio`
-/// and the driver allow.
+/// Writes an attribute of a device, `NAME` or `deviceN`, unless it has that value: what
+/// `Documentation/ABI/testing/sysfs-bus-iio` and the driver allow.
 ///
 /// # Errors
 ///

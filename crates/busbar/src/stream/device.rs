@@ -174,12 +174,25 @@ impl Device {
     }
 }
 
-/// Writes an attribute of a device.
+/// Whether two values of an attribute are the same, as numbers or as text.
+fn is_same(one: &str, other: &str) -> bool {
+    let number = |text: &str| text.trim().parse::<f64>().ok();
+    match (number(one), number(other)) {
+        (Some(one), Some(other)) => one.total_cmp(&other).is_eq(),
+        _ => one.trim() == other.trim(),
+    }
+}
+
+/// Writes an attribute of a device, unless it has that value.
 pub(super) fn set_attribute(device: &str, attribute: &str, value: &str) -> Result<()> {
     let device = Device::find(Path::new("/sys"), device)?;
     let on = || format!("`{attribute}` of {}", device.label());
     if attribute.is_empty() || attribute.contains('/') {
         return Err(Error::invalid(on(), attribute.escape_debug(), "the name of an attribute"));
+    }
+    // Many cannot be written while the device is used, not even with what they have.
+    if device.attribute(attribute).is_some_and(|found| is_same(&found, value)) {
+        return Ok(());
     }
     let failed = |why| Error::new(format!("write `{value}` to"), on(), why);
     // An attribute is taken in one write.
@@ -559,6 +572,12 @@ mod tests {
         assert_eq!(control.select(Direction::Receive, &[]).unwrap().channels.len(), 2);
         control.enable().unwrap();
         assert_eq!(fake.get("devices/iio:device0/buffer/enable"), "1");
+    }
+
+    #[test]
+    fn values_are_the_same_as_numbers_or_as_text() {
+        assert!(is_same("48000.000000\n", "48000") && is_same("sine", "sine\n"));
+        assert!(!is_same("0.5", "0.25") && !is_same("sine", "noise") && !is_same("1", "one"));
     }
 
     #[test]
