@@ -14,8 +14,8 @@ const CLASS: &str = "/sys/class/vcoproc";
 const NODES: &str = "/dev";
 
 /// What to do where there is no coprocessor.
-pub(crate) const NO_MODULE: &str =
-    "load it: modprobe vcoproc, or run in the lab: busbar lab run -- …";
+pub(crate) const NO_MODULE: &str = "load it: modprobe vcoproc; install it: make install-modules MODULES=vcoproc; or run in the \
+     lab: busbar lab run -- …";
 
 /// State of a remoteproc.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -74,7 +74,7 @@ impl Device {
             (None, _) => {
                 let names: Vec<_> = found.into_iter().map(|device| device.name).collect();
                 Err(Error::new("find", format!("IIO device `{wanted}`"), Errno::NOENT)
-                    .help(format!("there are: {}", names.join(", "))))
+                    .help(format!("there are: {}; see `busbar doctor`", names.join(", "))))
             }
         }
     }

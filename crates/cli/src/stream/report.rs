@@ -54,6 +54,8 @@ pub struct Report {
     /// CPU time before the first sample.
     cpu: f64,
     next: Instant,
+    /// What was complained of last, and behind how many samples.
+    told: Option<(String, u64)>,
 }
 
 impl Report {
@@ -66,7 +68,15 @@ impl Report {
             bar.set_length(count);
         }
         let start = Instant::now();
-        Self { counts: Counts::default(), json, bar, start, cpu: cpu(), next: start + EACH }
+        Self {
+            counts: Counts::default(),
+            json,
+            bar,
+            start,
+            cpu: cpu(),
+            next: start + EACH,
+            told: None,
+        }
     }
 
     /// One more block.
@@ -103,9 +113,14 @@ impl Report {
         Ok(())
     }
 
-    /// Says what goes wrong without an end to the stream.
-    pub fn warn(&self, error: &Error) {
-        self.bar.suspend(|| complain(&format!("busbar: {error}; going on")));
+    /// Says what goes wrong without an end to the stream; the same again is no news, until samples
+    /// have passed.
+    pub fn warn(&mut self, error: &Error) {
+        let told = (error.to_string(), self.counts.samples);
+        if self.told.as_ref() != Some(&told) {
+            self.bar.suspend(|| complain(&format!("busbar: {error}; going on")));
+            self.told = Some(told);
+        }
     }
 
     /// The last word.

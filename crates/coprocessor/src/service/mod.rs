@@ -22,7 +22,7 @@
 
 pub mod bulk;
 pub mod control;
-mod converter;
+pub mod converter;
 mod crash;
 pub mod data;
 mod echo;

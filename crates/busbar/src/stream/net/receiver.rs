@@ -94,8 +94,11 @@ impl Receiver {
         // Whether there is such a memory is said now, not when somebody calls.
         drop(Block::with(1, setup.memory.as_ref().unwrap_or(&Memory::Memfd))?);
         let name = format!("port {address}");
-        let failed =
-            |why| Error::new("listen on", name.clone(), why).help("allowed: PORT or HOST:PORT");
+        let failed = |why: std::io::Error| {
+            let is_wrong = why.kind() == ErrorKind::InvalidInput;
+            let error = Error::new("listen on", name.clone(), why);
+            if is_wrong { error.help("allowed: PORT or HOST:PORT") } else { error }
+        };
         let listener = match address.parse::<u16>() {
             Ok(port) => {
                 TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))

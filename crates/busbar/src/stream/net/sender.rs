@@ -486,8 +486,11 @@ impl Drop for Sender {
 
 fn resolve(target: &str) -> Result<Vec<SocketAddr>> {
     let found = target.to_socket_addrs().map(Vec::from_iter);
-    let addresses = found
-        .map_err(|why| Error::new("find the address of", target, why).help("allowed: HOST:PORT"))?;
+    let addresses = found.map_err(|why| {
+        let is_wrong = why.kind() == ErrorKind::InvalidInput;
+        let error = Error::new("find the address of", target, why);
+        if is_wrong { error.help("allowed: HOST:PORT") } else { error }
+    })?;
     if addresses.is_empty() {
         return Err(Error::invalid("the address", target, "HOST:PORT"));
     }

@@ -45,7 +45,12 @@ impl Recorder {
         let (datatype, num_channels) = Datatype::of(format)?;
         let (data_path, meta_path) = paths(path.as_ref());
         let data = File::create_new(&data_path).map_err(|why| {
-            Error::new("make", data_path.display().to_string(), why)
+            let exists = why.kind() == io::ErrorKind::AlreadyExists;
+            let error = Error::new("make", data_path.display().to_string(), why);
+            if !exists {
+                return error;
+            }
+            error
                 .help("a recording is never overwritten: choose another name, or remove both files")
         })?;
         let first = format.channels.first();
