@@ -54,6 +54,16 @@ test-dkms: build
 test-install: build
 	tests/install.sh
 
+# Ten minutes of crashes, links that go down and clocks that are set; SOAK_KERNEL=--debug for the debug
+# kernel. What is known: as in tests/lab.sh.
+SOAK_SECONDS ?= 600
+SOAK_KERNEL ?=
+.PHONY: soak
+soak: build
+	$(BUSBAR) lab run $(SOAK_KERNEL) --timeout $$(($(SOAK_SECONDS) * 3 + 900)) \
+		--known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
+		-- tests/soak.sh $(SOAK_SECONDS) $(SEED)
+
 bench: build
 	$(BUSBAR) lab run -- $(BUSBAR) bench endpoint
 

@@ -83,14 +83,15 @@ crash
 wait $sender
 wait $receiver
 echo $(($(busy) - before)) >$folder/busbar-busy
-jq -r 'select(.node == "core" and .event != "event") | "busbar: `\(.node)` \(.event) \(.text)"' $folder/sender.jsonl | cut -c1-110
+jq -r 'select(.node == "core" and .event != "event") | "busbar: `\(.node)` \(.event): \(.text)"' $folder/sender.jsonl |
+    sed 's/: $//; s/ (.*//'
 rm $folder/samples.*
 
 say "And a sine, for the eye: of the same sender and receiver."
 echo sine >$converter/pattern
 echo 1000 >$converter/sine_frequency
 echo 48000 >$converter/sampling_frequency
-sed 's/verify:counter/null:/' demo/receiver.toml >$folder/sine.toml
+sed 's/verify:counter/null:/; s/by = 64/by = 1/' demo/receiver.toml >$folder/sine.toml
 sed 's/256K/8K/' demo/sender.toml >$folder/sender.toml
 far $busbar run $folder/sine.toml >/dev/null 2>&1 &
 receiver=$!

@@ -9,13 +9,12 @@ def row(name; usual; busbar; ratio):
 ($bs | summary) as $tx | ($br | summary) as $rx
 | $us[0] as $ut | $ur[0] as $ur
 | ($rx.sinks | map(select(.name == "right")) | first) as $right
-| ($rx.sinks | map(select(.name == "recording")) | first) as $recording
 | {
-    rate: [$ur.bytes / 1e6 / $ut.seconds, $recording.bytes / 1e6 / $tx.seconds],
+    rate: [$ur.bytes / 1e6 / $ut.seconds, $right.bytes / 1e6 / $tx.seconds],
     cpu: [($ut.cpu_seconds + $ur.cpu_seconds) / ($ur.bytes / 1e9),
-          ($tx.cpu_seconds + $rx.cpu_seconds) / ($recording.bytes / 1e9)],
-    busy: [$ub / 100 / ($ur.bytes / 1e9), $bb / 100 / ($recording.bytes / 1e9)],
-    copies: [($ut.copied + $ur.copied) / $ur.bytes, ($tx.copied + $rx.copied) / $recording.bytes],
+          ($tx.cpu_seconds + $rx.cpu_seconds) / ($right.bytes / 1e9)],
+    busy: [$ub / 100 / ($ur.bytes / 1e9), $bb / 100 / ($right.bytes / 1e9)],
+    copies: [($ut.copied + $ur.copied) / $ur.bytes, ($tx.copied + $rx.copied) / $right.bytes],
     p50: [$ur.latency_p50 / 1e3, $right.latency_p50 / 1e3],
     p99: [$ur.latency_p99 / 1e3, $right.latency_p99 / 1e3]
   }

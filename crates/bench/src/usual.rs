@@ -238,12 +238,12 @@ fn parse(header: &[u8; HEADER]) -> Result<(usize, Duration)> {
     Ok((word(4) as usize, Duration::from_nanos(time)))
 }
 
-/// Takes what [`send`] sends, verifies it and writes it to the file `recording`.
+/// Takes what [`send`] sends, verifies it and writes every `each`th sample to the file `recording`.
 ///
 /// # Errors
 ///
 /// What goes wrong, and the first sample that is not what it should be.
-pub fn receive(address: SocketAddr, size: usize, recording: &Path) -> Result<Outcome> {
+pub fn receive(address: SocketAddr, size: usize, each: usize, recording: &Path) -> Result<Outcome> {
     let failed = |why| Error::new("receive on", address.to_string(), why);
     let listener = TcpListener::bind(address).map_err(failed)?;
     let (mut socket, _) = listener.accept().map_err(failed)?;
@@ -253,6 +253,8 @@ pub fn receive(address: SocketAddr, size: usize, recording: &Path) -> Result<Out
     let mut counter = Counter::new(&format())?;
     let (mut outcome, mut latencies) = (Outcome::default(), Vec::new());
     let (mut head, mut buffer) = ([0; HEADER], vec![0; size]);
+    // Where the next sample is in the `each`.
+    let (mut kept, mut at) = (Vec::new(), 0);
     let (start, cpu) = (Instant::now(), now(ClockId::ProcessCPUTime));
     loop {
         socket.read_exact(&mut head).map_err(failed)?;
@@ -265,12 +267,16 @@ pub fn receive(address: SocketAddr, size: usize, recording: &Path) -> Result<Out
             .ok_or_else(|| Error::invalid("the length of a block", len, format!("up to {size}")))?;
         socket.read_exact(block).map_err(failed)?;
         counter.verify_bytes(block, Lost::Samples(0))?;
-        file.write_all(block).map_err(no_file)?;
+        kept.clear();
+        let samples = block.chunks_exact(SAMPLE).skip((each - at) % each).step_by(each);
+        samples.for_each(|sample| kept.extend_from_slice(sample));
+        at = (at + len / SAMPLE) % each;
+        file.write_all(&kept).map_err(no_file)?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         latencies.push(now.saturating_sub(time));
         outcome.bytes += len as u64;
-        // Out of the socket's memory, and into the file's.
-        outcome.copied += 2 * len as u64;
+        // Out of the socket's memory; what is kept, to one place and into the file's.
+        outcome.copied += (len + 2 * kept.len()) as u64;
     }
     file.sync_data().map_err(no_file)?;
     outcome.seconds = start.elapsed().as_secs_f64();
@@ -321,7 +327,7 @@ mod tests {
         let bytes: Vec<u8> = (5_u64..1005).flat_map(u64::to_le_bytes).collect();
         let receiver = {
             let path = path.clone();
-            std::thread::spawn(move || receive(free, 4000, &path))
+            std::thread::spawn(move || receive(free, 4000, 3, &path))
         };
         let mut socket = loop {
             if let Ok(socket) = TcpStream::connect(free) {
@@ -334,7 +340,11 @@ mod tests {
         }
         socket.write_all(&header(0, 0)).unwrap();
         let outcome = receiver.join().unwrap().unwrap();
-        assert_eq!((outcome.verified, outcome.bytes, outcome.copied), (1000, 8000, 16000));
-        assert_eq!(std::fs::read(path).unwrap(), bytes);
+        assert_eq!(
+            (outcome.verified, outcome.bytes, outcome.copied),
+            (1000, 8000, 8000 + 2 * 8 * 334)
+        );
+        let kept: Vec<u8> = bytes.chunks(8).step_by(3).flatten().copied().collect();
+        assert_eq!(std::fs::read(path).unwrap(), kept);
     }
 }

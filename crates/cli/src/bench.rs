@@ -91,6 +91,9 @@ struct UsualSend {
 struct UsualReceive {
     #[arg(long, value_parser = size, default_value = "256K")]
     block_len: usize,
+    /// Record every so many-th sample.
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    each: u16,
     address: SocketAddr,
     recording: PathBuf,
 }
@@ -140,8 +143,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             let UsualSend { converter, service, block_len, seconds, target } = args;
             json_line(&usual::send(converter, service, *block_len, *target, *seconds)?)?;
         }
-        Path::UsualReceive(UsualReceive { block_len, address, recording }) => {
-            json_line(&usual::receive(*address, *block_len, recording)?)?;
+        Path::UsualReceive(UsualReceive { block_len, each, address, recording }) => {
+            json_line(&usual::receive(*address, *block_len, usize::from(*each), recording)?)?;
         }
         Path::Receive(common) => {
             stage::load_nic()?;

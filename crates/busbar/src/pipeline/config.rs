@@ -363,9 +363,10 @@ impl Config {
         Ok(())
     }
 
-    /// An edge that drops must not hold so many blocks that the source has none left for the others.
+    /// An edge that drops, and those behind it, must not hold so many blocks that the source has none
+    /// left for the others.
     fn verify_blocks(&self, source: &SourceConfig) -> Result<(), Fault> {
-        let needed = 1 + self.queued(&source.name, |edge| edge.when_full != WhenFull::Block);
+        let needed = 1 + self.queued(&source.name, |edge| self.drops(edge));
         match source.blocks {
             Some(blocks) if !(1..=Setup::MAX_BLOCKS).contains(&blocks) => {
                 let allowed = format!("1 to {}", Setup::MAX_BLOCKS);
@@ -373,7 +374,8 @@ impl Config {
             }
             Some(blocks) if blocks < needed => {
                 let allowed = format!(
-                    "{needed} or more: its edges that drop hold up to {}, and one is filled meanwhile",
+                    "{needed} or more: edges that drop, and those behind them, hold up to {}, and one is \
+                     filled meanwhile",
                     needed - 1
                 );
                 Err(Fault::new(&["source", &source.name, "blocks"], blocks, allowed))
@@ -399,6 +401,21 @@ impl Config {
         let behind = |edge: &&Edge| self.source_of(&edge.from).is_some_and(|it| it == source);
         let edges = self.edges().map(|(_, _, edge)| edge);
         edges.filter(behind).filter(|edge| counts(edge)).map(|edge| edge.queue).sum()
+    }
+
+    /// Whether nobody waits for what this edge or one before it has no room for.
+    fn drops(&self, edge: &Edge) -> bool {
+        let mut edge = edge;
+        for _ in 0..=self.stages.len() {
+            if edge.when_full != WhenFull::Block {
+                return true;
+            }
+            match self.stages.iter().find(|it| it.name == edge.from) {
+                Some(stage) => edge = &stage.input,
+                None => return false,
+            }
+        }
+        false
     }
 
     /// All edges, with the kind and name of the node behind each.

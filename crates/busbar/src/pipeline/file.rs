@@ -361,6 +361,8 @@ fn allowed(error: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const GOOD: &str = r#"
@@ -468,5 +470,23 @@ on.overload = ["set adc in_voltage0_i_hardwaregain 0.5"]
         assert!(said("[sink.copy]", "[sink.net]").contains("line"));
         assert!(Config::parse("a", "").unwrap_err().to_string().contains("one source or more"));
         assert!(Config::parse("a", &" ".repeat(MOST + 1)).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_damaged_file_is_right_or_an_error_that_says_where(
+            changes in prop::collection::vec((0..GOOD.len(), 0..40_usize, ".{0,6}"), 1..4),
+        ) {
+            let mut bytes = GOOD.as_bytes().to_vec();
+            for (at, gone, new) in changes {
+                let at = at.min(bytes.len());
+                let end = bytes.len().min(at + gone);
+                bytes.splice(at..end, new.bytes());
+            }
+            match Config::parse("bad.toml", &String::from_utf8_lossy(&bytes)) {
+                Ok(config) => config.check().unwrap(),
+                Err(error) => prop_assert!(error.to_string().contains("bad.toml, line "), "{}", error),
+            }
+        }
     }
 }

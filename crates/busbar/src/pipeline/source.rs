@@ -82,6 +82,8 @@ pub(super) struct Source {
     state: State,
     /// Known from the first time on; may not change.
     shape: Option<Shape>,
+    /// Whether what is open now was seen to be such.
+    is_known: bool,
     /// Missing before the next block, beyond what it says.
     lost: Lost,
     failures: u32,
@@ -141,6 +143,7 @@ impl Source {
             setup,
             state: State::Off,
             shape: None,
+            is_known: false,
             lost: NOTHING,
             failures: 0,
             opens: 0,
@@ -227,7 +230,9 @@ impl Source {
             _ => NOTHING,
         };
         self.state = State::Ended;
-        sum(std::mem::replace(&mut self.lost, NOTHING), lost)
+        let lost = sum(std::mem::replace(&mut self.lost, NOTHING), lost);
+        self.counts.lose(lost);
+        lost
     }
 
     /// What is missing between before and after a time in which it was closed.
@@ -237,16 +242,18 @@ impl Source {
 
     fn open(&mut self) -> Result<()> {
         let feed = Feed::open(&self.config, &self.setup)?;
-        self.learn(&feed)?;
+        self.is_known = false;
+        self.learn(feed.shape(self.setup.memory.as_ref()))?;
         self.state = State::Open(feed);
         self.opens += 1;
         self.failures = 0;
         Ok(())
     }
 
-    /// What its samples look like; that stays.
-    fn learn(&mut self, feed: &Feed) -> Result<()> {
-        let Some(shape) = feed.shape(self.setup.memory.as_ref()) else { return Ok(()) };
+    /// What its samples look like, once that is known; it stays.
+    fn learn(&mut self, shape: Option<Shape>) -> Result<()> {
+        let Some(shape) = shape else { return Ok(()) };
+        self.is_known = true;
         match &self.shape {
             Some(known) if known.format != shape.format || known.block_len < shape.block_len => {
                 let why = "its samples are others than before";
@@ -267,11 +274,14 @@ impl Source {
             State::Down(retry) if retry.is_due() => self.reopen(),
             State::Off | State::Down(_) | State::Ended => Ok(Taken::Nothing),
             State::Open(feed) => match feed.next() {
-                Ok(Some(samples)) => Ok(Taken::Item(self.taken(samples))),
+                Ok(Some(samples)) => {
+                    self.look()?;
+                    Ok(Taken::Item(self.taken(samples)))
+                }
                 Ok(None) if feed.is_finished() => Ok(Taken::End(self.end())),
                 Ok(None) => {
                     let trouble = feed.take_trouble();
-                    self.look();
+                    self.look()?;
                     Ok(trouble.map_or(Taken::Nothing, Taken::Trouble))
                 }
                 Err(error) => self.failed(error),
@@ -280,17 +290,16 @@ impl Source {
     }
 
     /// Whether it is known by now what comes.
-    fn look(&mut self) {
-        if self.shape.is_none()
-            && let State::Open(feed) = &self.state
-        {
-            let shape = feed.shape(self.setup.memory.as_ref());
-            self.shape = shape;
+    fn look(&mut self) -> Result<()> {
+        match &self.state {
+            State::Open(feed) if !self.is_known => {
+                self.learn(feed.shape(self.setup.memory.as_ref()))
+            }
+            _ => Ok(()),
         }
     }
 
     fn taken(&mut self, samples: Samples) -> Item {
-        self.look();
         let sample_len = self.shape.as_ref().map_or(1, |shape| shape.format.sample_len);
         let mut item = Item::new(samples, sample_len);
         item.lost = sum(item.lost, std::mem::replace(&mut self.lost, NOTHING));
@@ -298,10 +307,7 @@ impl Source {
         self.counts.blocks += 1;
         self.counts.samples += item.count;
         self.counts.bytes += item.samples.meta().len as u64;
-        match item.lost {
-            Lost::Samples(lost) => self.counts.lost = self.counts.lost.saturating_add(lost),
-            Lost::Unknown => self.counts.unknown += 1,
-        }
+        self.counts.lose(item.lost);
         item
     }
 
@@ -363,6 +369,13 @@ impl Source {
 }
 
 impl Counts {
+    fn lose(&mut self, lost: Lost) {
+        match lost {
+            Lost::Samples(lost) => self.lost = self.lost.saturating_add(lost),
+            Lost::Unknown => self.unknown += 1,
+        }
+    }
+
     /// What a feed that is closed has counted.
     fn keep(&mut self, feed: &Feed) {
         let (reconnects, corrupted) = feed.connections();

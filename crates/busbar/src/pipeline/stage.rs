@@ -4,7 +4,7 @@ use super::config::{Gate, Work};
 use super::edge::{Item, NOTHING, sum};
 use crate::block::{Block, Memory};
 use crate::stream::net::Pool;
-use crate::stream::{Channel, Format, Lost};
+use crate::stream::{Channel, Format, Lost, Samples};
 use crate::{Error, Result};
 
 /// Blocks of a stage that makes samples of its own, beyond those that edges hold.
@@ -134,12 +134,12 @@ impl Workshop {
         item: Item,
         sample_len: usize,
         lost: Lost,
-        fill: impl FnOnce(&[u8], &mut [u8]) -> usize,
+        fill: impl FnOnce(&Samples, &mut [u8]) -> Result<usize>,
     ) -> Result<Made> {
         // For the event that tells of it.
         self.pool.returned();
         let Some(mut block) = self.pool.take() else { return Ok(Made::NoRoom(item)) };
-        let filled = item.samples.read().and_then(|from| Ok(fill(&from, &mut block.write()?)));
+        let filled = block.write().and_then(|mut to| fill(&item.samples, &mut to));
         let len = match filled {
             Ok(len) => len,
             Err(error) => {
@@ -188,13 +188,13 @@ impl Decimate {
         if wanted == 0 {
             return Ok(Made::Nothing);
         }
-        let (len, by) = (self.sample_len, self.by);
-        let made = self.shop.make(item, len, self.lost, |from, to| {
-            let step = usize::try_from(by).unwrap_or(usize::MAX);
-            let first = usize::try_from(first).unwrap_or(usize::MAX);
-            let picked = from.chunks_exact(len).skip(first).step_by(step);
-            let places = to.chunks_exact_mut(len);
-            picked.zip(places).map(|(from, to)| to.copy_from_slice(from)).count() * len
+        let len = self.sample_len;
+        // A step or a start beyond the block is as good as beyond all blocks.
+        let bytes =
+            |samples: u64| usize::try_from(samples).unwrap_or(usize::MAX).saturating_mul(len);
+        let (first, step) = (bytes(first), bytes(self.by));
+        let made = self.shop.make(item, len, self.lost, |samples, to| {
+            Ok(pick(samples.parts()?.iter(), first, step, len, to))
         })?;
         match made {
             Made::NoRoom(_) => (self.at, self.lost) = before,
@@ -202,6 +202,31 @@ impl Decimate {
         }
         Ok(made)
     }
+}
+
+/// Copies `len` bytes from `first` on and each `step` further, wherever parts end; how many in all.
+fn pick<'a>(
+    parts: impl Iterator<Item = &'a [u8]>,
+    first: usize,
+    step: usize,
+    len: usize,
+    to: &mut [u8],
+) -> usize {
+    // The next byte, and how many are behind.
+    let (mut next, mut at, mut begin) = (first, 0, 0);
+    for part in parts {
+        let end = begin + part.len();
+        while next < end && at < to.len() {
+            let count = (len - at % len).min(end - next);
+            to[at..at + count].copy_from_slice(&part[next - begin..][..count]);
+            (next, at) = (next + count, at + count);
+            if at.is_multiple_of(len) {
+                next = next.saturating_add(step - len);
+            }
+        }
+        begin = end;
+    }
+    at
 }
 
 /// How many of `count` samples from place `at` on are kept: those at place 0 of each `by`.
@@ -226,14 +251,15 @@ impl Select {
     fn make(&mut self, item: Item) -> Result<Made> {
         let (pieces, from_len, to_len) = (&self.pieces, self.from_len, self.to_len);
         let lost = item.lost;
-        self.shop.make(item, to_len, lost, |from, to| {
+        self.shop.make(item, to_len, lost, |samples, to| {
+            let from = samples.read()?;
             let pairs = from.chunks_exact(from_len).zip(to.chunks_exact_mut(to_len));
             let copy = |(from, to): (&[u8], &mut [u8])| {
                 for (start, at, len) in pieces {
                     to[*at..at + len].copy_from_slice(&from[*start..start + len]);
                 }
             };
-            pairs.map(copy).count() * to_len
+            Ok(pairs.map(copy).count() * to_len)
         })
     }
 }
@@ -405,6 +431,18 @@ mod tests {
         for bad in [vec!["voltage9"], vec!["count0", "count0"]] {
             let names = bad.into_iter().map(Into::into).collect();
             assert!(Stage::open(&Work::Select(names), &shape(&source), 1).is_err());
+        }
+    }
+
+    #[test]
+    fn samples_are_picked_wherever_parts_end() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        for part in [1, 2, 3, 5, 64, 256] {
+            let mut to = [0; 40];
+            let len = pick(bytes.chunks(part), 4, 20, 4, &mut to);
+            assert_eq!((len, &to[..8]), (40, &[4, 5, 6, 7, 24, 25, 26, 27][..]), "{part}");
+            assert_eq!(pick(bytes.chunks(part), 248, 100, 4, &mut to), 4);
+            assert_eq!(pick(bytes.chunks(part), 256, 100, 4, &mut to), 0);
         }
     }
 

@@ -1,0 +1,571 @@
+//! What a pipeline promises, whatever it is made of: each sample of a source comes to each sink or is told
+//! to be missing there, is right, and every block comes back; whoever goes and comes back meanwhile.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use busbar::pipeline::{
+    Config, Counters, Edge, From, Pipeline, SinkConfig, SinkCounters, SourceConfig, StageConfig,
+    State, To, WhenFull, Work,
+};
+use busbar::stream::Lost;
+use busbar::stream::sigmf::Recording;
+use busbar::{Error, Result};
+use proptest::prelude::*;
+use proptest::sample::{Index, select, subsequence};
+use proptest::test_runner::TestCaseError;
+use tempfile::TempDir;
+
+/// Time in which anything that is to happen happens.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(5);
+/// Where the counter's bits are.
+const CHANNELS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
+
+/// What is kept of what comes over the network.
+const THIRD: u32 = 3;
+
+/// A pipeline as drawn by lot.
+#[derive(Clone, Debug)]
+struct Plan {
+    /// Samples each second: so many that the source loses some when it is starved; or as fast as they go.
+    rate: Option<u32>,
+    /// Blocks beyond those that there have to be; as many as are needed if not given.
+    spare: Option<usize>,
+    samples: usize,
+    stages: Vec<StagePlan>,
+    sinks: Vec<SinkPlan>,
+    /// Between two turns: the source is left alone.
+    nap: u64,
+}
+
+#[derive(Clone, Debug)]
+struct StagePlan {
+    input: Index,
+    edge: EdgePlan,
+    work: Work,
+}
+
+#[derive(Clone, Debug)]
+struct SinkPlan {
+    input: Index,
+    edge: EdgePlan,
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct EdgePlan {
+    queue: usize,
+    when_full: WhenFull,
+}
+
+#[derive(Clone, Debug)]
+enum End {
+    Null,
+    Verify,
+    File,
+    /// To a pipeline in another thread, whose sinks these are; whether blocks stay there where
+    /// `receive` has put them, in parts.
+    Net(Vec<EdgePlan>, bool),
+}
+
+fn edge() -> impl Strategy<Value = EdgePlan> {
+    let when_full = select(vec![WhenFull::Block, WhenFull::DropOldest, WhenFull::DropNewest]);
+    let queue = prop_oneof![Just(1), Just(2), 3..=8_usize];
+    (queue, when_full).prop_map(|(queue, when_full)| EdgePlan { queue, when_full })
+}
+
+fn work() -> impl Strategy<Value = Work> {
+    let names = subsequence(CHANNELS.to_vec(), 1..=4).prop_shuffle();
+    prop_oneof![
+        (1..=40_u32).prop_map(Work::Decimate),
+        names.prop_map(|names| Work::Select(names.into_iter().map(Into::into).collect())),
+        Just(Work::Checksum),
+    ]
+}
+
+fn plan() -> impl Strategy<Value = Plan> {
+    let stage = (any::<Index>(), edge(), work());
+    let stage = stage.prop_map(|(input, edge, work)| StagePlan { input, edge, work });
+    let end = prop_oneof![
+        1 => Just(End::Null),
+        3 => Just(End::Verify),
+        1 => Just(End::File),
+        2 => (prop::collection::vec(edge(), 1..=2), any::<bool>())
+            .prop_map(|(edges, in_parts)| End::Net(edges, in_parts)),
+    ];
+    let sink = (any::<Index>(), edge(), end);
+    let sink = sink.prop_map(|(input, edge, end)| SinkPlan { input, edge, end });
+    let rate = prop::option::of(select(vec![50_000, 1_000_000, 20_000_000]));
+    let stages = prop::collection::vec(stage, 0..=4);
+    let sinks = prop::collection::vec(sink, 1..=4);
+    let nap = prop_oneof![3 => Just(0), 1 => 0..=3_u64];
+    let all = (rate, prop::option::of(0..=2_usize), 16..=600_usize, stages, sinks, nap);
+    all.prop_map(|(rate, spare, samples, stages, sinks, nap)| Plan {
+        rate,
+        spare,
+        samples,
+        stages,
+        sinks,
+        nap,
+    })
+}
+
+fn from(name: &str, edge: EdgePlan) -> Edge {
+    Edge { from: name.into(), queue: edge.queue, when_full: edge.when_full }
+}
+
+/// What happens to samples on the way to a node.
+#[derive(Clone, Debug, Default)]
+struct Way {
+    name: String,
+    /// One after the other.
+    decimated: Vec<u64>,
+    channels: Vec<String>,
+}
+
+impl Way {
+    /// How many of so many samples come there, or are told to be missing.
+    fn count(&self, samples: u64) -> u64 {
+        self.decimated.iter().fold(samples, |left, by| left.div_ceil(*by))
+    }
+
+    /// Whether each sample is one more than that before.
+    fn is_counter(&self) -> bool {
+        self.channels.iter().any(|it| it == CHANNELS[0]) && self.decimated.iter().all(|by| *by == 1)
+    }
+}
+
+/// A plan as a pipeline, and those that it sends to.
+struct Built {
+    config: Config,
+    ways: Vec<Way>,
+    far: Vec<(usize, JoinHandle<Result<Counters>>)>,
+    files: Vec<(usize, PathBuf)>,
+}
+
+/// A port that nobody has a moment later, as far as anybody can know.
+fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn sink(name: impl Into<String>, input: Edge, to: To) -> SinkConfig {
+    SinkConfig { name: name.into(), input, to, patience: None }
+}
+
+fn source(name: &str, from: From) -> SourceConfig {
+    SourceConfig::new(name, from)
+}
+
+fn verify(way: &Way) -> To {
+    To::Verify { counter: way.is_counter() }
+}
+
+impl Plan {
+    fn build(&self, folder: &Path) -> Built {
+        let rate = self.rate.map_or(String::new(), |rate| format!("?rate={rate}"));
+        let mut adc = source("adc", From::Device(format!("synth:counter{rate}")));
+        adc.block_len = 8 * self.samples;
+        let channels = CHANNELS.map(Into::into).into();
+        let mut nodes = vec![Way { name: "adc".into(), decimated: Vec::new(), channels }];
+        let mut config = Config { drain: Some(PATIENCE), ..Config::default() };
+        for (index, stage) in self.stages.iter().enumerate() {
+            let before = stage.input.get(&nodes).clone();
+            let (name, work) = (format!("stage{index}"), stage.work.clone().fit(&before.channels));
+            let input = from(&before.name, stage.edge);
+            config.stages.push(StageConfig { name: name.clone(), input, work: work.clone() });
+            nodes.push(before.through(name, &work));
+        }
+        let mut built = Built { config, ways: Vec::new(), far: Vec::new(), files: Vec::new() };
+        for (index, plan) in self.sinks.iter().enumerate() {
+            built.add_sink(index, plan, plan.input.get(&nodes).clone(), folder);
+        }
+        built.use_all(&nodes);
+        built.config.sources.push(adc);
+        if let Some(spare) = self.spare {
+            // The fewest that are allowed, and some.
+            let fits = |blocks: &usize| {
+                let mut config = built.config.clone();
+                config.sources[0].blocks = Some(*blocks);
+                config.check().is_ok()
+            };
+            let least = (1..=1024).find(fits).unwrap();
+            built.config.sources[0].blocks = Some(least + spare);
+        }
+        built
+    }
+
+    /// Runs until enough has come to everybody, and to the end.
+    fn run(&self, config: Config) -> Result<(Counters, Vec<(String, usize)>)> {
+        let mut pipeline = Pipeline::open(config)?;
+        let since = Instant::now();
+        loop {
+            pipeline.turn(LOOK)?;
+            thread::sleep(Duration::from_millis(self.nap));
+            let counters = pipeline.counters();
+            if counters.sources[0].blocks >= 40 && counters.sinks.iter().all(|it| it.blocks > 0) {
+                break;
+            }
+            if since.elapsed() > PATIENCE {
+                return Err(stalled(&counters));
+            }
+        }
+        finish(&mut pipeline)
+    }
+}
+
+trait Fit {
+    fn fit(self, channels: &[String]) -> Self;
+}
+
+impl Fit for Work {
+    /// Only channels that there are.
+    fn fit(self, channels: &[String]) -> Self {
+        let Self::Select(mut names) = self else { return self };
+        names.retain(|name| channels.contains(name));
+        if names.is_empty() {
+            names.push(channels[0].clone());
+        }
+        Self::Select(names)
+    }
+}
+
+impl Way {
+    fn through(mut self, name: String, work: &Work) -> Self {
+        self.name = name;
+        match work {
+            Work::Decimate(by) => self.decimated.push(u64::from(*by)),
+            Work::Select(names) => self.channels.clone_from(names),
+            Work::Gate(_) | Work::Checksum => {}
+        }
+        self
+    }
+}
+
+impl Built {
+    fn add_sink(&mut self, index: usize, plan: &SinkPlan, way: Way, folder: &Path) {
+        let to = match &plan.end {
+            End::Null => To::Null,
+            End::Verify => verify(&way),
+            End::File => {
+                let path = folder.join(format!("recording{index}"));
+                self.files.push((index, path.clone()));
+                To::Recording(path)
+            }
+            End::Net(edges, in_parts) => {
+                let port = port();
+                let config = receiver(port, &way, edges, *in_parts);
+                self.far.push((index, thread::spawn(move || receive(config))));
+                To::Connect(format!("127.0.0.1:{port}"))
+            }
+        };
+        self.config.sinks.push(sink(format!("sink{index}"), from(&way.name, plan.edge), to));
+        self.ways.push(way);
+    }
+
+    /// Every node leads somewhere.
+    fn use_all(&mut self, nodes: &[Way]) {
+        for way in nodes {
+            let stages = self.config.stages.iter().map(|it| &it.input.from);
+            let mut used = stages.chain(self.config.sinks.iter().map(|it| &it.input.from));
+            if used.all(|name| *name != way.name) {
+                let name = format!("end-{}", way.name);
+                self.config.sinks.push(sink(name, Edge::new(&way.name), verify(way)));
+                self.ways.push(way.clone());
+            }
+        }
+    }
+}
+
+/// A pipeline that receives, with a sink for each of these edges, one for all and one for every third
+/// sample.
+fn receiver(port: u16, way: &Way, edges: &[EdgePlan], in_parts: bool) -> Config {
+    let input = |edge: &EdgePlan| from("net", *edge);
+    let mut sinks: Vec<_> = edges
+        .iter()
+        .enumerate()
+        .map(|(index, edge)| sink(format!("sink{index}"), input(edge), verify(way)))
+        .collect();
+    let third =
+        StageConfig { name: "third".into(), input: Edge::new("net"), work: Work::Decimate(THIRD) };
+    sinks.push(sink("all", Edge::new("net"), verify(way)));
+    sinks.push(sink("some", Edge::new("third"), To::Null));
+    let from = if in_parts {
+        From::Receive { device: None, address: ([127, 0, 0, 1], port).into() }
+    } else {
+        From::Listen(format!("127.0.0.1:{port}"))
+    };
+    let net = source("net", from);
+    let drain = Some(PATIENCE);
+    Config { drain, sources: vec![net], stages: vec![third], sinks, ..Config::default() }
+}
+
+/// To the end of the stream.
+fn receive(config: Config) -> Result<Counters> {
+    to_the_end(Pipeline::open(config)?)
+}
+
+fn to_the_end(mut pipeline: Pipeline) -> Result<Counters> {
+    let since = Instant::now();
+    while pipeline.turn(LOOK)? != State::Finished {
+        if since.elapsed() > 2 * PATIENCE {
+            return Err(stalled(&pipeline.counters()));
+        }
+    }
+    Ok(pipeline.counters())
+}
+
+fn finish(pipeline: &mut Pipeline) -> Result<(Counters, Vec<(String, usize)>)> {
+    pipeline.stop();
+    while pipeline.turn(LOOK)? != State::Finished {}
+    Ok((pipeline.counters(), pipeline.remaining()))
+}
+
+fn stalled(counters: &Counters) -> Error {
+    let why = std::io::Error::new(std::io::ErrorKind::TimedOut, format!("{counters:?}"));
+    Error::new("go on with", "a pipeline", why)
+}
+
+/// Of a source, what came or is told to be missing.
+fn told_by_source(counters: &Counters) -> u64 {
+    counters.sources[0].samples + counters.sources[0].lost
+}
+
+fn told(sink: &SinkCounters) -> u64 {
+    sink.samples + sink.lost
+}
+
+/// All that came to a pipeline of so many samples has come out of it.
+fn complete(counters: &Counters, ways: &[Way]) -> std::result::Result<(), TestCaseError> {
+    prop_assert_eq!(counters.sources[0].unknown, 0);
+    for (sink, way) in counters.sinks.iter().zip(ways) {
+        prop_assert_eq!(told(sink), way.count(told_by_source(counters)), "{:?}", counters);
+        prop_assert_eq!((sink.unknown, sink.failed), (0, 0), "{:?}", sink);
+        prop_assert_eq!((sink.waiting, sink.under_way), (0, 0), "{:?}", sink);
+        prop_assert_eq!(&sink.state, "finished");
+    }
+    Ok(())
+}
+
+fn recorded(path: &Path, sink: &SinkCounters, way: &Way) -> std::result::Result<(), TestCaseError> {
+    let recording = Recording::open(path).unwrap();
+    let lost: u64 = recording
+        .gaps()
+        .iter()
+        .map(|gap| match gap.lost {
+            Lost::Samples(lost) => lost,
+            Lost::Unknown => panic!("{gap:?}"),
+        })
+        .sum();
+    prop_assert_eq!((recording.samples(), lost), (sink.samples, sink.lost));
+    let played = play(path, way).map_err(|error| TestCaseError::fail(error.to_string()))?;
+    prop_assert_eq!(told_by_source(&played), told(sink), "{:?}", played);
+    complete(&played, &[Way { decimated: Vec::new(), ..way.clone() }])
+}
+
+/// A recording, to the end.
+fn play(path: &Path, way: &Way) -> Result<Counters> {
+    let source = source("played", From::Recording(path.into()));
+    let sinks = vec![sink("all", Edge::new("played"), verify(way))];
+    receive(Config { sources: vec![source], sinks, ..Config::default() })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn every_sample_is_delivered_or_told_and_every_block_comes_back(plan in plan()) {
+        let folder = TempDir::new().unwrap();
+        let built = plan.build(folder.path());
+        let (counters, remaining) = plan.run(built.config).map_err(|error| {
+            TestCaseError::fail(error.to_string())
+        })?;
+        prop_assert_eq!(remaining, vec![]);
+        complete(&counters, &built.ways)?;
+        for (index, path) in built.files {
+            recorded(&path, &counters.sinks[index], &built.ways[index])?;
+        }
+        for (index, far) in built.far {
+            let there = far.join().unwrap().map_err(|error| TestCaseError::fail(error.to_string()))?;
+            let way = Way { decimated: Vec::new(), ..built.ways[index].clone() };
+            let third = Way { decimated: vec![THIRD.into()], ..way.clone() };
+            let mut ways = vec![way; there.sinks.len()];
+            ways.splice(there.sinks.len() - 1.., [third]);
+            complete(&there, &ways)?;
+            prop_assert_eq!(there.sources[0].samples, counters.sinks[index].samples);
+            prop_assert_eq!(told_by_source(&there), told(&counters.sinks[index]));
+        }
+    }
+
+    /// Whoever receives goes, in the middle of anything, and another one comes: what was sent is
+    /// accounted for to the sample, and nobody has ever had a wrong one.
+    #[test]
+    fn receivers_that_go_are_followed_by_others(
+        edge in edge(),
+        lives in prop::collection::vec((0..60_u64, 0..200_u64, any::<bool>()), 1..=3),
+        rate in select(vec![100_000, 2_000_000]),
+        in_parts in any::<bool>(),
+    ) {
+        let port = port();
+        let there = receiver(port, &counter(), &[EdgePlan { when_full: WhenFull::Block, queue: 2 }], in_parts);
+        let last = Arc::new(AtomicBool::new(false));
+        let is_last = Arc::clone(&last);
+        let far = thread::spawn(move || {
+            for (away, turns, in_order) in lives {
+                short_life(&there, turns, in_order)?;
+                thread::sleep(Duration::from_millis(away));
+            }
+            let pipeline = Pipeline::open(there)?;
+            is_last.store(true, Ordering::Release);
+            to_the_end(pipeline)
+        });
+        let mut adc = source("adc", From::Device(format!("synth:counter?rate={rate}")));
+        adc.block_len = 1600;
+        let net = sink("net", from("adc", edge), To::Connect(format!("127.0.0.1:{port}")));
+        let beside = sink("beside", Edge::new("adc"), To::Verify { counter: true });
+        let config = Config {
+            drain: Some(PATIENCE),
+            sources: vec![adc],
+            sinks: vec![net, beside],
+            ..Config::default()
+        };
+        let mut pipeline = Pipeline::open(config).unwrap();
+        let since = Instant::now();
+        while !last.load(Ordering::Acquire) {
+            pipeline.turn(LOOK).unwrap();
+            prop_assert!(since.elapsed() < PATIENCE, "{:?}", pipeline.counters());
+        }
+        let (counters, remaining) = finish(&mut pipeline).map_err(|error| {
+            TestCaseError::fail(error.to_string())
+        })?;
+        prop_assert_eq!(remaining, vec![]);
+        for sink in &counters.sinks {
+            prop_assert_eq!((told(sink), sink.unknown), (told_by_source(&counters), 0), "{:?}", sink);
+        }
+        let there = far.join().unwrap().unwrap();
+        let verified = &there.sinks[..2];
+        prop_assert!(verified.iter().all(|it| it.verified == it.samples), "{:?}", there);
+    }
+}
+
+/// So many turns of a pipeline; then it is gone at once, or has said so before.
+fn short_life(config: &Config, turns: u64, in_order: bool) -> Result<()> {
+    let mut pipeline = Pipeline::open(config.clone())?;
+    for _ in 0..turns {
+        if pipeline.turn(LOOK)? == State::Finished {
+            return Ok(());
+        }
+    }
+    if in_order { finish(&mut pipeline).map(|_| ()) } else { Ok(()) }
+}
+
+/// A sender to that port, with another sink that all goes to.
+fn sender(port: u16, synth: &str) -> Pipeline {
+    let mut adc = source("adc", From::Device(synth.into()));
+    adc.block_len = 1600;
+    let net = sink("net", Edge::new("adc"), To::Connect(format!("127.0.0.1:{port}")));
+    let drain = Some(PATIENCE);
+    let config = Config { drain, sources: vec![adc], sinks: vec![net], ..Config::default() };
+    Pipeline::open(config).unwrap()
+}
+
+/// Turns both until `done`.
+fn both(
+    here: &mut Pipeline,
+    there: &mut Pipeline,
+    done: impl Fn(&Counters) -> bool,
+) -> Result<State> {
+    let since = Instant::now();
+    loop {
+        here.turn(Duration::ZERO)?;
+        let state = there.turn(Duration::from_millis(1))?;
+        if state == State::Finished || done(&there.counters()) {
+            return Ok(state);
+        }
+        assert!(since.elapsed() < PATIENCE, "{:?} {:?}", here.counters(), there.counters());
+    }
+}
+
+fn counter() -> Way {
+    Way { channels: CHANNELS.map(Into::into).into(), ..Way::default() }
+}
+
+#[test]
+fn a_sender_that_goes_is_followed_by_another_and_that_is_told() {
+    let port = port();
+    let mut there = Pipeline::open(receiver(port, &counter(), &[], false)).unwrap();
+    for round in 1..=3 {
+        let mut here = sender(port, "synth:counter?rate=1M");
+        let before = there.counters().sources[0].blocks;
+        both(&mut here, &mut there, |it| it.sources[0].blocks > before + 20).unwrap();
+        if round == 3 {
+            here.stop();
+            while both(&mut here, &mut there, |_| false).unwrap() != State::Finished {}
+        }
+    }
+    let counters = there.counters();
+    let (source, sink) = (&counters.sources[0], &counters.sinks[0]);
+    assert_eq!((source.unknown, sink.unknown), (2, 2), "{counters:?}");
+    assert_eq!((sink.verified, source.reconnects), (source.samples, 2), "{counters:?}");
+}
+
+#[test]
+fn a_sender_that_comes_back_with_other_samples_is_an_error() {
+    let port = port();
+    let mut config = receiver(port, &counter(), &[], false);
+    config.sources[0].patience = Some(Duration::from_millis(500));
+    let mut there = Pipeline::open(config).unwrap();
+    let mut here = sender(port, "synth:counter?rate=1M");
+    both(&mut here, &mut there, |it| it.sinks[0].blocks > 3).unwrap();
+    drop(here);
+    let since = Instant::now();
+    while there.counters().sources[0].restarts == 0 {
+        there.turn(LOOK).unwrap();
+        assert!(since.elapsed() < PATIENCE, "{:?}", there.counters());
+    }
+    // Of half as many bytes each.
+    let mut here = sender(port, "synth:counter?rate=1M&channels=1");
+    let error = both(&mut here, &mut there, |it| it.sinks[0].blocks > 100).unwrap_err();
+    assert!(error.to_string().contains("others than before"), "{error}");
+}
+
+/// Accepts and never reads a word.
+fn deaf() -> (TcpListener, To) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = To::Connect(listener.local_addr().unwrap().to_string());
+    (listener, to)
+}
+
+#[test]
+fn what_waits_behind_an_edge_that_drops_starves_nobody_else() {
+    let (_deaf, to) = deaf();
+    let mut adc = source("adc", From::Device("synth:counter".into()));
+    adc.block_len = 800;
+    let dropping = EdgePlan { queue: 1, when_full: WhenFull::DropNewest };
+    let sum =
+        StageConfig { name: "sum".into(), input: from("adc", dropping), work: Work::Checksum };
+    let behind = EdgePlan { queue: 8, when_full: WhenFull::Block };
+    let mut config = Config {
+        sources: vec![adc],
+        stages: vec![sum],
+        sinks: vec![
+            sink("deaf", from("sum", behind), to),
+            sink("all", Edge::new("adc"), To::Verify { counter: true }),
+        ],
+        ..Config::default()
+    };
+    config.sources[0].blocks = Some(9);
+    let error = config.check().unwrap_err().to_string();
+    assert!(error.contains("10 or more"), "{error}");
+    config.sources[0].blocks = Some(10);
+    let mut pipeline = Pipeline::open(config).unwrap();
+    let since = Instant::now();
+    while pipeline.counters().sinks[1].blocks < 500 {
+        pipeline.turn(LOOK).unwrap();
+        assert!(since.elapsed() < PATIENCE, "{:?}", pipeline.counters());
+    }
+}
