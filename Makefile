@@ -10,13 +10,13 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
-.PHONY: demo test test-host test-kernel-style test-lab test-lab-itself test-full test-dkms test-install \
+.PHONY: demo test test-host test-kernel-style test-lab test-lab-itself test-full test-dkms test-install test-demo \
 	bench figures report deps build install uninstall install-modules uninstall-modules fuzz clean
 
 demo: build
 	$(BUSBAR) lab run -- demo/pipeline.sh
 
-test: test-host test-kernel-style test-dkms test-install test-lab test-lab-itself
+test: test-host test-kernel-style test-dkms test-install test-demo test-lab test-lab-itself
 
 # The same, all of it in the debug kernel, more rounds, and all of the lab's own tests: 90 minutes.
 test-full: LAB_TESTS :=
@@ -63,6 +63,10 @@ soak: build
 	$(BUSBAR) lab run $(SOAK_KERNEL) --timeout $$(($(SOAK_SECONDS) * 3 + 900)) \
 		--known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
 		-- tests/soak.sh $(SOAK_SECONDS) $(SEED)
+
+# What `make demo` shows, in short.
+test-demo: build
+	$(BUSBAR) lab run -- demo/pipeline.sh 3
 
 bench: build
 	$(BUSBAR) lab run -- $(BUSBAR) bench endpoint
