@@ -11,7 +11,7 @@ DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
 .PHONY: demo test test-host test-kernel-style test-lab test-lab-itself test-full test-dkms test-install test-demo \
-	bench figures report deps build install uninstall install-modules uninstall-modules fuzz clean
+	bench figures report deps build install uninstall install-modules uninstall-modules soak fuzz clean
 
 demo: build
 	$(BUSBAR) lab run -- demo/pipeline.sh
@@ -58,7 +58,6 @@ test-install: build
 # kernel. What is known: as in tests/lab.sh.
 SOAK_SECONDS ?= 600
 SOAK_KERNEL ?=
-.PHONY: soak
 soak: build
 	$(BUSBAR) lab run $(SOAK_KERNEL) --timeout $$(($(SOAK_SECONDS) * 3 + 900)) \
 		--known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \

@@ -65,8 +65,8 @@
 //! A coprocessor that has a say ([`ControlConfig`]) is told `start SOURCE` when it comes, and starts,
 //! stops and tunes the sources that are its own by commands; see [`message`]. Its events open and close
 //! gates and cause actions. All that is done before anything else in a turn. How long a reaction took is
-//! measured from the last moment at which its message was not there yet, so it is never too short;
-//! those that took longer than the deadline are counted.
+//! measured from the wake-up that its message caused or, if the loop was busy, from the last look that
+//! did not find it, until everything is done. Those that took longer than the deadline are counted.
 
 mod bulk;
 mod config;
@@ -106,6 +106,8 @@ use crate::{Error, Result};
 
 /// Between two looks at everything, with or without an event.
 const TICK: Duration = Duration::from_millis(100);
+/// A wait that is longer than this was one.
+const BLINK: Duration = Duration::from_micros(200);
 /// Blocks of one source in a turn: others want theirs, too.
 const BATCH: usize = 16;
 /// How long the end may take, unless it is said.
@@ -138,7 +140,7 @@ pub struct Pipeline {
     troubles: HashMap<String, String>,
     /// When it has to be over.
     deadline: Option<Instant>,
-    /// When the last wait began to find nothing, and so the next messages were not there yet.
+    /// When messages were looked for last, or a wait has ended that was one.
     looked: Instant,
     is_finished: bool,
 }
@@ -334,6 +336,7 @@ impl Pipeline {
     /// Hears the coprocessors and does what they say.
     fn control(&mut self) -> bool {
         let mut moved = false;
+        let now = Instant::now();
         for index in 0..self.nodes.controls.len() {
             let turn = self.nodes.controls[index].turn();
             let name = self.nodes.controls[index].config.name.clone();
@@ -351,6 +354,7 @@ impl Pipeline {
             // Answers do not wait for the next turn.
             let _ = self.nodes.controls[index].flush();
         }
+        self.looked = now;
         moved
     }
 
@@ -454,12 +458,9 @@ impl Pipeline {
         let due = self.nodes.due().into_iter().chain(self.deadline).min();
         let due = due.map_or(TICK, |due| due.saturating_duration_since(now));
         let timeout = timeout.min(due).min(TICK);
-        if timeout.is_zero() {
-            self.looked = now;
-        }
         let waited = self.poller.wait(&mut self.events, timeout);
-        if !timeout.is_zero() {
-            // It has slept until something came.
+        // What was there before ends a wait at once; so what comes now came just now.
+        if now.elapsed() > BLINK {
             self.looked = Instant::now();
         }
         match waited {

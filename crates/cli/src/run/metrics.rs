@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use busbar::pipeline::Counters;
 use busbar::{Error, Result};
@@ -77,7 +77,8 @@ impl Metrics {
 /// What is asked for, if it is a request of that kind.
 fn target(socket: &mut TcpStream) -> std::io::Result<Option<String>> {
     let (mut bytes, mut len) = (vec![0; MOST], 0);
-    while len < MOST {
+    let until = Instant::now() + PATIENCE;
+    while len < MOST && Instant::now() < until {
         let got = match socket.read(&mut bytes[len..]) {
             Err(why) if why.kind() == ErrorKind::Interrupted => continue,
             got => got?,
