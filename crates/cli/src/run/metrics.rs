@@ -210,8 +210,9 @@ mod tests {
 
     fn ask(address: SocketAddr, request: &[u8]) -> String {
         let mut socket = TcpStream::connect(address).unwrap();
-        socket.write_all(request).unwrap();
-        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        // What is too long is not read to its end.
+        let _ = socket.write_all(request);
+        let _ = socket.shutdown(std::net::Shutdown::Write);
         let mut answer = String::new();
         let _ = socket.read_to_string(&mut answer);
         answer
