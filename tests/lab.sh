@@ -52,15 +52,12 @@ if [ $# = 0 ]; then
     done >>"$plan.release"
 fi
 
-# Three faults of Linux 6.12 that tests come across: rpmsg_char warns when an endpoint ends while
+# Two faults of Linux 6.12 that tests come across: rpmsg_char warns when an endpoint ends while
 # somebody polls it (kernel/modules/rpmsg_eptfd/README.md), and the bus when a blocking send finds
-# its ring full (docs/endpoint.md); and autorelease tokens of device memory are allocated with
-# softirqs off, where devmem_fault has the first attempt fail: their xarray's lock is taken as one
-# for softirqs, and the xarray does not know that. And vzalloc() tells of an allocation that
-# devmem_fault had fail.
+# its ring full (docs/endpoint.md). And vzalloc() tells of an allocation that devmem_fault had fail.
 in_lab() {
     "$busbar" lab run --known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
-        --known '__xas_nomem+' --known 'gen_pool_add_owner+' "$@"
+        --known 'gen_pool_add_owner+' "$@"
 }
 
 # One kernel is built after the other; they run at the same time, as tests mostly keep one
