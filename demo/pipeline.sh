@@ -39,13 +39,7 @@ say "Linux $(uname -r): a coprocessor that is a process, a converter, and a NIC 
 run modprobe -a rpmsg_ctrl rpmsg_char
 run modprobe -a vcoproc vconv vnic
 run ip link add nic0 address 02:00:00:00:57:01 type vnic
-ip link set vnic0 address 02:00:00:00:57:02
-ip netns add far
-ip link set vnic0 netns far
-ip addr add 198.18.57.1/24 dev nic0
-ip link set nic0 up
-ip -n far addr add 198.18.57.2/24 dev vnic0
-ip -n far link set vnic0 up
+demo/pair.sh
 echo counter >$converter/pattern
 
 say "The usual means, for $seconds s: a device node, read(), write(), epoll_ctl one by one."

@@ -204,13 +204,13 @@ all_there() {
     done
 }
 
+# Where a converter's attributes are. Usage: device NAME
+device() { dirname "$(grep -lx "$1" /sys/bus/iio/devices/iio:device*/name)"; }
 make_converter() {
     # Its rate cannot be set any more once it is open.
     [ -z "${pid[comer]-}" ] || kill -STOP "${pid[comer]}"
     mkdir $configfs
-    for device in /sys/bus/iio/devices/iio:device*; do
-        if [ "$(cat "$device/name")" = soak ]; then echo $((rate / 2)) >"$device/sampling_frequency"; fi
-    done
+    echo $((rate / 2)) >"$(device soak)/sampling_frequency"
     [ -z "${pid[comer]-}" ] || kill -CONT "${pid[comer]}"
 }
 
@@ -218,18 +218,9 @@ set_up() {
     modprobe -a vcoproc vconv vnic
     modprobe rpmsg_eptfd replace=1
     ip link add nic0 address 02:00:00:00:57:01 type vnic
-    ip link set vnic0 address 02:00:00:00:57:02
-    ip netns add far
-    ip link set vnic0 netns far
-    ip addr add 198.18.57.1/24 dev nic0
-    ip link set nic0 up
-    ip -n far addr add 198.18.57.2/24 dev vnic0
-    ip -n far link set vnic0 up
-    for device in /sys/bus/iio/devices/iio:device*; do
-        [ "$(cat "$device/name")" = vconv0 ] || continue
-        echo counter >"$device/pattern"
-        echo "$rate" >"$device/sampling_frequency"
-    done
+    demo/pair.sh
+    echo counter >"$(device vconv0)/pattern"
+    echo "$rate" >"$(device vconv0)/sampling_frequency"
     make_converter
 }
 # The stream is over then, and so is whoever received it; unless no coprocessor had ever started it.
