@@ -37,7 +37,7 @@ pub const CONVERTER: &str = "vconv0";
 
 /// Bytes of a block: 4 096 bytes and the seed's 4 096 samples, then longer ones.
 const SIZES: [usize; 6] = [4 << 10, 32 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20];
-pub(crate) const CHANNELS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
+const CHANNELS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
 /// Bytes of a sample of these.
 pub(crate) const SAMPLE: usize = 8;
 const DEVICES: &str = "/sys/bus/iio/devices";

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use busbar::endpoint::{Controller, Endpoint, Implementation, MAX_MESSAGE};
 use busbar::pipeline::message::{Action, Report, Request};
+use busbar::stream::Lost;
+use busbar::stream::sigmf::Datatype;
 use busbar::stream::verify::Counter;
-use busbar::stream::{Channel, Format, Lost};
 use busbar::{Error, Result};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -24,7 +25,7 @@ use rustix::time::ClockId;
 use serde::Serialize;
 
 use crate::clock::now;
-use crate::stream::{CHANNELS, Converter, Reader, SAMPLE};
+use crate::stream::{Converter, Reader, SAMPLE};
 
 /// What the pipeline's source is called.
 const SOURCE: &str = "adc";
@@ -250,7 +251,9 @@ pub fn receive(address: SocketAddr, size: usize, each: usize, recording: &Path) 
     let name = recording.display().to_string();
     let no_file = |why| Error::new("write", name.clone(), why);
     let mut file = File::create_new(recording).map_err(no_file)?;
-    let mut counter = Counter::new(&format())?;
+    // The converter's four voltages.
+    let format = "ci16_le".parse::<Datatype>()?.format(2, None, None, None);
+    let mut counter = Counter::new(&format)?;
     let (mut outcome, mut latencies) = (Outcome::default(), Vec::new());
     let (mut head, mut buffer) = ([0; HEADER], vec![0; size]);
     // Where the next sample is in the `each`.
@@ -290,22 +293,6 @@ pub fn receive(address: SocketAddr, size: usize, each: usize, recording: &Path) 
     (outcome.latency_p50, outcome.latency_p99) = (at(50), at(99));
     socket.write_all(&[1]).map_err(failed)?;
     Ok(outcome)
-}
-
-/// The converter's four voltages.
-fn format() -> Format {
-    let channel = |(index, name): (usize, &&str)| Channel {
-        name: (*name).into(),
-        signed: true,
-        bits: 16,
-        storage_bits: 16,
-        shift: 0,
-        big_endian: false,
-        repeat: 1,
-        offset: 2 * index,
-    };
-    let channels = CHANNELS.iter().enumerate().map(channel).collect();
-    Format { channels, sample_len: SAMPLE, rate: None }
 }
 
 #[cfg(test)]

@@ -164,7 +164,7 @@ struct StageNode {
     input: Producer,
     stage: Option<(Stage, Shape)>,
     ended: bool,
-    /// Missing before the next block: what was in blocks that gave none.
+    /// Blocks that came out, and samples.
     counts: (u64, u64),
 }
 
@@ -224,12 +224,21 @@ impl Pipeline {
         if self.is_finished {
             return Ok(State::Finished);
         }
-        let moved = self.round()?;
-        if self.nodes.sinks.iter().all(|node| node.sink.is_finished()) {
+        let moved = match self.round() {
+            Ok(moved) => moved,
+            Err(error) => {
+                self.is_finished = true;
+                self.nodes.leave(&error.to_string());
+                return Err(error);
+            }
+        };
+        let is_late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let has_left = self.nodes.have_left() || is_late;
+        if has_left && self.nodes.sinks.iter().all(|node| node.sink.is_finished()) {
             self.is_finished = true;
             return Ok(State::Finished);
         }
-        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        if is_late {
             self.is_finished = true;
             return Err(self.too_late());
         }
@@ -255,8 +264,7 @@ impl Pipeline {
             let _ = control.flush();
         }
         for index in 0..self.nodes.sources.len() {
-            self.nodes.sources[index].refuse("the receiver has ended");
-            let lost = self.nodes.sources[index].end();
+            let lost = self.nodes.sources[index].end("the receiver has ended");
             self.nodes.finish(Producer::Source(index), lost);
         }
     }
@@ -296,16 +304,19 @@ impl Pipeline {
         moved |= self.take()?;
         moved |= self.nodes.work()?;
         for index in 0..self.nodes.sinks.len() {
-            let shape = self.nodes.shape(self.nodes.sinks[index].input).cloned();
-            let SinkNode { edge, sink, .. } = &mut self.nodes.sinks[index];
+            let Nodes { sources, stages, sinks, .. } = &mut self.nodes;
+            let SinkNode { edge, sink, input } = &mut sinks[index];
             let restarts = sink.counts.restarts;
-            let turn = sink.turn(edge, shape.as_ref())?;
+            let turn = sink.turn(edge, shape(sources, stages, *input))?;
+            let again = sink.counts.restarts > restarts;
             moved |= turn.moved;
-            let (name, again) = (sink.name().to_owned(), sink.counts.restarts > restarts);
             if turn.moved {
-                self.troubles.remove(&name);
+                self.troubles.remove(sink.name());
             }
-            self.note_trouble(&name, turn.trouble, again);
+            if again || turn.trouble.is_some() {
+                let name = sink.name().to_owned();
+                self.note_trouble(&name, turn.trouble, again);
+            }
         }
         self.nodes.watch(&self.poller)?;
         Ok(moved)
@@ -435,14 +446,19 @@ impl Pipeline {
                 let source = &mut self.nodes.sources[index];
                 let restarts = source.counts.restarts;
                 let taken = source.take()?;
-                let (name, again) = (source.name().to_owned(), source.counts.restarts > restarts);
-                moved |= again;
-                self.note_trouble(&name, None, again);
+                if source.counts.restarts > restarts {
+                    let name = source.name().to_owned();
+                    self.note_trouble(&name, None, true);
+                    moved = true;
+                }
                 match taken {
                     Taken::Nothing => break,
-                    Taken::Trouble(error) => self.note_trouble(&name, Some(error), false),
+                    Taken::Trouble(error) => {
+                        let name = self.nodes.sources[index].name().to_owned();
+                        self.note_trouble(&name, Some(error), false);
+                    }
                     Taken::Item(item) => {
-                        self.troubles.remove(&name);
+                        self.troubles.remove(self.nodes.sources[index].name());
                         self.nodes.push(producer, &item);
                     }
                     Taken::End(lost) => self.nodes.finish(producer, lost),
@@ -502,7 +518,7 @@ impl Nodes {
             SinkNode {
                 edge: edge::Edge::new(&it.input),
                 input: producer(&it.input.from),
-                sink: Sink::new(it, hw),
+                sink: Sink::new(it, config, hw),
             }
         });
         let sinks: Vec<_> = sinks.collect();
@@ -520,14 +536,6 @@ impl Nodes {
         let controls: Vec<_> = config.controls.iter().map(Control::new).collect();
         let watched = vec![0; controls.len() + sources.len() + stages.len() + sinks.len()];
         Ok(Self { controls, sources, stages, sinks, watched })
-    }
-
-    /// What comes from there, once it is known.
-    fn shape(&self, producer: Producer) -> Option<&Shape> {
-        match producer {
-            Producer::Source(index) => self.sources[index].shape(),
-            Producer::Stage(index) => self.stages[index].stage.as_ref().map(|(_, shape)| shape),
-        }
     }
 
     /// The edges behind a node, each with the blocks under way behind it.
@@ -549,6 +557,21 @@ impl Nodes {
 
     fn finish(&mut self, producer: Producer, lost: Lost) {
         self.edges(producer).for_each(|(edge, _)| edge.finish(lost));
+    }
+
+    /// Whether every sender has heard of the end, as far as there is one.
+    fn have_left(&mut self) -> bool {
+        self.sources.iter_mut().all(Source::has_left)
+    }
+
+    /// Tells senders why nobody takes their samples any more, and waits a moment until they know.
+    fn leave(&mut self, reason: &str) {
+        for source in &mut self.sources {
+            source.end(reason);
+        }
+        while !self.have_left() {
+            std::thread::sleep(BLINK);
+        }
     }
 
     /// Blocks that wait in stages on the way to here.
@@ -599,10 +622,10 @@ impl Nodes {
     }
 
     fn open_stage(&mut self, index: usize) -> Result<()> {
-        let Some(input) = self.shape(self.stages[index].input).cloned() else { return Ok(()) };
-        let queued = self.queued(Producer::Stage(index));
-        let work = self.stages[index].config.work.clone();
-        self.stages[index].stage = Some(Stage::open(&work, &input, queued)?);
+        let node = &self.stages[index];
+        let Some(input) = shape(&self.sources, &self.stages, node.input) else { return Ok(()) };
+        let stage = Stage::open(&node.config.work, input, self.queued(Producer::Stage(index)))?;
+        self.stages[index].stage = Some(stage);
         Ok(())
     }
 
@@ -688,6 +711,18 @@ impl Nodes {
     }
 }
 
+/// What comes from there, once it is known.
+fn shape<'a>(
+    sources: &'a [Source],
+    stages: &'a [StageNode],
+    producer: Producer,
+) -> Option<&'a Shape> {
+    match producer {
+        Producer::Source(index) => sources[index].shape(),
+        Producer::Stage(index) => stages[index].stage.as_ref().map(|(_, shape)| shape),
+    }
+}
+
 /// Each stage behind the one that it needs.
 fn in_order(config: &Config) -> Vec<&StageConfig> {
     let mut ordered: Vec<&StageConfig> = Vec::new();
@@ -709,7 +744,7 @@ fn of_source(source: &Source) -> SourceCounters {
     let source::Counts { blocks, samples, bytes, lost, unknown, failed, restarts, .. } =
         source.counts;
     let (reconnects, corrupted) = source.connections();
-    let about = source::about(source);
+    let about = source.about();
     SourceCounters {
         name: source.name().into(),
         state: source.state().into(),
@@ -777,8 +812,7 @@ fn of_sink(SinkNode { edge, sink, .. }: &SinkNode) -> SinkCounters {
 }
 
 fn of_control(control: &Control) -> ControlCounters {
-    let control::Counts { commands, refused, events, malformed, late, slowest, restarts } =
-        control.counts;
+    let control::Counts { commands, refused, events, malformed, late, slowest } = control.counts;
     ControlCounters {
         name: control.config.name.clone(),
         state: control.state().into(),
@@ -788,6 +822,6 @@ fn of_control(control: &Control) -> ControlCounters {
         malformed,
         late,
         slowest,
-        restarts,
+        restarts: control.opens.saturating_sub(1),
     }
 }

@@ -153,14 +153,6 @@ fn port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn sink(name: impl Into<String>, input: Edge, to: To) -> SinkConfig {
-    SinkConfig { name: name.into(), input, to, patience: None }
-}
-
-fn source(name: &str, from: From) -> SourceConfig {
-    SourceConfig::new(name, from)
-}
-
 fn verify(way: &Way) -> To {
     To::Verify { counter: way.is_counter() }
 }
@@ -168,7 +160,7 @@ fn verify(way: &Way) -> To {
 impl Plan {
     fn build(&self, folder: &Path) -> Built {
         let rate = self.rate.map_or(String::new(), |rate| format!("?rate={rate}"));
-        let mut adc = source("adc", From::Device(format!("synth:counter{rate}")));
+        let mut adc = SourceConfig::new("adc", From::Device(format!("synth:counter{rate}")));
         adc.block_len = 8 * self.samples;
         let channels = CHANNELS.map(Into::into).into();
         let mut nodes = vec![Way { name: "adc".into(), decimated: Vec::new(), channels }];
@@ -259,11 +251,15 @@ impl Built {
             End::Net(edges, in_parts) => {
                 let port = port();
                 let config = receiver(port, &way, edges, *in_parts);
-                self.far.push((index, thread::spawn(move || receive(config))));
+                self.far.push((index, thread::spawn(move || run(config))));
                 To::Connect(format!("127.0.0.1:{port}"))
             }
         };
-        self.config.sinks.push(sink(format!("sink{index}"), from(&way.name, plan.edge), to));
+        self.config.sinks.push(SinkConfig::new(
+            format!("sink{index}"),
+            from(&way.name, plan.edge),
+            to,
+        ));
         self.ways.push(way);
     }
 
@@ -274,7 +270,7 @@ impl Built {
             let mut used = stages.chain(self.config.sinks.iter().map(|it| &it.input.from));
             if used.all(|name| *name != way.name) {
                 let name = format!("end-{}", way.name);
-                self.config.sinks.push(sink(name, Edge::new(&way.name), verify(way)));
+                self.config.sinks.push(SinkConfig::new(name, Edge::new(&way.name), verify(way)));
                 self.ways.push(way.clone());
             }
         }
@@ -288,24 +284,24 @@ fn receiver(port: u16, way: &Way, edges: &[EdgePlan], in_parts: bool) -> Config 
     let mut sinks: Vec<_> = edges
         .iter()
         .enumerate()
-        .map(|(index, edge)| sink(format!("sink{index}"), input(edge), verify(way)))
+        .map(|(index, edge)| SinkConfig::new(format!("sink{index}"), input(edge), verify(way)))
         .collect();
     let third =
         StageConfig { name: "third".into(), input: Edge::new("net"), work: Work::Decimate(THIRD) };
-    sinks.push(sink("all", Edge::new("net"), verify(way)));
-    sinks.push(sink("some", Edge::new("third"), To::Null));
+    sinks.push(SinkConfig::new("all", Edge::new("net"), verify(way)));
+    sinks.push(SinkConfig::new("some", Edge::new("third"), To::Null));
     let from = if in_parts {
         From::Receive { device: None, address: ([127, 0, 0, 1], port).into() }
     } else {
         From::Listen(format!("127.0.0.1:{port}"))
     };
-    let net = source("net", from);
+    let net = SourceConfig::new("net", from);
     let drain = Some(PATIENCE);
     Config { drain, sources: vec![net], stages: vec![third], sinks, ..Config::default() }
 }
 
-/// To the end of the stream.
-fn receive(config: Config) -> Result<Counters> {
+/// To the end of all its sources.
+fn run(config: Config) -> Result<Counters> {
     to_the_end(Pipeline::open(config)?)
 }
 
@@ -369,9 +365,9 @@ fn recorded(path: &Path, sink: &SinkCounters, way: &Way) -> std::result::Result<
 
 /// A recording, to the end.
 fn play(path: &Path, way: &Way) -> Result<Counters> {
-    let source = source("played", From::Recording(path.into()));
-    let sinks = vec![sink("all", Edge::new("played"), verify(way))];
-    receive(Config { sources: vec![source], sinks, ..Config::default() })
+    let source = SourceConfig::new("played", From::Recording(path.into()));
+    let sinks = vec![SinkConfig::new("all", Edge::new("played"), verify(way))];
+    run(Config { sources: vec![source], sinks, ..Config::default() })
 }
 
 proptest! {
@@ -423,10 +419,10 @@ proptest! {
             is_last.store(true, Ordering::Release);
             to_the_end(pipeline)
         });
-        let mut adc = source("adc", From::Device(format!("synth:counter?rate={rate}")));
+        let mut adc = SourceConfig::new("adc", From::Device(format!("synth:counter?rate={rate}")));
         adc.block_len = 1600;
-        let net = sink("net", from("adc", edge), To::Connect(format!("127.0.0.1:{port}")));
-        let beside = sink("beside", Edge::new("adc"), To::Verify { counter: true });
+        let net = SinkConfig::new("net", from("adc", edge), To::Connect(format!("127.0.0.1:{port}")));
+        let beside = SinkConfig::new("beside", Edge::new("adc"), To::Verify { counter: true });
         let config = Config {
             drain: Some(PATIENCE),
             sources: vec![adc],
@@ -463,14 +459,17 @@ fn short_life(config: &Config, turns: u64, in_order: bool) -> Result<()> {
     if in_order { finish(&mut pipeline).map(|_| ()) } else { Ok(()) }
 }
 
-/// A sender to that port, with another sink that all goes to.
-fn sender(port: u16, synth: &str) -> Pipeline {
-    let mut adc = source("adc", From::Device(synth.into()));
-    adc.block_len = 1600;
-    let net = sink("net", Edge::new("adc"), To::Connect(format!("127.0.0.1:{port}")));
+/// Sends to that port, in blocks of so many bytes.
+fn sending(port: u16, synth: &str, block_len: usize) -> Config {
+    let mut adc = SourceConfig::new("adc", From::Device(synth.into()));
+    adc.block_len = block_len;
+    let net = SinkConfig::new("net", Edge::new("adc"), To::Connect(format!("127.0.0.1:{port}")));
     let drain = Some(PATIENCE);
-    let config = Config { drain, sources: vec![adc], sinks: vec![net], ..Config::default() };
-    Pipeline::open(config).unwrap()
+    Config { drain, sources: vec![adc], sinks: vec![net], ..Config::default() }
+}
+
+fn sender(port: u16, synth: &str) -> Pipeline {
+    Pipeline::open(sending(port, synth, 1600)).unwrap()
 }
 
 /// Turns both until `done`.
@@ -543,7 +542,7 @@ fn deaf() -> (TcpListener, To) {
 #[test]
 fn what_waits_behind_an_edge_that_drops_starves_nobody_else() {
     let (_deaf, to) = deaf();
-    let mut adc = source("adc", From::Device("synth:counter".into()));
+    let mut adc = SourceConfig::new("adc", From::Device("synth:counter".into()));
     adc.block_len = 800;
     let dropping = EdgePlan { queue: 1, when_full: WhenFull::DropNewest };
     let sum =
@@ -553,8 +552,8 @@ fn what_waits_behind_an_edge_that_drops_starves_nobody_else() {
         sources: vec![adc],
         stages: vec![sum],
         sinks: vec![
-            sink("deaf", from("sum", behind), to),
-            sink("all", Edge::new("adc"), To::Verify { counter: true }),
+            SinkConfig::new("deaf", from("sum", behind), to),
+            SinkConfig::new("all", Edge::new("adc"), To::Verify { counter: true }),
         ],
         ..Config::default()
     };
@@ -567,5 +566,37 @@ fn what_waits_behind_an_edge_that_drops_starves_nobody_else() {
     while pipeline.counters().sinks[1].blocks < 500 {
         pipeline.turn(LOOK).unwrap();
         assert!(since.elapsed() < PATIENCE, "{:?}", pipeline.counters());
+    }
+}
+
+/// What is said to a sender, and what comes of its receiver, whose source and sink these are.
+fn end_of(port: u16, count: Option<u64>, to: To) -> (String, Result<Counters>) {
+    let mut net = SourceConfig::new("net", From::Listen(format!("127.0.0.1:{port}")));
+    net.count = count;
+    let sinks = vec![SinkConfig::new("all", Edge::new("net"), to)];
+    let config = Config { sources: vec![net], sinks, ..Config::default() };
+    let receiver = thread::spawn(move || run(config));
+    // It may not listen yet: connections are tried again all the same.
+    let here = Config { fail_fast: true, ..sending(port, "synth:counter?rate=1M", 4096) };
+    let said = run(here).unwrap_err().to_string();
+    (said, receiver.join().unwrap())
+}
+
+#[test]
+fn a_count_ends_a_source_and_whoever_sends_hears_of_it() {
+    let (said, counters) = end_of(port(), Some(1000), To::Verify { counter: true });
+    assert!(said.contains("takes no more"), "{said}");
+    // To the end of a block.
+    assert_eq!(counters.unwrap().sinks[0].verified, 1024);
+}
+
+#[test]
+fn a_failure_ends_it_and_whoever_sends_hears_why() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("there");
+    std::fs::write(path.with_extension("sigmf-data"), "").unwrap();
+    let (said, result) = end_of(port(), None, To::Recording(path));
+    for text in [said, result.unwrap_err().to_string()] {
+        assert!(text.contains("never overwritten"), "{text}");
     }
 }

@@ -10,9 +10,8 @@ use busbar_bench::{Controllers, Extent, Report, bulk, endpoint, receive, stream,
 use busbar_lab::stage::{self, Stage};
 use indicatif::ProgressBar;
 
-use crate::endpoint::{print_line, seconds};
-use crate::progress::json_line;
-use crate::stream::size;
+use crate::print::{json_line, print_line};
+use crate::quantity::{seconds, size};
 
 #[derive(clap::Args)]
 #[command(after_help = "\

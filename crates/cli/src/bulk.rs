@@ -13,8 +13,8 @@ use busbar::{Error, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::endpoint::{print_json, print_line, seconds};
-use crate::progress::complain;
+use crate::print::{complain, print_json, print_line};
+use crate::quantity::seconds;
 
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -12,11 +12,11 @@ use busbar_coprocessor::name_service::Channel;
 use busbar_coprocessor::remoteproc::{Coprocessor, Remoteproc};
 use busbar_coprocessor::service::{ServiceStatistics, Services, Spec, Transfer};
 use busbar_coprocessor::table::Image;
-use busbar_coprocessor::{Core, Options, Stop};
-use rustix::process::Signal;
+use busbar_coprocessor::{Core, Options};
 use serde_json::{Value, json};
 
-use crate::progress::complain;
+use crate::print::complain;
+use crate::progress::interruption;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -126,7 +126,7 @@ fn run_core(args: &RunArgs) -> Result<ExitCode> {
         None => Core::open_free()?,
     };
     let coprocessor = Coprocessor::find(core.node().unwrap_or(Path::new("")))?;
-    let stop = Stop::new()?.on_signal(Signal::INT.as_raw())?.on_signal(Signal::TERM.as_raw())?;
+    let stop = interruption()?;
     let remoteproc = Some(&coprocessor.remoteproc).filter(|_| !args.no_start);
     let options = Options { stop: Some(&stop), remoteproc, ..Options::default() };
     let name = coprocessor.name.as_str();

@@ -19,7 +19,8 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use self::machine::Machine;
-use crate::endpoint::{print_json, print_line};
+
+use crate::print::{print_json, print_line};
 
 #[derive(clap::Args)]
 #[command(after_help = "\

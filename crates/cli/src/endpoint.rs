@@ -15,10 +15,8 @@ use std::time::Duration;
 
 use busbar::endpoint::{ADDR_ANY, Controller, ControllerInfo, Endpoint, Implementation};
 use busbar::{Error, Result};
-use busbar_coprocessor::Stop;
 use rustix::event::{PollFd, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::Signal;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -178,11 +176,6 @@ fn nowhere(all: &[ControllerInfo], target: &Target) -> Error {
     Error::new("find", target.to_string(), why).help(help)
 }
 
-/// SIGINT and SIGTERM as something to poll: endpoints must be given back before the end.
-fn interruption() -> Result<Stop> {
-    Stop::new()?.on_signal(Signal::INT.as_raw())?.on_signal(Signal::TERM.as_raw())
-}
-
 /// Waits for one of `fds`, at most for `timeout`; a signal may end it sooner.
 fn wait(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<()> {
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
@@ -196,35 +189,11 @@ fn wait(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<()> {
     }
 }
 
-/// A number of seconds such as 1 or 0.2.
-pub fn seconds(text: &str) -> Result<Duration, String> {
-    let allowed = || "allowed: seconds from 0 on, such as 1 or 0.2".to_owned();
-    let seconds = text.parse().map_err(|_| allowed())?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| allowed())
-}
-
 /// [`MAX_MESSAGE`](busbar::endpoint::MAX_MESSAGE) as a limit of an argument.
 const MAX_SIZE: i64 = 496;
 
 /// Pause before another attempt when no buffer is free: a device node cannot say when one is.
 const RETRY: Duration = Duration::from_millis(1);
-
-fn stdout_failed(error: io::Error) -> Error {
-    Error::new("write to", "standard output", error)
-}
-
-pub fn print_json(value: &impl serde::Serialize) -> Result<()> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Error::new("print", "JSON", io::Error::from(error)))?;
-    print_line(&text)
-}
-
-/// `println!` that can fail, at a closed pipe say, without a panic.
-pub fn print_line(text: &str) -> Result<()> {
-    use io::Write;
-    let mut out = io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(stdout_failed)
-}
 
 #[cfg(test)]
 mod tests {
@@ -255,15 +224,6 @@ mod tests {
         assert_eq!("rpmsg-2".parse(), Ok(Target::Service("rpmsg-2".into())));
         for bad in ["0xffffffff", "4294967296", "0xecho", ""] {
             assert!(bad.parse::<Target>().is_err(), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn seconds_are_what_a_clock_can_hold() {
-        assert_eq!(seconds("0.2"), Ok(Duration::from_millis(200)));
-        assert_eq!(seconds("0"), Ok(Duration::ZERO));
-        for bad in ["-1", "nan", "inf", "1e300", "soon", ""] {
-            assert!(seconds(bad).unwrap_err().contains("0.2"), "{bad:?}");
         }
     }
 

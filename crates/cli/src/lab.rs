@@ -12,8 +12,7 @@ use busbar_lab::stage::Stage;
 use busbar_lab::{Accelerator, Built, Choice, End, Flavour, Job, Lab, Outcome, Stdio};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::endpoint::{print_json, print_line};
-use crate::progress::complain;
+use crate::print::{complain, print_json, print_line};
 
 /// The lab: a real kernel with Busbar's modules, under QEMU, with this machine's files.
 #[derive(clap::Args)]

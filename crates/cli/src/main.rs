@@ -6,10 +6,13 @@ mod bench;
 mod bulk;
 mod coprocessor;
 mod doctor;
+mod drive;
 mod endpoint;
 mod generate;
 mod lab;
+mod print;
 mod progress;
+mod quantity;
 mod receive;
 mod report;
 mod run;
@@ -64,7 +67,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     execute().unwrap_or_else(|error| {
-        progress::complain(&format!("busbar: {error}"));
+        print::complain(&format!("busbar: {error}"));
         ExitCode::FAILURE
     })
 }

@@ -1,14 +1,13 @@
-//! What commands that pass data on share when they tell how it stands.
+//! What commands that pass data on share: how they tell how it stands, and what ends them.
 
-use std::io::{self, Write};
+use std::io;
 use std::time::Duration;
 
 use busbar::{Error, Result};
+use busbar_coprocessor::Stop;
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
-
-use crate::endpoint::print_line;
 
 /// How often it is told.
 pub const EACH: Duration = Duration::from_secs(1);
@@ -18,11 +17,6 @@ pub fn bar(json: bool, template: &str) -> ProgressBar {
     let bar = if json { ProgressBar::hidden() } else { ProgressBar::no_length() };
     let style = ProgressStyle::with_template(template);
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
-}
-
-/// Prints a line on standard error, for whom it may concern: nobody need listen.
-pub fn complain(line: &str) {
-    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Says what may help where it is not possible to listen.
@@ -39,11 +33,9 @@ pub fn explain_listen(error: Error) -> Error {
     }
 }
 
-/// Prints one object.
-pub fn json_line(value: &impl Serialize) -> Result<()> {
-    let text = serde_json::to_string(value)
-        .map_err(|why| Error::new("print", "JSON", io::Error::from(why)))?;
-    print_line(&text)
+/// SIGINT and SIGTERM as something to poll: what was set and is held has to be given back before the end.
+pub fn interruption() -> Result<Stop> {
+    Stop::new()?.on_signal(Signal::INT.as_raw())?.on_signal(Signal::TERM.as_raw())
 }
 
 /// Seconds of processors that this process has used, in user space and in the kernel.

@@ -14,8 +14,8 @@ use busbar::receive::{Queues, Receiver, Setup, Tokens};
 use busbar::{Error, Result};
 
 use self::output::To;
-use crate::endpoint::seconds;
-use crate::stream::size;
+
+use crate::quantity::{seconds, size};
 
 /// What stands for ordinary receive on any device.
 const HOST: &str = "host";

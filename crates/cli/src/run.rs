@@ -10,19 +10,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use busbar::pipeline::{Config, Pipeline, State};
+use busbar::pipeline::{Config, Counters, Event, Pipeline};
 use busbar::{Error, Result};
-use busbar_coprocessor::Stop;
-use rustix::process::Signal;
 
 use self::journal::Journal;
 use self::metrics::Metrics;
 use self::view::View;
-use crate::endpoint::{print_line, seconds};
-use crate::progress::EACH;
-
-/// Between two looks at the clock.
-const TICK: Duration = Duration::from_millis(100);
+use crate::drive::{self, Audience};
+use crate::print::print_line;
+use crate::progress::interruption;
+use crate::quantity::seconds;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -80,15 +77,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // Before anything is opened that has to be undone.
-    let stop = Stop::new()?.on_signal(Signal::INT.as_raw())?.on_signal(Signal::TERM.as_raw())?;
+    let stop = interruption()?;
     let metrics = args.metrics.map(Metrics::serve).transpose()?;
     let journal = args.journal.as_deref().map(Journal::open).transpose()?;
-    let pipeline = Pipeline::open(config)?;
-    pipeline.wake_for(&stop)?;
-    let view = View::new(args.json);
-    let mut run = Run { pipeline, view, metrics, journal };
-    let result = run.turns(&stop, args.seconds);
-    let summed = run.sum_up();
+    let mut pipeline = drive::open(config, &stop)?;
+    let mut run = Run { view: View::new(args.json), metrics, journal };
+    let until = args.seconds.map(|seconds| Instant::now() + seconds);
+    let is_enough = |_: &Pipeline| until.is_some_and(|until| Instant::now() >= until);
+    let result = drive::turns(&mut pipeline, &stop, &mut run, is_enough);
+    let summed = run.sum_up(&pipeline);
     result.and(summed).map(|()| ExitCode::SUCCESS)
 }
 
@@ -109,72 +106,29 @@ fn described(config: &Config) -> String {
 }
 
 struct Run {
-    pipeline: Pipeline,
     view: View,
     metrics: Option<Metrics>,
     journal: Option<Journal>,
 }
 
-impl Run {
-    fn turns(&mut self, stop: &Stop, seconds: Option<Duration>) -> Result<()> {
-        let (mut next, mut signals) = (Instant::now() + EACH, 0);
-        let mut until = seconds.map(|seconds| Instant::now() + seconds);
-        loop {
-            let state = self.pipeline.turn(TICK);
-            self.tell()?;
-            if state? == State::Finished {
-                return Ok(());
-            }
-            signals += signal(stop);
-            if signals > 1 {
-                let why = std::io::Error::from(std::io::ErrorKind::Interrupted);
-                return Err(Error::new("deliver", "what was under way", why));
-            }
-            let now = Instant::now();
-            if signals == 1 || until.is_some_and(|until| now >= until) {
-                until = None;
-                self.pipeline.stop();
-            }
-            if now >= next {
-                next = now + EACH;
-                self.progress()?;
-            }
-        }
+impl Audience for Run {
+    fn event(&mut self, event: &Event) -> Result<()> {
+        self.view.event(event)?;
+        self.journal.as_mut().map_or(Ok(()), |journal| journal.write(event))
     }
 
-    fn tell(&mut self) -> Result<()> {
-        for event in self.pipeline.take_events() {
-            self.view.event(&event)?;
-            if let Some(journal) = &mut self.journal {
-                journal.write(&event)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn progress(&mut self) -> Result<()> {
-        let counters = self.pipeline.counters();
+    fn progress(&mut self, counters: Counters) -> Result<()> {
         self.view.progress(&counters)?;
         if let Some(metrics) = &self.metrics {
             metrics.set(counters);
         }
         Ok(())
     }
-
-    fn sum_up(&mut self) -> Result<()> {
-        let remaining = self.pipeline.remaining();
-        let counters = self.pipeline.counters();
-        let summary = self.view.summary(&counters, &remaining)?;
-        match &mut self.journal {
-            Some(journal) => journal.write(&summary),
-            None => Ok(()),
-        }
-    }
 }
 
-/// How many signals have come since.
-fn signal(stop: &Stop) -> usize {
-    let mut bytes = [0; 8];
-    // None, or nothing there: both are no signal.
-    rustix::io::read(stop, &mut bytes).unwrap_or(0)
+impl Run {
+    fn sum_up(&mut self, pipeline: &Pipeline) -> Result<()> {
+        let summary = self.view.summary(&pipeline.counters(), &pipeline.remaining())?;
+        self.journal.as_mut().map_or(Ok(()), |journal| journal.write(&summary))
+    }
 }

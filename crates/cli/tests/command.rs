@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use busbar::endpoint::{Controller, Endpoint, MAX_MESSAGE};
 use busbar_coprocessor::service::data;
 use busbar_coprocessor::service::sink::{Answer, Query};
 use busbar_lab::stage::Side;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
-use support::{command as busbar, eptfd, in_tree, text};
+use support::{command as busbar, eptfd, in_tree, signal, text};
 
 fn run(arguments: &[&str]) -> Output {
     busbar(arguments).output().unwrap()
@@ -38,10 +38,6 @@ fn feed(command: &mut Command, input: &[u8]) -> Output {
         scope.spawn(move || stdin.write_all(input).is_ok());
         child.wait_with_output().unwrap()
     })
-}
-
-fn signal(child: &Child, signal: Signal) {
-    kill_process(Pid::from_child(child), signal).unwrap();
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdout, Command, Output};
 use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -48,7 +48,7 @@ impl Running {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        support::signal(&self.child, signal);
     }
 
     /// The exit code, all lines, and what it has complained of.

@@ -4,21 +4,18 @@
 mod support;
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use busbar_lab::stage::load_converter;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
-use support::text;
+use support::{finish, last, port, signal, summary, text, wait_until};
 use tempfile::TempDir;
-
-/// Time in which anything that is to happen happens.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A folder with files of pipelines.
 struct Files(TempDir);
@@ -39,32 +36,33 @@ impl Files {
         support::command(&["run", path.to_str().unwrap(), "--json"])
     }
 
+    /// A pipeline under way, and what it writes down.
+    fn start(&self, text: &str) -> (Child, Journal) {
+        let journal = Journal(self.path("journal"));
+        let arguments = ["--journal", journal.0.to_str().unwrap()];
+        (self.pipeline("p", text).args(arguments).spawn().unwrap(), journal)
+    }
+
     fn run(&self, text: &str, arguments: &[&str]) -> Value {
         summary(&self.pipeline("pipeline.toml", text).args(arguments).output().unwrap())
     }
 }
 
-/// The JSON of the last line, after a success.
-fn summary(output: &Output) -> Value {
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{out}{err}");
-    let summary: Value = serde_json::from_str(out.lines().last().unwrap_or_default()).expect(&out);
-    assert_eq!(summary["event"], "summary", "{out}{err}");
-    summary
+/// What a pipeline writes down.
+struct Journal(PathBuf);
+
+impl Journal {
+    /// Waits until it has said `what` so many times.
+    fn until(&self, count: usize, what: &str) {
+        let all = || fs::read_to_string(&self.0).unwrap_or_default();
+        wait_until(what, || all().matches(what).count() >= count);
+    }
 }
 
-fn finish(child: Child) -> Value {
-    summary(&child.wait_with_output().unwrap())
-}
-
-fn signal(child: &Child, signal: Signal) {
-    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    kill_process(pid, signal).unwrap();
-}
-
-/// A port that nobody has a moment later, as far as anybody can know.
-fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// What a command complains of, which has failed.
+fn failure(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1));
+    text(&output.stderr)
 }
 
 /// The counters of one node.
@@ -83,17 +81,6 @@ fn told(sink: &Value) -> u64 {
     number(sink, "samples") + number(sink, "lost")
 }
 
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what}");
-        sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn a_file_is_checked_without_starting_anything() {
     let files = Files::new();
@@ -107,14 +94,13 @@ fn a_file_is_checked_without_starting_anything() {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(text(&output.stdout).contains("1 source, 1 sink"));
     let output = check(&good.replace("input", "inputs"));
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let said = failure(&output);
     for part in ["a.toml, line 3", "`sink.b.input`", "the name of a source"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     let output = files.pipeline("b.toml", good).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("cannot"), "{}", text(&output.stderr));
+    let said = failure(&output);
+    assert!(said.contains("cannot"), "{said}");
 }
 
 #[test]
@@ -250,12 +236,8 @@ fn a_recording_is_played_into_another() {
         one.display()
     );
     let output = files.pipeline("again", &text).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text_of(&output).contains("never overwritten"), "{}", text_of(&output));
-}
-
-fn text_of(output: &Output) -> String {
-    text(&output.stderr)
+    let said = failure(&output);
+    assert!(said.contains("never overwritten"), "{said}");
 }
 
 #[test]
@@ -282,18 +264,13 @@ fn a_slow_sink_that_may_drop_holds_up_nobody() {
     );
     let output = files.pipeline("p", &text).args(["--seconds", "0.5"]).output().unwrap();
     // What could not be delivered is told, and makes it a failure.
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text_of(&output).contains("3 for `slow`"), "{}", text_of(&output));
-    let out = text_of_stdout(&output);
-    let summary: Value = serde_json::from_str(out.lines().last().unwrap()).unwrap();
+    let said = failure(&output);
+    assert!(said.contains("3 for `slow`"), "{said}");
+    let summary = last(str::from_utf8(&output.stdout).unwrap());
     assert_eq!(summary["remaining"]["slow"], 3);
     assert_eq!(told(node(&summary, "sinks", "right")), told_source(&summary, "adc"));
     let slow = node(&summary, "sinks", "slow");
     assert!(number(slow, "dropped_samples") > 100_000, "{slow}");
-}
-
-fn text_of_stdout(output: &Output) -> String {
-    text(&output.stdout)
 }
 
 #[test]
@@ -321,8 +298,15 @@ fn signals_end_it_in_order_and_two_of_them_at_once() {
     sleep(Duration::from_millis(300));
     signal(&child, Signal::TERM);
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text_of(&output).contains("interrupt"), "{}", text_of(&output));
+    let said = failure(&output);
+    assert!(said.contains("interrupt"), "{said}");
+}
+
+/// The answer to Prometheus, if there is one.
+fn scraped(address: &str) -> io::Result<String> {
+    let mut socket = TcpStream::connect(address)?;
+    socket.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")?;
+    io::read_to_string(socket)
 }
 
 #[test]
@@ -334,12 +318,10 @@ fn metrics_and_a_journal_tell_how_it_goes() {
         "[source.a]\nfrom = \"synth:counter?rate=1M\"\n[sink.b]\ninput = \"a\"\nto = \"null:\"\n";
     let arguments = ["--metrics", &address, "--journal", journal.to_str().unwrap()];
     let child = files.pipeline("p", text).args(arguments).spawn().unwrap();
-    let answer = until("samples in the metrics", || {
-        let mut socket = TcpStream::connect(&address).ok()?;
-        socket.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").ok()?;
-        let mut answer = String::new();
-        socket.read_to_string(&mut answer).ok()?;
-        answer.contains("busbar_sink_samples_total{sink=\"b\"} ").then_some(answer)
+    let mut answer = String::new();
+    wait_until("samples in the metrics", || {
+        answer = scraped(&address).unwrap_or_default();
+        answer.contains("busbar_sink_samples_total{sink=\"b\"} ")
     });
     assert!(answer.starts_with("HTTP/1.1 200"));
     signal(&child, Signal::INT);
@@ -379,6 +361,13 @@ fn load() {
     assert!(Command::new("modprobe").args(modules).status().unwrap().success());
 }
 
+/// And has the converter count, so many samples a second.
+fn load_counter(rate: &str) {
+    load();
+    set("sampling_frequency", rate);
+    set("pattern", "counter");
+}
+
 fn converter() -> PathBuf {
     let all = fs::read_dir("/sys/bus/iio/devices").unwrap().flatten().map(|it| it.path());
     let is_it = |path: &PathBuf| {
@@ -394,17 +383,12 @@ fn set(attribute: &str, value: &str) {
 #[test]
 #[ignore = "needs the lab"]
 fn a_coprocessor_starts_tunes_and_crashes_and_the_samples_go_on() {
-    load();
-    set("sampling_frequency", "0");
-    set("pattern", "counter");
+    load_counter("0");
     let services = "control+gain=50+rate=200000+trigger=100";
     let core = Core::run(services);
     let files = Files::new();
-    let journal = files.path("journal");
-    let child = files
-        .pipeline(
-            "p",
-            r#"
+    let (child, journal) = files.start(
+        r#"
             [source.adc]
             from = "iio:vconv0"
             channels = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"]
@@ -417,22 +401,18 @@ fn a_coprocessor_starts_tunes_and_crashes_and_the_samples_go_on() {
             deadline = "10s"
             on.trigger = ["set adc in_voltage0_q_hardwaregain 0.25"]
             "#,
-        )
-        .args(["--journal", journal.to_str().unwrap()])
-        .spawn()
-        .unwrap();
-    let said = |what: &str| fs::read_to_string(&journal).unwrap_or_default().matches(what).count();
-    until("a trigger", || (said("trigger 2") > 0).then_some(()));
+    );
+    journal.until(1, "trigger 2");
     let gain = |channel: &str| {
         let path = converter().join(format!("in_{channel}_hardwaregain"));
         fs::read_to_string(path).unwrap().trim().parse::<f64>().unwrap()
     };
     assert_eq!((gain("voltage0_i"), gain("voltage0_q")), (0.5, 0.25));
     core.crash();
-    until("the crash", || (said("\"trouble\"") > 0).then_some(()));
+    journal.until(1, "\"trouble\"");
     let _core = Core::run(services);
-    until("another coprocessor", || (said("\"came\"") > 1).then_some(()));
-    until("its triggers", || (said("trigger 1\"") > 1).then_some(()));
+    journal.until(2, "\"came\"");
+    journal.until(2, "trigger 1\"");
     signal(&child, Signal::TERM);
     let summary = finish(child);
     let control = node(&summary, "controls", "core");
@@ -485,9 +465,7 @@ fn a_gate_opens_on_a_trigger_and_tells_what_it_kept_back() {
 #[test]
 #[ignore = "needs the lab"]
 fn from_one_converter_to_another_by_reference() {
-    load();
-    set("sampling_frequency", "0");
-    set("pattern", "counter");
+    load_counter("0");
     let files = Files::new();
     let text = r#"
         [source.adc]
@@ -514,7 +492,6 @@ fn a_converter_that_goes_is_opened_again() {
     let directory = Path::new("/sys/kernel/config/iio/devices/vconv/again");
     fs::create_dir(directory).unwrap();
     let files = Files::new();
-    let journal = files.path("journal");
     let text = r#"
         [source.adc]
         from = "iio:again"
@@ -523,14 +500,12 @@ fn a_converter_that_goes_is_opened_again() {
         input = "adc"
         to = "verify:counter"
     "#;
-    let child =
-        files.pipeline("p", text).args(["--journal", journal.to_str().unwrap()]).spawn().unwrap();
+    let (child, journal) = files.start(text);
     sleep(Duration::from_secs(2));
     fs::remove_dir(directory).unwrap();
-    let said = |what: &str| fs::read_to_string(&journal).unwrap_or_default().contains(what);
-    until("that it is gone", || said("\"trouble\"").then_some(()));
+    journal.until(1, "\"trouble\"");
     fs::create_dir(directory).unwrap();
-    until("that it is back", || said("\"restarted\"").then_some(()));
+    journal.until(1, "\"restarted\"");
     sleep(Duration::from_secs(1));
     signal(&child, Signal::INT);
     let summary = finish(child);
@@ -566,7 +541,6 @@ fn samples_come_from_a_coprocessor_in_messages() {
     load();
     let core = Core::run("converter");
     let files = Files::new();
-    let journal = files.path("journal");
     let recording = files.path("recording");
     let text = format!(
         "[source.core]\nfrom = \"endpoint:converter?type=ci16_le&channels=2\"\n\
@@ -574,17 +548,15 @@ fn samples_come_from_a_coprocessor_in_messages() {
          [sink.right]\ninput = \"core\"\nto = \"verify:counter\"\n",
         recording.display()
     );
-    let child =
-        files.pipeline("p", &text).args(["--journal", journal.to_str().unwrap()]).spawn().unwrap();
+    let (child, journal) = files.start(&text);
     let len = || fs::metadata(recording.with_extension("sigmf-data")).map_or(0, |it| it.len());
-    until("samples", || (len() > 1000).then_some(()));
+    wait_until("samples", || len() > 1000);
     core.crash();
-    let said = |what: &str| fs::read_to_string(&journal).unwrap_or_default().contains(what);
-    until("the crash", || said("\"trouble\"").then_some(()));
+    journal.until(1, "\"trouble\"");
     let _core = Core::run("converter");
-    until("that it is back", || said("\"restarted\"").then_some(()));
+    journal.until(1, "\"restarted\"");
     let before = len();
-    until("more samples", || (len() > before).then_some(()));
+    wait_until("more samples", || len() > before);
     signal(&child, Signal::INT);
     let summary = finish(child);
     let sink = node(&summary, "sinks", "file");
@@ -599,9 +571,7 @@ mod pair;
 #[test]
 #[ignore = "needs the lab"]
 fn blocks_land_in_device_memory_and_nobody_copies_them() {
-    load();
-    set("sampling_frequency", "0");
-    set("pattern", "counter");
+    load_counter("0");
     let _pair = pair::Pair::new();
     let [here, _] = pair::V4;
     let files = Files::new();
@@ -668,9 +638,7 @@ const VOLTAGES: &str = r#"["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q
 #[test]
 #[ignore = "needs the lab"]
 fn every_source_reaches_every_sink() {
-    load();
-    set("sampling_frequency", "20000");
-    set("pattern", "counter");
+    load_counter("20000");
     let _core = support::eptfd(&["sink", "bulk", "converter"]);
     let files = Files::new();
     let recorded = files.path("recorded");

@@ -3,14 +3,13 @@
 mod support;
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Output};
+use std::process::{Command, Output};
 
 use busbar_lab::stage::load_converter;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
-use support::text;
+use support::{finish, port, signal, summary, text};
 use tempfile::TempDir;
 
 fn stream(arguments: &[&str]) -> Command {
@@ -21,30 +20,8 @@ fn run(arguments: &[&str]) -> Output {
     stream(arguments).output().unwrap()
 }
 
-/// The JSON of the last line, after a success.
-fn summary(output: &Output) -> Value {
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.success(), "{out}{err}");
-    last(&out)
-}
-
-fn last(out: &str) -> Value {
-    let summary: Value = serde_json::from_str(out.lines().last().unwrap_or_default()).expect(out);
-    assert_eq!(summary["event"], "summary");
-    summary
-}
-
-/// A port that nobody has a moment later, as far as anybody can know.
-fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
 fn file(folder: &TempDir, name: &str) -> String {
     format!("file:{}", folder.path().join(name).display())
-}
-
-fn finish(child: Child) -> Value {
-    summary(&child.wait_with_output().unwrap())
 }
 
 #[test]
@@ -57,6 +34,7 @@ fn bad_usage_ends_with_2_and_says_what_is_allowed() {
         (&["synth:sine", "null:", "--block-len", "0"], "64K"),
         (&["synth:sine", "null:", "--memory", "cheap"], "huge"),
         (&["synth:sine", "null:", "--count", "0"], "10k"),
+        (&["synth:sine", "null:", "--blocks", "0"], "1..=1024"),
         (&["synth:sine", "null:", "--expect", "noise"], "counter"),
         (&["picture"], "<RECORDING>"),
         (&["picture", "a", "b", "--size", "7"], "WIDTHxHEIGHT"),
@@ -193,7 +171,7 @@ fn a_listener_that_has_enough_tells_the_sender() {
 
 #[test]
 fn signals_end_it_with_a_summary() {
-    for signal in [Signal::INT, Signal::TERM] {
+    for end in [Signal::INT, Signal::TERM] {
         let folder = TempDir::new().unwrap();
         let recording = file(&folder, "interrupted");
         let child = stream(&["synth:noise?rate=100k", &recording, "--json"]).spawn().unwrap();
@@ -201,7 +179,7 @@ fn signals_end_it_with_a_summary() {
         support::wait_until("the first samples", || {
             fs::metadata(&data).is_ok_and(|data| data.len() > 0)
         });
-        kill_process(Pid::from_child(&child), signal).unwrap();
+        signal(&child, end);
         let summary = finish(child);
         assert_eq!(fs::metadata(&data).unwrap().len(), summary["bytes"].as_u64().unwrap());
     }
@@ -215,7 +193,7 @@ fn a_signal_ends_a_listener_that_nobody_has_called() {
         // A connection that says nothing is no stream.
         std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
     });
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    signal(&child, Signal::TERM);
     assert!(child.wait_with_output().unwrap().status.success());
 }
 

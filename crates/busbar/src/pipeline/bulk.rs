@@ -11,8 +11,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::edge::Item;
+use super::endpoint::on_any;
 use crate::bulk::{Link, Transfer, Transport};
-use crate::endpoint::Controller;
 use crate::{Error, Result};
 
 /// Longer no block takes.
@@ -31,7 +31,8 @@ pub(super) struct Bulk {
 impl Bulk {
     /// Opens the first coprocessor's that has one.
     pub(super) fn open(transport: Transport) -> Result<Self> {
-        let mut link = link(transport)?;
+        let mut link =
+            on_any("a coprocessor for bulk", |controller| Link::open(&controller, transport))?;
         let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event = Arc::new(made.map_err(|errno| Error::new("make", "an event", errno))?);
         let (blocks, incoming) = channel::<Item>();
@@ -86,20 +87,6 @@ impl AsFd for Bulk {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
-}
-
-fn link(transport: Transport) -> Result<Link> {
-    let mut last = None;
-    for info in Controller::list()? {
-        match Controller::open(&info.path).and_then(|it| Link::open(&it, transport)) {
-            Ok(link) => return Ok(link),
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(last.unwrap_or_else(|| {
-        let why = std::io::Error::from(std::io::ErrorKind::NotFound);
-        Error::new("find", "a coprocessor for bulk", why).help("see `busbar doctor`")
-    }))
 }
 
 /// Sends a block; how many bytes were copied for it.

@@ -27,6 +27,8 @@ const BLOCKS: usize = 4;
 pub struct Config {
     /// How long the end may take: what is under way is delivered within it.
     pub drain: Option<Duration>,
+    /// A part that fails ends it at once; otherwise it is opened anew for as long as `patience` says.
+    pub fail_fast: bool,
     /// Where samples come from.
     pub sources: Vec<SourceConfig>,
     /// What is done with them.
@@ -54,6 +56,8 @@ pub struct SourceConfig {
     pub interface: Option<Interface>,
     /// Channels of a converter; all voltages if none is given.
     pub channels: Vec<String>,
+    /// Ends behind the block that has the sample of this number, from 1 on; never if not given.
+    pub count: Option<u64>,
     /// How long to try to have it back before it is an error; for ever if not given.
     pub patience: Option<Duration>,
 }
@@ -134,6 +138,12 @@ pub struct SinkConfig {
     pub input: Edge,
     /// Where they go.
     pub to: To,
+    /// Number of blocks of a converter, 1 to 1024; 4 if not given.
+    pub blocks: Option<usize>,
+    /// Memory of its blocks, as that of a [`SourceConfig`].
+    pub memory: Option<Memory>,
+    /// How to talk to it; chosen if not given.
+    pub interface: Option<Interface>,
     /// As that of a [`SourceConfig`].
     pub patience: Option<Duration>,
 }
@@ -227,6 +237,23 @@ impl SourceConfig {
             memory: None,
             interface: None,
             channels: Vec::new(),
+            count: None,
+            patience: None,
+        }
+    }
+}
+
+impl SinkConfig {
+    /// A sink with the rest left to the pipeline.
+    #[must_use]
+    pub fn new(name: impl Into<String>, input: Edge, to: To) -> Self {
+        Self {
+            name: name.into(),
+            input,
+            to,
+            blocks: None,
+            memory: None,
+            interface: None,
             patience: None,
         }
     }
@@ -547,7 +574,7 @@ mod tests {
     use super::*;
 
     fn sink(name: &str, from: &str) -> SinkConfig {
-        SinkConfig { name: name.into(), input: Edge::new(from), to: To::Null, patience: None }
+        SinkConfig::new(name, Edge::new(from), To::Null)
     }
 
     fn stage(name: &str, from: &str) -> StageConfig {

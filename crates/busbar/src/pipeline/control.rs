@@ -47,8 +47,6 @@ pub(super) struct Counts {
     pub late: u64,
     /// The longest reaction, in microseconds.
     pub slowest: u64,
-    /// How often it came back.
-    pub restarts: u64,
 }
 
 /// What one turn has brought.
@@ -137,7 +135,6 @@ impl Control {
         };
         self.state = State::Up { endpoint, _controller: controller };
         self.opens += 1;
-        self.counts.restarts = self.opens - 1;
         self.outgoing.clear();
         for source in &self.config.sources {
             // Names of a checked configuration are such names.

@@ -1,28 +1,35 @@
-//! Endpoints of a coprocessor that may crash and come back.
+//! Coprocessors that may crash and come back.
 
 use crate::endpoint::{Controller, Endpoint};
 use crate::{Error, Result};
 
-/// An endpoint to a service, on whichever coprocessor announces it.
+/// What `open` opens on the first coprocessor on which it can; `what` is what errors call it.
 ///
 /// # Errors
 ///
-/// `NotFound` where none does; as [`Builder::create`](crate::endpoint::Builder::create).
-pub(super) fn open(service: &str) -> Result<(Controller, Endpoint)> {
+/// `NotFound` where there is no coprocessor; what `open` says of the last one.
+pub(super) fn on_any<T>(what: &str, open: impl Fn(Controller) -> Result<T>) -> Result<T> {
     let mut last = None;
     for info in Controller::list()? {
-        let made = Controller::open(&info.path).and_then(|controller| {
-            let endpoint = controller.endpoint(service).create()?;
-            Ok((controller, endpoint))
-        });
-        match made {
-            Ok(made) => return Ok(made),
+        match Controller::open(&info.path).and_then(&open) {
+            Ok(opened) => return Ok(opened),
             Err(error) => last = Some(error),
         }
     }
     Err(last.unwrap_or_else(|| {
         let why = std::io::Error::from(std::io::ErrorKind::NotFound);
-        Error::new("find", format!("service `{service}`"), why)
-            .help("no coprocessor is running: see `busbar doctor`")
+        Error::new("find", what, why).help("no coprocessor is running: see `busbar doctor`")
     }))
+}
+
+/// An endpoint to a service, on whichever coprocessor announces it.
+///
+/// # Errors
+///
+/// As [`on_any`] and [`Builder::create`](crate::endpoint::Builder::create).
+pub(super) fn open(service: &str) -> Result<(Controller, Endpoint)> {
+    on_any(&format!("service `{service}`"), |controller| {
+        let endpoint = controller.endpoint(service).create()?;
+        Ok((controller, endpoint))
+    })
 }

@@ -187,6 +187,7 @@ fn config(table: &DeTable<'_>) -> Result<Config, Fault> {
             "pipeline" => {
                 let mut keys = Keys::new(&["pipeline"], value)?;
                 config.drain = keys.time("drain")?;
+                config.fail_fast = keys.boolean("fail-fast")?;
                 keys.end()?;
             }
             "source" => config.sources = nodes("source", value, source)?,
@@ -232,6 +233,7 @@ fn source(name: String, keys: &mut Keys<'_>) -> Result<SourceConfig, Fault> {
         memory: keys.parsed("memory")?,
         interface: keys.parsed("interface")?,
         channels: keys.texts("channels")?,
+        count: keys.number("count", 1..=u64::MAX)?,
         patience: keys.time("patience")?,
         ..default
     })
@@ -281,7 +283,13 @@ fn sink(name: String, keys: &mut Keys<'_>) -> Result<SinkConfig, Fault> {
     let Some(to) = keys.parsed::<To>("to")? else {
         return Err(keys.fault("to", "nothing", "a sink"));
     };
-    Ok(SinkConfig { name, input, to, patience: keys.time("patience")? })
+    Ok(SinkConfig {
+        blocks: keys.count("blocks", 1..=1024)?,
+        memory: keys.parsed("memory")?,
+        interface: keys.parsed("interface")?,
+        patience: keys.time("patience")?,
+        ..SinkConfig::new(name, input, to)
+    })
 }
 
 fn control(name: String, keys: &mut Keys<'_>) -> Result<ControlConfig, Fault> {
@@ -364,15 +372,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::block::Memory;
+    use crate::stream::Interface;
 
     const GOOD: &str = r#"
 [pipeline]
 drain = "2s"
+fail-fast = true
 
 [source.adc]
 from = "iio:vconv0"
 block-len = "256K"
 channels = ["voltage0_i", "voltage0_q"]
+count = 1_000
 
 [stage.gate]
 input = "adc"
@@ -390,6 +402,9 @@ when-full = "drop-oldest"
 [sink.copy]
 input = "adc"
 to = "null:"
+blocks = 8
+memory = "huge"
+interface = "fileio"
 
 [control.core]
 endpoint = "control"
@@ -402,7 +417,11 @@ on.overload = ["set adc in_voltage0_i_hardwaregain 0.5"]
     fn a_file_is_a_pipeline() {
         let config = Config::parse("good.toml", GOOD).unwrap();
         assert_eq!(config.drain, Some(Duration::from_secs(2)));
-        assert_eq!(config.sources[0].block_len, 256 << 10);
+        assert!(config.fail_fast);
+        assert_eq!((config.sources[0].block_len, config.sources[0].count), (256 << 10, Some(1000)));
+        let SinkConfig { blocks, memory, interface, .. } = &config.sinks[1];
+        let expected = (Some(8), Some(Memory::HugePages), Some(Interface::Fileio));
+        assert_eq!((*blocks, memory.clone(), *interface), expected);
         let edge = &config.sinks[0].input;
         assert_eq!((edge.queue, edge.when_full), (16, WhenFull::DropOldest));
         assert!(
@@ -432,6 +451,11 @@ on.overload = ["set adc in_voltage0_i_hardwaregain 0.5"]
             ("\"256K\"", "0", "source.adc.block-len", "64K"),
             ("\"256K\"", "-1", "source.adc.block-len", "`-1`"),
             ("block-len", "blok-len", "source.adc.blok-len", "block-len"),
+            ("1_000", "0", "source.adc.count", "from 1"),
+            ("= true", "= 1", "pipeline.fail-fast", "false"),
+            ("blocks = 8", "blocks = 0", "sink.copy.blocks", "1 to 1024"),
+            ("\"huge\"", "\"hug\"", "sink.copy.memory", "huge"),
+            ("\"fileio\"", "\"file\"", "sink.copy.interface", "dmabuf"),
             ("channels = [\"", "channels = [1, \"", "source.adc.channels", "texts"),
             ("\"2s\"", "\"2\"", "pipeline.drain", "20ms"),
             ("\"2s\"", "\"0s\"", "pipeline.drain", "20ms"),

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use super::bulk::Bulk;
-use super::config::{SinkConfig, To};
+use super::config::{Config, SinkConfig, To};
 use super::edge::{Edge, Item, NOTHING, Next, sum};
 use super::endpoint;
-use super::source::{Retry, options};
+use super::source::{Retry, options, patience};
 use super::stage::Shape;
 use crate::endpoint::{Controller, Endpoint, MAX_MESSAGE};
 use crate::stream::net::Sender;
 use crate::stream::sigmf::Recorder;
 use crate::stream::verify::Counter;
-use crate::stream::{self, Channel, Format, Lost, Setup};
+use crate::stream::{self, Lost, Setup};
 use crate::{Error, Result};
 
 /// Latencies are told in microseconds, up to an hour.
@@ -26,6 +26,8 @@ const MOST_MICROSECONDS: u64 = 3_600_000_000;
 #[derive(Debug)]
 pub(super) struct Sink {
     config: SinkConfig,
+    /// How long to try to have it back.
+    patience: Option<Duration>,
     /// What recordings say that samples are from.
     from: Option<String>,
     state: State,
@@ -86,11 +88,12 @@ pub(super) struct Turn {
 }
 
 impl Sink {
-    pub(super) fn new(config: &SinkConfig, from: Option<String>) -> Self {
+    pub(super) fn new(config: &SinkConfig, all: &Config, from: Option<String>) -> Self {
         // These bounds are allowed.
         let latency = Histogram::new_with_bounds(1, MOST_MICROSECONDS, 2);
         Self {
             config: config.clone(),
+            patience: patience(config.patience, all),
             from,
             state: State::New,
             under_way: VecDeque::new(),
@@ -187,7 +190,7 @@ impl Sink {
                 if let State::Down(retry) = &mut self.state {
                     return retry.failed(error).map(|_| None);
                 }
-                let mut retry = Retry::new(self.config.patience);
+                let mut retry = Retry::new(self.patience);
                 let error = retry.failed(error)?;
                 self.state = State::Down(retry);
                 Ok(Some(error))
@@ -265,7 +268,7 @@ impl Sink {
             return Err(error);
         }
         self.counts.keep(way);
-        let mut retry = Retry::new(self.config.patience);
+        let mut retry = Retry::new(self.patience);
         let error = retry.failed(error)?;
         // Closes it: nothing of it is on its way any more.
         self.state = State::Down(retry);
@@ -319,8 +322,15 @@ impl Way {
     fn open(config: &SinkConfig, shape: &Shape, from: Option<&str>) -> Result<Self> {
         Ok(match &config.to {
             To::Device(name) => {
-                let setup = Setup { block_len: shape.block_len, ..Setup::default() };
-                Self::Device(transmitter(name, &shape.format, setup)?)
+                let default = Setup::default();
+                let setup = Setup {
+                    blocks: config.blocks.unwrap_or(default.blocks),
+                    block_len: shape.block_len,
+                    memory: config.memory.clone(),
+                    interface: config.interface,
+                    ..default
+                };
+                Self::Device(stream::Sink::open_for(name, &shape.format, &setup)?)
             }
             To::Connect(target) => {
                 let options = options(config.patience);
@@ -435,7 +445,7 @@ impl Way {
 /// The check sum that a stage has computed still holds.
 fn check(item: &Item) -> Result<()> {
     let Some(check) = item.check else { return Ok(()) };
-    let found = item.samples.parts()?.iter().fold(0, crc32c::crc32c_append);
+    let found = item.samples.parts()?.crc32c();
     if found == check {
         return Ok(());
     }
@@ -444,29 +454,6 @@ fn check(item: &Item) -> Result<()> {
         format!("the check sum of block {sequence} is {found:#010x} instead of {check:#010x}");
     let why = std::io::Error::new(std::io::ErrorKind::InvalidData, why);
     Err(Error::new("verify", "samples", why))
-}
-
-/// A converter whose samples are those that come.
-fn transmitter(name: &str, format: &Format, setup: Setup) -> Result<stream::Sink> {
-    let channels = format.channels.iter().map(|channel| channel.name.clone()).collect();
-    let sink = stream::Sink::open(name, &Setup { channels, ..setup })?;
-    let layout = |format: &Format| -> Vec<_> {
-        let of = |channel: &Channel| {
-            let Channel { bits, storage_bits, shift, big_endian, repeat, offset, .. } = *channel;
-            (bits, storage_bits, shift, big_endian, repeat, offset)
-        };
-        format.channels.iter().map(of).collect()
-    };
-    let same = layout(sink.format()) == layout(format);
-    if same && sink.format().sample_len == format.sample_len {
-        return Ok(sink);
-    }
-    let came = format!("samples of {} bytes", format.sample_len);
-    let allowed = format!(
-        "samples of {} bytes as {name} has them: types and places of the channels have to be the same",
-        sink.format().sample_len
-    );
-    Err(Error::invalid(format!("for {name}"), came, allowed))
 }
 
 /// Blocks as messages to a coprocessor.

@@ -26,6 +26,8 @@ const MOST_FAILURES: u32 = 16;
 /// Memory that a network device has beyond what blocks take, and at least.
 const SLACK: usize = 4 << 20;
 const LEAST_MEMORY: usize = 16 << 20;
+/// How long the end waits for senders to hear of it.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// For ever, as far as anybody can tell.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 
@@ -60,6 +62,11 @@ impl Retry {
     }
 }
 
+/// How long to try to have a part back.
+pub(super) fn patience(own: Option<Duration>, all: &Config) -> Option<Duration> {
+    if all.fail_fast { Some(Duration::ZERO) } else { own }
+}
+
 /// Options of a connection that is not given up before `patience`.
 pub(super) fn options(patience: Option<Duration>) -> Options {
     Options { patience: patience.unwrap_or(FOREVER), ..Options::default() }
@@ -79,7 +86,13 @@ enum Feed {
 pub(super) struct Source {
     config: SourceConfig,
     setup: Setup,
+    /// How long to try to have it back.
+    patience: Option<Duration>,
     state: State,
+    /// A sender that has to hear of the end, and how long there is for that.
+    leaving: Option<(Box<Receiver>, Instant)>,
+    /// How what is open now or was last is read, and where its blocks are.
+    about: Option<(Interface, Memory)>,
     /// Known from the first time on; may not change.
     shape: Option<Shape>,
     /// Whether what is open now was seen to be such.
@@ -141,7 +154,10 @@ impl Source {
         let mut source = Self {
             config: config.clone(),
             setup,
+            patience: patience(config.patience, all),
             state: State::Off,
+            leaving: None,
+            about: None,
             shape: None,
             is_known: false,
             lost: NOTHING,
@@ -152,7 +168,7 @@ impl Source {
         match config.from {
             // A coprocessor may take longer to start than a program.
             From::Endpoint { .. } if is_on => {
-                source.state = State::Down(Retry::new(config.patience));
+                source.state = State::Down(Retry::new(source.patience));
             }
             _ if is_on => source.open()?,
             _ => {}
@@ -176,6 +192,11 @@ impl Source {
         self.shape.as_ref()
     }
 
+    /// How a converter is read, and where its blocks are.
+    pub(super) fn about(&self) -> Option<&(Interface, Memory)> {
+        self.about.as_ref()
+    }
+
     pub(super) fn state(&self) -> &'static str {
         match self.state {
             State::Off => "off",
@@ -197,7 +218,7 @@ impl Source {
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.state {
             State::Open(feed) => Some(feed.as_fd()),
-            _ => None,
+            _ => self.leaving.as_ref().map(|(receiver, _)| receiver.as_fd()),
         }
     }
 
@@ -220,19 +241,35 @@ impl Source {
         }
     }
 
-    /// Closes it for good; what was lost after the last block.
-    pub(super) fn end(&mut self) -> Lost {
-        let lost = match &self.state {
+    /// Closes it for good, and tells who sends why; what was lost after the last block.
+    pub(super) fn end(&mut self, reason: &str) -> Lost {
+        let lost = match std::mem::replace(&mut self.state, State::Ended) {
             State::Open(feed) => {
-                self.counts.keep(feed);
-                feed.end()
+                self.counts.keep(&feed);
+                let lost = feed.end();
+                if let Feed::Net(mut receiver) = feed
+                    && !receiver.is_finished()
+                {
+                    receiver.leave(reason);
+                    self.leaving = Some((receiver, Instant::now() + FAREWELL));
+                }
+                lost
             }
             _ => NOTHING,
         };
-        self.state = State::Ended;
         let lost = sum(std::mem::replace(&mut self.lost, NOTHING), lost);
         self.counts.lose(lost);
         lost
+    }
+
+    /// Whether nobody has to hear of its end any more.
+    pub(super) fn has_left(&mut self) -> bool {
+        if let Some((receiver, until)) = &mut self.leaving
+            && (receiver.has_left() || Instant::now() >= *until)
+        {
+            self.leaving = None;
+        }
+        self.leaving.is_none()
     }
 
     /// What is missing between before and after a time in which it was closed.
@@ -244,6 +281,9 @@ impl Source {
         let feed = Feed::open(&self.config, &self.setup)?;
         self.is_known = false;
         self.learn(feed.shape(self.setup.memory.as_ref()))?;
+        if let Feed::Device(device) = &feed {
+            self.about = Some((device.interface(), device.memory().clone()));
+        }
         self.state = State::Open(feed);
         self.opens += 1;
         self.failures = 0;
@@ -273,12 +313,15 @@ impl Source {
         match &mut self.state {
             State::Down(retry) if retry.is_due() => self.reopen(),
             State::Off | State::Down(_) | State::Ended => Ok(Taken::Nothing),
+            State::Open(_) if self.config.count.is_some_and(|it| self.counts.samples >= it) => {
+                Ok(Taken::End(self.end("the receiver has what it wanted, and takes no more")))
+            }
             State::Open(feed) => match feed.next() {
                 Ok(Some(samples)) => {
                     self.look()?;
                     Ok(Taken::Item(self.taken(samples)))
                 }
-                Ok(None) if feed.is_finished() => Ok(Taken::End(self.end())),
+                Ok(None) if feed.is_finished() => Ok(Taken::End(self.end(""))),
                 Ok(None) => {
                     let trouble = feed.take_trouble();
                     self.look()?;
@@ -325,7 +368,7 @@ impl Source {
         }
         self.counts.keep(feed);
         self.lost = sum(self.lost, self.gap());
-        let mut retry = Retry::new(self.config.patience);
+        let mut retry = Retry::new(self.patience);
         let error = retry.failed(error)?;
         self.state = State::Down(retry);
         Ok(Taken::Trouble(error))
@@ -344,13 +387,6 @@ impl Source {
                 }
                 Ok(Taken::Nothing)
             }
-        }
-    }
-
-    /// Tells who sends that it is in vain, and why.
-    pub(super) fn refuse(&mut self, reason: &str) {
-        if let State::Open(Feed::Net(receiver)) = &mut self.state {
-            receiver.refuse(reason);
         }
     }
 
@@ -607,13 +643,5 @@ impl Messages {
             len += length;
         }
         Ok(len)
-    }
-}
-
-/// How a converter is read, for people.
-pub(super) fn about(source: &Source) -> Option<(Interface, &Memory)> {
-    match &source.state {
-        State::Open(Feed::Device(device)) => Some((device.interface(), device.memory())),
-        _ => None,
     }
 }

@@ -34,7 +34,7 @@ pub(super) enum Made {
 pub(super) struct Shape {
     pub format: Format,
     pub block_len: usize,
-    /// Whether the blocks are such that they go on without a copy.
+    /// Where blocks are that a stage makes.
     pub memory: Memory,
 }
 
@@ -80,9 +80,7 @@ impl Stage {
             Self::Select(stage) => stage.make(item),
             Self::Gate(stage) => Ok(stage.make(item)),
             Self::Checksum => {
-                let parts = item.samples.parts()?;
-                let check = parts.iter().fold(0, crc32c::crc32c_append);
-                drop(parts);
+                let check = item.samples.parts()?.crc32c();
                 Ok(Made::Item(item.checked(check)))
             }
         }

@@ -17,7 +17,7 @@ use super::driver::{self, Monitor, Pending};
 use super::fileio::Buffer;
 use super::iio::{Access, Opened};
 use super::source::About;
-use super::{Format, Interface, Samples, Setup};
+use super::{Channel, Format, Interface, Samples, Setup};
 use crate::block::{Block, Memory, Writing};
 use crate::poll::Deadline;
 use crate::{Error, Result};
@@ -152,6 +152,35 @@ impl Sink {
         Ok(Self { shared: Arc::new(shared), about })
     }
 
+    /// Opens `name` for samples of `format` that come from elsewhere: the channels of its names.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open); bad input if the types or places of the channels are others here.
+    pub fn open_for(name: &str, format: &Format, setup: &Setup) -> Result<Self> {
+        let channels = format.channels.iter().map(|channel| channel.name.clone()).collect();
+        let sink = Self::open(name, &Setup { channels, ..setup.clone() })?;
+        let layout = |format: &Format| -> Vec<_> {
+            let of = |channel: &Channel| {
+                let Channel { bits, storage_bits, shift, big_endian, repeat, offset, .. } =
+                    *channel;
+                (bits, storage_bits, shift, big_endian, repeat, offset)
+            };
+            format.channels.iter().map(of).collect()
+        };
+        let same = layout(sink.format()) == layout(format);
+        if same && sink.format().sample_len == format.sample_len {
+            return Ok(sink);
+        }
+        let came = format!("samples of {} bytes", format.sample_len);
+        let allowed = format!(
+            "samples of {} bytes as {name} has them: types and places of the channels have to be the \
+             same",
+            sink.format().sample_len
+        );
+        Err(Error::invalid(format!("for {name}"), came, allowed))
+    }
+
     /// What a sample looks like.
     #[must_use]
     pub fn format(&self) -> &Format {
@@ -229,9 +258,8 @@ impl Sink {
             drop(state);
             return self.copy(&samples);
         }
-        let (len, keep) = (samples.meta().len, samples.total() / 2);
-        state.foreign += 1;
-        self.shared.push(&mut state, Load::Foreign(samples), len)?;
+        let keep = samples.total() / 2;
+        self.shared.lend(&mut state, samples)?;
         while state.foreign > keep {
             state = self.shared.wait(state, Deadline::NEVER)?;
             self.shared.reap(&mut state)?;
@@ -256,8 +284,7 @@ impl Sink {
             if state.foreign >= (samples.total() / 2).max(1) {
                 return Ok(false);
             }
-            state.foreign += 1;
-            self.shared.push(&mut state, Load::Foreign(samples.clone()), len)?;
+            self.shared.lend(&mut state, samples.clone())?;
             return Ok(true);
         }
         drop(state);
@@ -266,7 +293,7 @@ impl Sink {
             return Err(Error::invalid("the length of samples", len, allowed));
         }
         let Some(space) = self.space(Some(Duration::ZERO))? else { return Ok(false) };
-        self.fill(space, samples)?;
+        self.fill(space, samples.parts()?.iter())?;
         Ok(true)
     }
 
@@ -289,19 +316,17 @@ impl Sink {
     fn copy(&self, samples: &Samples) -> Result<()> {
         let bytes = samples.read()?;
         for part in bytes.chunks(self.about.block_len) {
-            let Some(mut space) = self.space(None)? else { continue };
-            space.write()?[..part.len()].copy_from_slice(part);
-            self.shared.lock().copied += part.len() as u64;
-            space.send(part.len())?;
+            let Some(space) = self.space(None)? else { continue };
+            self.fill(space, [part].into_iter())?;
         }
         Ok(())
     }
 
     /// Sends samples that fit into a block by a copy.
-    fn fill(&self, mut space: Space, samples: &Samples) -> Result<()> {
+    fn fill<'a>(&self, mut space: Space, parts: impl Iterator<Item = &'a [u8]>) -> Result<()> {
         let mut filling = space.write()?;
         let mut at = 0;
-        for part in samples.parts()?.iter() {
+        for part in parts {
             filling[at..at + part.len()].copy_from_slice(part);
             at += part.len();
         }
@@ -448,6 +473,13 @@ impl Shared {
     fn no_cycles(&self) -> Error {
         Error::new("repeat a block on", &self.label, std::io::ErrorKind::Unsupported)
             .help("that needs the interface dmabuf")
+    }
+
+    /// Gives a source's block to the driver.
+    fn lend(&self, state: &mut State, samples: Samples) -> Result<()> {
+        let len = samples.meta().len;
+        state.foreign += 1;
+        self.push(state, Load::Foreign(samples), len)
     }
 
     fn push(&self, state: &mut State, load: Load, len: usize) -> Result<()> {

@@ -469,6 +469,11 @@ impl<'a> Parts<'a> {
         Ok(Self { reading: block.map(Block::read).transpose()?, pieces, len })
     }
 
+    /// CRC-32C of all of them.
+    pub(crate) fn crc32c(&self) -> u32 {
+        self.iter().fold(0, crc32c::crc32c_append)
+    }
+
     /// All of them, in their order.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let block = self.reading.as_deref().unwrap_or_default();

@@ -10,8 +10,11 @@ use busbar::{Error, Result};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
-use super::{MAX_SIZE, RETRY, Route, interruption, seconds, stdout_failed, wait};
-use crate::progress::complain;
+use super::{MAX_SIZE, RETRY, Route, wait};
+
+use crate::print::{complain, stdout_failed};
+use crate::progress::interruption;
+use crate::quantity::seconds;
 
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -7,7 +7,7 @@ use busbar::Result;
 use busbar::endpoint::{ADDR_ANY, Channel, Controller, ControllerInfo, Remoteproc};
 use serde::Serialize;
 
-use super::{print_json, print_line};
+use crate::print::{print_json, print_line};
 
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -13,10 +13,11 @@ use serde::Serialize;
 
 use super::packet::{self, Fault};
 use super::statistics::{Reply, Statistics, Summary, milliseconds};
-use super::{
-    Connection, MAX_SIZE, RETRY, Route, interruption, print_json, print_line, seconds, wait,
-};
-use crate::progress::complain;
+use super::{Connection, MAX_SIZE, RETRY, Route, wait};
+
+use crate::print::{complain, print_json, print_line};
+use crate::progress::interruption;
+use crate::quantity::seconds;
 
 /// Bytes that the bus puts in front of each message.
 const BUS_HEADER: usize = 16;

@@ -8,8 +8,8 @@ use busbar::{Error, Result};
 use indicatif::{HumanBytes, ProgressBar};
 use serde::Serialize;
 
-use crate::endpoint::print_line;
-use crate::progress::{self, EACH, complain, cpu, json_line};
+use crate::print::{complain, json_line, print_line};
+use crate::progress::{self, EACH, cpu};
 
 /// What has come.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -7,12 +7,11 @@ use busbar::wait::{Events, Interest, Poller};
 use busbar::{Error, Result};
 use busbar_coprocessor::Stop;
 use rustix::io::Errno;
-use rustix::process::Signal;
 
 use super::Args;
 use super::output::{Output, To};
 use super::report::Report;
-use crate::progress::explain_listen;
+use crate::progress::{explain_listen, interruption};
 
 /// Between two looks at the clock.
 const TICK: Duration = Duration::from_millis(100);
@@ -23,7 +22,7 @@ const OTHERS: u64 = 1;
 
 pub fn run(args: &Args) -> Result<()> {
     // Before anything is set that has to be undone.
-    let stop = Stop::new()?.on_signal(Signal::INT.as_raw())?.on_signal(Signal::TERM.as_raw())?;
+    let stop = interruption()?;
     let receiver = args.receiver()?;
     let mut report = Report::new(args.json);
     let passed = pass(args, &stop, &receiver, &mut report);

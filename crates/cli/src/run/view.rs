@@ -9,8 +9,8 @@ use busbar::pipeline::{Counters, Event, SinkCounters, SourceCounters};
 use indicatif::{HumanBytes, HumanCount, MultiProgress, ProgressBar, ProgressDrawTarget};
 use serde::Serialize;
 
-use crate::endpoint::print_line;
-use crate::progress::{bar, complain, cpu, json_line};
+use crate::print::{complain, json_line, print_line};
+use crate::progress::{bar, cpu};
 
 /// A line for each node, or lines of JSON.
 pub struct View {

@@ -1,217 +1,85 @@
-//! Samples pass from a source to a destination.
+//! A stream is a pipeline of one source and one sink that ends with the first failure.
 
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use busbar::stream::{Lost, Samples};
-use busbar::{Error, Result};
-use busbar_coprocessor::Stop;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::process::Signal;
+use busbar::Result;
+use busbar::pipeline::{
+    Config, Counters, Edge, From, Pipeline, SinkConfig, SourceConfig, StageConfig, To, Work,
+};
 
-use super::ends::{From, To};
-use super::input::Input;
-use super::output::Output;
 use super::report::Report;
 use super::{Expected, Flags};
-use busbar::stream::verify::Counter;
+use crate::drive;
+use crate::progress::interruption;
 
-/// Between two looks at the clock.
-const TICK: Duration = Duration::from_millis(100);
-/// Blocks between two looks at anything else.
-const BATCH: usize = 16;
-/// A converter that fails with so many blocks in a row does not work.
-const MAX_FAILURES: u32 = 16;
-/// After a signal: in which what is under way has to arrive.
+/// In which what is under way has to arrive, at least.
 const FAREWELL: Duration = Duration::from_secs(5);
+/// What the nodes are called.
+const SOURCE: &str = "source";
+const SUM: &str = "sum";
+const SINK: &str = "sink";
+const EXPECTED: &str = "expected";
 
-pub fn run(from: &From, to: &To, flags: &Flags) -> Result<()> {
-    let stop = Stop::new()?.on_signal(Signal::INT.as_raw())?.on_signal(Signal::TERM.as_raw())?;
-    let input = Input::open(from, to, flags)?;
-    let report = Report::new(flags.json, flags.count);
-    let mut pass = Pass { input, output: None, verify: None, report, failures: 0, until: None };
-    let result = pass.run(from, to, flags, &stop);
+pub fn run(from: From, to: To, flags: &Flags) -> Result<()> {
+    let stop = interruption()?;
+    let mut pipeline = drive::open(config(from, to, flags), &stop)?;
+    let mut report = Report::new(flags.json, flags.count);
+    let mut until = None;
+    // Seconds count from when it is known what comes.
+    let is_enough = |pipeline: &Pipeline| {
+        let now = Instant::now();
+        if until.is_none() && flags.seconds.is_some() && has_begun(&pipeline.counters()) {
+            until = flags.seconds.map(|seconds| now + seconds);
+            return false;
+        }
+        until.is_some_and(|until| now >= until)
+    };
+    let result = drive::turns(&mut pipeline, &stop, &mut report, is_enough);
     // What went wrong is said after what went well.
-    if pass.output.is_some() { pass.sum_up().and(result) } else { result }
+    let counters = pipeline.counters();
+    if result.is_err() && !has_begun(&counters) {
+        return result;
+    }
+    report.summary(&counters).and(result)
 }
 
-struct Pass {
-    input: Input,
-    /// Opened once it is known what comes.
-    output: Option<Output>,
-    verify: Option<Counter>,
-    report: Report,
-    /// Blocks in a row that have failed.
-    failures: u32,
-    until: Option<Instant>,
-}
-
-impl Pass {
-    fn run(&mut self, from: &From, to: &To, flags: &Flags, stop: &Stop) -> Result<()> {
-        while !self.is_over(flags) {
-            if self.output.is_none() {
-                self.open(from, to, flags)?;
-            }
-            let moved = self.transfer(flags)?;
-            self.tell()?;
-            if self.wait(stop, !moved)? {
-                return self.finish(Some(Instant::now() + FAREWELL));
-            }
-        }
-        self.finish(None)
-    }
-
-    fn is_over(&self, flags: &Flags) -> bool {
-        let enough = flags.count.is_some_and(|count| self.report.counts.samples >= count);
-        let late = self.until.is_some_and(|until| Instant::now() >= until);
-        enough || late || self.input.is_finished()
-    }
-
-    /// Opens the destination once the source has said what comes.
-    fn open(&mut self, from: &From, to: &To, flags: &Flags) -> Result<()> {
-        self.input.look()?;
-        let (Some(format), Some(block_len)) = (self.input.format(), self.input.block_len()) else {
-            return Ok(());
-        };
-        let opened = Output::open(to, from, format, block_len, flags).and_then(|output| {
-            let verify = flags.expect.map(|Expected::Counter| Counter::new(format)).transpose()?;
-            Ok((output, verify))
-        });
-        match opened {
-            Ok((output, verify)) => {
-                (self.output, self.verify) = (Some(output), verify);
-                self.until = flags.seconds.map(|seconds| Instant::now() + seconds);
-                Ok(())
-            }
-            Err(error) => {
-                self.input.refuse(&error.to_string());
-                Err(error)
-            }
-        }
-    }
-
-    /// Passes on what there is, for a while. Whether there was something.
-    fn transfer(&mut self, flags: &Flags) -> Result<bool> {
-        let Some(output) = &mut self.output else { return Ok(false) };
-        output.turn()?;
-        for passed in 0..BATCH {
-            if flags.count.is_some_and(|count| self.report.counts.samples >= count) {
-                return Ok(true);
-            }
-            match self.input.next() {
-                Ok(Some(samples)) => {
-                    self.failures = 0;
-                    self.take(samples)?;
-                }
-                Ok(None) => return Ok(passed > 0),
-                Err(error) => self.fail(error)?,
-            }
-        }
-        Ok(true)
-    }
-
-    fn take(&mut self, samples: Samples) -> Result<()> {
-        let (Some(output), Some(format)) = (&mut self.output, self.input.format()) else {
-            return Ok(());
-        };
-        let meta = *samples.meta();
-        let count = (meta.len / format.sample_len) as u64;
-        self.report.add(count, meta.len as u64, meta.lost);
-        if let Some(verify) = &mut self.verify {
-            let verified = verify.verify(&samples, meta.lost);
-            self.report.counts.verified = Some(verify.samples());
-            verified?;
-        }
-        output.take(samples)
-    }
-
-    /// A converter can fail with one block and go on with the next.
-    fn fail(&mut self, error: Error) -> Result<()> {
-        self.failures += 1;
-        let goes_on = matches!(self.input, Input::Device(_))
-            && error.errno() != Some(Errno::PIPE)
-            && self.failures <= MAX_FAILURES;
-        if !goes_on {
-            return Err(error);
-        }
-        self.report.counts.failed += 1;
-        self.report.warn(&error);
-        Ok(())
-    }
-
-    /// Passes on to the user what goes wrong and how it stands.
-    fn tell(&mut self) -> Result<()> {
-        let troubles =
-            [self.input.take_trouble(), self.output.as_mut().and_then(Output::take_trouble)];
-        troubles.iter().flatten().for_each(|error| self.report.warn(error));
-        self.count();
-        self.report.progress()
-    }
-
-    fn count(&mut self) {
-        let counts = &mut self.report.counts;
-        let (back, corrupted) = self.input.connections();
-        let output = self.output.as_ref();
-        let (again, resent) = output.map_or((0, 0), Output::connections);
-        counts.copied = self.input.copied() + output.map_or(0, Output::copied);
-        (counts.reconnects, counts.corrupted, counts.resent) = (back + again, corrupted, resent);
-    }
-
-    /// Waits until something may have to be done, or only looks; whether a signal has come.
-    fn wait(&self, stop: &Stop, idle: bool) -> Result<bool> {
-        let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
-        if idle {
-            fds.push(PollFd::from_borrowed_fd(self.input.as_fd(), PollFlags::IN));
-            let output = self.output.as_ref().and_then(Output::descriptor);
-            fds.extend(output.map(|output| PollFd::from_borrowed_fd(output, PollFlags::IN)));
-        }
-        wait(&mut fds, if idle { TICK } else { Duration::ZERO })?;
-        Ok(!fds[0].revents().is_empty())
-    }
-
-    /// Sees to it that what has come arrives, until `deadline` if there is one.
-    fn finish(&mut self, deadline: Option<Instant>) -> Result<()> {
-        let lost = self.input.end();
-        if lost != Lost::Samples(0) {
-            self.report.lose(lost);
-        }
-        if let Some(output) = &mut self.output {
-            output.finish(lost)?;
-        }
-        while let Some(output) = &mut self.output {
-            output.turn()?;
-            if output.is_finished()? {
-                break;
-            }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                let why = std::io::Error::from(std::io::ErrorKind::TimedOut);
-                return Err(Error::new("deliver", "the last blocks after the signal", why));
-            }
-            if let Some(output) = output.descriptor() {
-                wait(&mut [PollFd::from_borrowed_fd(output, PollFlags::IN)], TICK)?;
-            }
-            self.tell()?;
-        }
-        self.tell()?;
-        self.input.refuse("the receiver has what it wanted, and takes no more");
-        Ok(())
-    }
-
-    fn sum_up(&mut self) -> Result<()> {
-        self.count();
-        self.report.summary(self.input.about())
+fn config(from: From, to: To, flags: &Flags) -> Config {
+    let blocks = usize::from(flags.blocks);
+    let edge = |from: &str| Edge { queue: blocks, ..Edge::new(from) };
+    let source = SourceConfig {
+        blocks: Some(blocks),
+        block_len: flags.block_len,
+        memory: flags.memory.clone(),
+        interface: flags.interface,
+        channels: flags.channels.clone(),
+        count: flags.count,
+        patience: Some(flags.patience),
+        ..SourceConfig::new(SOURCE, from)
+    };
+    let sum = StageConfig { name: SUM.into(), input: edge(SOURCE), work: Work::Checksum };
+    let stages: Vec<_> = flags.checksum.then_some(sum).into_iter().collect();
+    let last = if flags.checksum { SUM } else { SOURCE };
+    let sink = SinkConfig {
+        blocks: Some(blocks),
+        memory: flags.memory.clone(),
+        interface: flags.interface,
+        patience: Some(flags.patience),
+        ..SinkConfig::new(SINK, edge(last), to)
+    };
+    let expected = flags.expect.map(|Expected::Counter| {
+        SinkConfig::new(EXPECTED, edge(last), To::Verify { counter: true })
+    });
+    Config {
+        drain: Some(flags.patience.max(FAREWELL)),
+        fail_fast: true,
+        sources: vec![source],
+        stages,
+        sinks: [Some(sink), expected].into_iter().flatten().collect(),
+        controls: Vec::new(),
     }
 }
 
-fn wait(fds: &mut [PollFd<'_>], timeout: Duration) -> Result<()> {
-    let timeout = Timespec::try_from(timeout).ok();
-    match poll(fds, timeout.as_ref()) {
-        Ok(_) => Ok(()),
-        Err(Errno::INTR) => {
-            fds.iter_mut().for_each(PollFd::clear_revents);
-            Ok(())
-        }
-        Err(errno) => Err(Error::new("wait for", "samples", errno)),
-    }
+/// Whether it is known what comes.
+fn has_begun(counters: &Counters) -> bool {
+    counters.sinks[0].state != "new"
 }

@@ -3,59 +3,98 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
-use busbar::stream::Lost;
-use busbar::{Error, Result};
+use busbar::Result;
+use busbar::pipeline::{Counters, Event};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
 
-use crate::endpoint::print_line;
-use crate::progress::{self, EACH, complain, cpu, json_line};
+use crate::drive::Audience;
+use crate::print::{complain, json_line, print_line};
+use crate::progress::{self, cpu};
 
 /// What has passed.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Counts {
-    pub samples: u64,
-    pub bytes: u64,
+#[derive(Debug, Serialize)]
+struct Counts {
+    samples: u64,
+    bytes: u64,
     /// Samples that are known to be lost.
-    pub lost: u64,
+    lost: u64,
     /// Blocks of which it is not known whether samples were lost before them.
-    pub unknown: u64,
+    unknown: u64,
     /// Blocks with which the converter has failed.
-    pub failed: u64,
+    failed: u64,
     /// Bytes that were copied, as often as they were.
-    pub copied: u64,
-    pub reconnects: u64,
+    copied: u64,
+    reconnects: u64,
     /// Frames that could not be.
-    pub corrupted: u64,
+    corrupted: u64,
     /// Blocks that were sent again.
-    pub resent: u64,
+    resent: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub verified: Option<u64>,
+    verified: Option<u64>,
+}
+
+impl Counts {
+    fn new(counters: &Counters) -> Self {
+        let (source, sink) = (&counters.sources[0], &counters.sinks[0]);
+        Self {
+            samples: source.samples,
+            bytes: source.bytes,
+            lost: source.lost,
+            unknown: source.unknown,
+            failed: source.failed,
+            copied: counters.copied,
+            reconnects: source.reconnects + sink.reconnects,
+            corrupted: source.corrupted,
+            resent: sink.resent,
+            verified: counters.sinks.get(1).map(|expected| expected.verified),
+        }
+    }
 }
 
 #[derive(Serialize)]
 struct Line<'a> {
     event: &'static str,
     #[serde(flatten)]
-    counts: &'a Counts,
+    counts: Counts,
     seconds: f64,
     cpu_seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    interface: Option<String>,
+    interface: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    memory: Option<String>,
+    memory: Option<&'a str>,
 }
 
 pub struct Report {
-    pub counts: Counts,
     json: bool,
     bar: ProgressBar,
     start: Instant,
     /// CPU time before the first sample.
     cpu: f64,
-    next: Instant,
-    /// What was complained of last, and behind how many samples.
-    told: Option<(String, u64)>,
+}
+
+impl Audience for Report {
+    /// What goes wrong without an end to the stream.
+    fn event(&mut self, event: &Event) -> Result<()> {
+        self.bar.suspend(|| complain(&format!("busbar: {}; going on", event.text)));
+        Ok(())
+    }
+
+    fn progress(&mut self, counters: Counters) -> Result<()> {
+        let counts = Counts::new(&counters);
+        if self.json {
+            return self.line("progress", counts, (None, None));
+        }
+        let lost = match (counts.lost, counts.unknown) {
+            (0, 0) => String::new(),
+            (lost, 0) => format!(", {lost} lost"),
+            (lost, _) => format!(", {lost} lost, perhaps more"),
+        };
+        self.bar.set_message(format!(", {:.1} MB/s{lost}", self.speed(&counts)));
+        let most = self.bar.length().unwrap_or(u64::MAX);
+        self.bar.set_position(counts.samples.min(most));
+        Ok(())
+    }
 }
 
 impl Report {
@@ -67,70 +106,23 @@ impl Report {
         if let Some(count) = count {
             bar.set_length(count);
         }
-        let start = Instant::now();
-        Self {
-            counts: Counts::default(),
-            json,
-            bar,
-            start,
-            cpu: cpu(),
-            next: start + EACH,
-            told: None,
-        }
-    }
-
-    /// One more block.
-    pub fn add(&mut self, samples: u64, bytes: u64, lost: Lost) {
-        self.counts.samples += samples;
-        self.counts.bytes += bytes;
-        self.lose(lost);
-    }
-
-    pub fn lose(&mut self, lost: Lost) {
-        match lost {
-            Lost::Samples(lost) => self.counts.lost = self.counts.lost.saturating_add(lost),
-            Lost::Unknown => self.counts.unknown += 1,
-        }
-    }
-
-    /// Shows how it stands, now and then.
-    pub fn progress(&mut self) -> Result<()> {
-        if Instant::now() < self.next {
-            return Ok(());
-        }
-        self.next = Instant::now() + EACH;
-        if self.json {
-            return self.line("progress", (None, None));
-        }
-        let lost = match (self.counts.lost, self.counts.unknown) {
-            (0, 0) => String::new(),
-            (lost, 0) => format!(", {lost} lost"),
-            (lost, _) => format!(", {lost} lost, perhaps more"),
-        };
-        self.bar.set_message(format!(", {:.1} MB/s{lost}", self.speed()));
-        let most = self.bar.length().unwrap_or(u64::MAX);
-        self.bar.set_position(self.counts.samples.min(most));
-        Ok(())
-    }
-
-    /// Says what goes wrong without an end to the stream; the same again is no news, until samples
-    /// have passed.
-    pub fn warn(&mut self, error: &Error) {
-        let told = (error.to_string(), self.counts.samples);
-        if self.told.as_ref() != Some(&told) {
-            self.bar.suspend(|| complain(&format!("busbar: {error}; going on")));
-            self.told = Some(told);
-        }
+        Self { json, bar, start: Instant::now(), cpu: cpu() }
     }
 
     /// The last word.
-    pub fn summary(&self, about: (Option<String>, Option<String>)) -> Result<()> {
+    pub fn summary(&self, counters: &Counters) -> Result<()> {
         self.bar.finish_and_clear();
+        let counts = Counts::new(counters);
         if self.json {
-            return self.line("summary", about);
+            let source = &counters.sources[0];
+            return self.line(
+                "summary",
+                counts,
+                (source.interface.as_deref(), source.memory.as_deref()),
+            );
         }
-        let Counts { samples, bytes, lost, unknown, failed, copied, reconnects, .. } = self.counts;
-        let (seconds, speed) = (self.start.elapsed().as_secs_f64(), self.speed());
+        let Counts { samples, bytes, lost, unknown, failed, copied, reconnects, .. } = counts;
+        let (seconds, speed) = (self.start.elapsed().as_secs_f64(), self.speed(&counts));
         let mut text = format!(
             "{} samples, {} in {seconds:.3} s ({speed:.1} MB/s), {} copied, {lost} lost",
             HumanCount(samples),
@@ -141,8 +133,8 @@ impl Report {
             (unknown, "blocks of unknown loss"),
             (failed, "blocks failed"),
             (reconnects, "reconnects"),
-            (self.counts.corrupted, "corrupted frames"),
-            (self.counts.verified.unwrap_or(0), "verified"),
+            (counts.corrupted, "corrupted frames"),
+            (counts.verified.unwrap_or(0), "verified"),
         ];
         for (count, what) in more.into_iter().filter(|(count, _)| *count > 0) {
             // Text takes all that is written.
@@ -153,15 +145,19 @@ impl Report {
 
     /// Megabytes each second, on average.
     #[allow(clippy::cast_precision_loss)] // for people
-    fn speed(&self) -> f64 {
-        self.counts.bytes as f64 / 1e6 / self.start.elapsed().as_secs_f64().max(1e-9)
+    fn speed(&self, counts: &Counts) -> f64 {
+        counts.bytes as f64 / 1e6 / self.start.elapsed().as_secs_f64().max(1e-9)
     }
 
-    fn line(&self, event: &'static str, about: (Option<String>, Option<String>)) -> Result<()> {
-        let (interface, memory) = about;
+    fn line(
+        &self,
+        event: &'static str,
+        counts: Counts,
+        (interface, memory): (Option<&str>, Option<&str>),
+    ) -> Result<()> {
         json_line(&Line {
             event,
-            counts: &self.counts,
+            counts,
             seconds: self.start.elapsed().as_secs_f64(),
             cpu_seconds: cpu() - self.cpu,
             interface,

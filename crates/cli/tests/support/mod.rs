@@ -7,9 +7,10 @@ pub mod messenger;
 
 use std::ffi::c_void;
 use std::fs;
+use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,8 @@ use busbar_lab::stage::{Driver, Side};
 use rustix::io;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 /// The command under test: where the guest has a copy of its own, that one.
 pub fn busbar() -> PathBuf {
@@ -34,6 +37,34 @@ pub fn command(arguments: &[&str]) -> Command {
 /// What a command has written.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The JSON of the last line, a summary.
+pub fn last(out: &str) -> Value {
+    let summary: Value = serde_json::from_str(out.lines().last().unwrap_or_default()).expect(out);
+    assert_eq!(summary["event"], "summary", "{out}");
+    summary
+}
+
+/// The summary of a command that has succeeded.
+pub fn summary(output: &Output) -> Value {
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{out}{err}");
+    last(&out)
+}
+
+/// The summary of a command, once it has succeeded.
+pub fn finish(child: Child) -> Value {
+    summary(&child.wait_with_output().unwrap())
+}
+
+pub fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// A port that nobody has a moment later, as far as anybody can know.
+pub fn port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// The first coprocessor, its control device with `rpmsg_eptfd`.

@@ -31,6 +31,8 @@ const LISTENER: Token = 0;
 const POOL: Token = 1;
 /// Tokens of connections.
 const FIRST_CONNECTION: Token = 2;
+/// Blocks that are not wanted any more and are read at a time: a sender may never stop.
+const MOST_DISCARDED: usize = 16;
 /// How long to wait at the end for a sender to hear of it.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -54,6 +56,8 @@ pub struct Receiver {
     /// When there was last a connection.
     heard: Instant,
     trouble: Option<Error>,
+    /// Nobody is let in any more.
+    is_closed: bool,
     counts: Counts,
 }
 
@@ -147,6 +151,7 @@ impl Receiver {
             ready: VecDeque::new(),
             heard: Instant::now(),
             trouble: None,
+            is_closed: false,
             counts: Counts::default(),
         })
     }
@@ -245,6 +250,29 @@ impl Receiver {
         }
     }
 
+    /// The same, for good: nobody else is let in, and what still comes is not taken over.
+    pub(crate) fn leave(&mut self, reason: &str) {
+        self.refuse(reason);
+        self.is_closed = true;
+        self.callers.clear();
+        self.ready.clear();
+    }
+
+    /// After [`leave`](Self::leave): whether the sender has heard of it, or there is none.
+    pub(crate) fn has_left(&mut self) -> bool {
+        for _ in 0..MOST_DISCARDED {
+            if self.link.is_none() {
+                return true;
+            }
+            match self.next(Some(Duration::ZERO)) {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(_) => return true,
+            }
+        }
+        self.link.is_none()
+    }
+
     /// Does what can be done without waiting; [`next`](Self::next) does, too.
     ///
     /// # Errors
@@ -253,7 +281,7 @@ impl Receiver {
     pub fn turn(&mut self) -> Result<()> {
         let news = self.watch.take()?;
         self.knocks |= news.contains(&LISTENER);
-        if self.knocks {
+        if self.knocks && !self.is_closed {
             self.accept();
         }
         self.hear_callers()?;

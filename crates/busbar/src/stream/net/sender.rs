@@ -166,7 +166,7 @@ impl Sender {
         header.time = to_nanoseconds(meta.time);
         (header.lost, header.check) = (lost, check);
         if self.options.checksum && check.is_none() {
-            header.check = Some(samples.parts()?.iter().fold(0, crc32c::crc32c_append));
+            header.check = Some(samples.parts()?.crc32c());
         }
         self.queue.push_back(Queued::new(&header, samples));
         Ok(())

@@ -53,8 +53,11 @@ impl Datatype {
         usize::from(self.bits / 8)
     }
 
-    /// The format of `count` channels of this type; their names and valid bits where they are known.
-    pub(crate) fn format(
+    /// The format of `count` channels of this type, one behind the other: with these names, or
+    /// `voltage0`, `voltage1`, …, and `voltage0_i`, `voltage0_q`, … for pairs; with so many valid bits, or
+    /// all; with this rate.
+    #[must_use]
+    pub fn format(
         self,
         count: usize,
         names: Option<&[String]>,

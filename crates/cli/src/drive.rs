@@ -1,0 +1,67 @@
+//! A pipeline of a command, from its start to its end.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use busbar::pipeline::{Config, Counters, Event, Pipeline, State};
+use busbar::{Error, Result};
+use busbar_coprocessor::Stop;
+
+use crate::progress::{EACH, explain_listen};
+
+/// Between two looks at the clock.
+const TICK: Duration = Duration::from_millis(100);
+
+/// To whom it is told how it goes.
+pub trait Audience {
+    /// Something has happened.
+    fn event(&mut self, event: &Event) -> Result<()>;
+
+    /// How it stands, each second.
+    fn progress(&mut self, counters: Counters) -> Result<()>;
+}
+
+/// Opens a pipeline that wakes up for signals.
+pub fn open(config: Config, stop: &Stop) -> Result<Pipeline> {
+    let pipeline = Pipeline::open(config).map_err(explain_listen)?;
+    pipeline.wake_for(stop)?;
+    Ok(pipeline)
+}
+
+/// Turns it until it is over: in order after a signal or once `is_enough`, at once after a second signal.
+pub fn turns(
+    pipeline: &mut Pipeline,
+    stop: &Stop,
+    audience: &mut impl Audience,
+    mut is_enough: impl FnMut(&Pipeline) -> bool,
+) -> Result<()> {
+    let (mut next, mut count) = (Instant::now() + EACH, 0);
+    loop {
+        let state = pipeline.turn(TICK);
+        for event in pipeline.take_events() {
+            audience.event(&event)?;
+        }
+        if state? == State::Finished {
+            return Ok(());
+        }
+        count += signals(stop);
+        if count > 1 {
+            let why = io::Error::from(io::ErrorKind::Interrupted);
+            return Err(Error::new("deliver", "what was under way", why));
+        }
+        if count == 1 || is_enough(pipeline) {
+            pipeline.stop();
+        }
+        if Instant::now() >= next {
+            next = Instant::now() + EACH;
+            audience.progress(pipeline.counters())?;
+        }
+    }
+}
+
+/// How many signals have come since the last call.
+fn signals(stop: &Stop) -> usize {
+    let mut bytes = [0; 8];
+    // None, or nothing there: both are no signal.
+    rustix::io::read(stop, &mut bytes).unwrap_or(0)
+}
