@@ -14,7 +14,7 @@ GENERATE ?= $(BUSBAR)
 	bench figures report deps build install uninstall install-modules uninstall-modules soak fuzz clean
 
 demo: build
-	$(BUSBAR) lab run -- demo/pipeline.sh
+	$(BUSBAR) lab run --timeout 600 -- demo/pipeline.sh
 
 test: test-host test-kernel-style test-dkms test-install test-demo test-lab test-lab-itself
 
@@ -65,7 +65,7 @@ soak: build
 
 # What `make demo` shows, in short.
 test-demo: build
-	$(BUSBAR) lab run -- demo/pipeline.sh 3
+	$(BUSBAR) lab run --timeout 600 -- demo/pipeline.sh 3
 
 bench: build
 	$(BUSBAR) lab run -- $(BUSBAR) bench endpoint

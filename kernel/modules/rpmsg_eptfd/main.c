@@ -100,6 +100,9 @@ static int __init eptfd_init(void)
 		goto exit_dmabuf;
 
 	ret = eptfd_register_drivers();
+	/* Who is loaded in the same moment; modprobe takes -EEXIST for success */
+	if (ret == -EEXIST)
+		ret = -EBUSY;
 	if (ret == -EBUSY && replace)
 		pr_err("replace=1 needs rpmsg_ctrl and rpmsg_char unloaded\n");
 	if (ret)
