@@ -190,12 +190,14 @@ impl Side {
         Error::new("find the control device of", on, io::ErrorKind::NotFound)
     }
 
-    /// The rpmsg devices of this coprocessor, control device and name service included.
+    /// The rpmsg devices of this coprocessor, control device and name service included. A device
+    /// that is being made has its name a moment before its bus, and is none before that.
     fn devices(&self) -> Vec<PathBuf> {
         entries(&self.remoteproc, "rproc-virtio")
             .into_iter()
             .flat_map(|bus| entries(&bus, "virtio"))
             .flat_map(|virtio| entries(&virtio, "virtio"))
+            .filter(|device| device.join("subsystem").exists())
             .collect()
     }
 
@@ -297,7 +299,29 @@ fn only_entry(directory: &Path, prefix: &str) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
+
+    #[test]
+    fn a_service_counts_once_its_bus_has_it() {
+        let remoteproc = tempfile::tempdir().unwrap();
+        let device = remoteproc.path().join("rproc-virtio.1.auto/virtio0/virtio0.echo.-1.1024");
+        fs::create_dir_all(&device).unwrap();
+        let side = Side {
+            driver: Driver::InTree,
+            core: PathBuf::new(),
+            remoteproc: remoteproc.path().into(),
+            program: PathBuf::new(),
+            services: vec!["echo".into()],
+            child: None,
+            controller: PathBuf::new(),
+        };
+        fs::write(device.join("name"), "echo\n").unwrap();
+        assert_eq!(side.announced(), 0);
+        symlink(remoteproc.path(), device.join("subsystem")).unwrap();
+        assert_eq!(side.announced(), 1);
+    }
 
     #[test]
     fn what_is_not_installed_is_said_once() {
