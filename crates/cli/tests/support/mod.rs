@@ -85,10 +85,10 @@ pub fn default_endpoint() -> PathBuf {
         .find(|entry| entry.file_name().to_string_lossy().contains("rpmsg-raw"))
         .expect("the channel");
     let name = channel.file_name().into_string().unwrap();
+    // rpmsg_char's turn comes a moment after the channel is seen.
     let driver = channel.path().join("driver/unbind");
-    if driver.exists() {
-        fs::write(driver, &name).unwrap();
-    }
+    wait_until("the channel's first driver", || driver.exists());
+    fs::write(driver, &name).unwrap();
     fs::write(channel.path().join("driver_override"), "rpmsg_eptfd_chrdev").unwrap();
     fs::write("/sys/bus/rpmsg/drivers/rpmsg_eptfd_chrdev/bind", &name).unwrap();
     let node = fs::read_dir(channel.path().join("rpmsg")).unwrap().flatten().next();

@@ -58,14 +58,18 @@ fn rpmsg_tty_carries_bytes_both_ways() {
 #[ignore = "needs the lab"]
 fn rpmsg_char_opens_a_default_endpoint() {
     let side = in_tree(&["raw"]);
-    let nodes = || fs::read_dir("/sys/class/rpmsg").unwrap().flatten();
-    let raw =
-        |name: &str| fs::read_to_string(Path::new("/sys/class/rpmsg").join(name).join("name"));
-    let found = nodes()
-        .map(|entry| entry.file_name().into_string().unwrap())
-        .find(|name| raw(name).is_ok_and(|service| service.trim() == "rpmsg-raw"));
-    let node = Path::new("/dev").join(found.expect("a node for the channel"));
-    wait_until("the device node", || node.exists());
+    let is_raw = |folder: &Path| {
+        let name = fs::read_to_string(folder.join("name"));
+        name.is_ok_and(|service| service.trim() == "rpmsg-raw")
+    };
+    let found = || {
+        let all = fs::read_dir("/sys/class/rpmsg").unwrap().flatten();
+        let node = all.map(|entry| entry.path()).find(|folder| is_raw(folder));
+        node.and_then(|folder| Some(Path::new("/dev").join(folder.file_name()?)))
+            .filter(|path| path.exists())
+    };
+    wait_until("a node for the channel", || found().is_some());
+    let node = found().unwrap();
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let file = rustix::fs::open(&node, flags, rustix::fs::Mode::empty()).unwrap();
     rustix::io::write(&file, b"to the default endpoint").unwrap();
