@@ -23,7 +23,12 @@ coprocessor() {
     $busbar coprocessor run --device /dev/vcoproc0 --service control+gain=70+trigger=500 >/dev/null &
     core=$!
 }
-until_ready() { timeout 120 sh -c "until $busbar endpoint list | grep -q 'running *control'; do sleep 0.1; done"; }
+until_ready() {
+    timeout 120 sh -c "until $busbar endpoint list | grep -q 'running *control'; do sleep 0.1; done" || {
+        echo "no coprocessor announces control after 120 s: $($busbar endpoint list)" >&2
+        exit 1
+    }
+}
 # As crashes are, in the middle of everything. Whoever waits for it shows nothing of it.
 crash() {
     sleep "$((seconds / 2))"
