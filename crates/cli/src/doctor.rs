@@ -19,7 +19,6 @@ use rustix::io::Errno;
 use serde::Serialize;
 
 use self::machine::Machine;
-
 use crate::print::{print_json, print_line};
 
 #[derive(clap::Args)]

@@ -1,16 +1,13 @@
 //! A pipeline of a command, from its start to its end.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use busbar::pipeline::{Config, Counters, Event, Pipeline, State};
 use busbar::{Error, Result};
 use busbar_coprocessor::Stop;
 
-use crate::progress::{EACH, explain_listen};
-
-/// Between two looks at the clock.
-const TICK: Duration = Duration::from_millis(100);
+use crate::progress::{EACH, TICK, explain_listen};
 
 /// To whom it is told how it goes.
 pub trait Audience {

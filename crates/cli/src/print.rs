@@ -18,16 +18,16 @@ pub fn print_line(text: &str) -> Result<()> {
 
 /// Prints a value over several lines.
 pub fn print_json(value: &impl Serialize) -> Result<()> {
-    let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Error::new("print", "JSON", io::Error::from(error)))?;
-    print_line(&text)
+    print_text(serde_json::to_string_pretty(value))
 }
 
 /// Prints a value as one line.
 pub fn json_line(value: &impl Serialize) -> Result<()> {
-    let text = serde_json::to_string(value)
-        .map_err(|why| Error::new("print", "JSON", io::Error::from(why)))?;
-    print_line(&text)
+    print_text(serde_json::to_string(value))
+}
+
+fn print_text(json: serde_json::Result<String>) -> Result<()> {
+    print_line(&json.map_err(|why| Error::new("print", "JSON", io::Error::from(why)))?)
 }
 
 /// Prints a line on standard error, for whom it may concern: nobody need listen.

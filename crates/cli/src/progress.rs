@@ -11,6 +11,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// How often it is told.
 pub const EACH: Duration = Duration::from_secs(1);
+/// Between two looks at the clock.
+pub const TICK: Duration = Duration::from_millis(100);
 
 /// A bar of this template; none where lines of JSON are printed.
 pub fn bar(json: bool, template: &str) -> ProgressBar {

@@ -14,7 +14,6 @@ use busbar::receive::{Queues, Receiver, Setup, Tokens};
 use busbar::{Error, Result};
 
 use self::output::To;
-
 use crate::quantity::{seconds, size};
 
 /// What stands for ordinary receive on any device.

@@ -11,7 +11,6 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 use super::{MAX_SIZE, RETRY, Route, wait};
-
 use crate::print::{complain, stdout_failed};
 use crate::progress::interruption;
 use crate::quantity::seconds;

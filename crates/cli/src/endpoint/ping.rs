@@ -14,7 +14,6 @@ use serde::Serialize;
 use super::packet::{self, Fault};
 use super::statistics::{Reply, Statistics, Summary, milliseconds};
 use super::{Connection, MAX_SIZE, RETRY, Route, wait};
-
 use crate::print::{complain, print_json, print_line};
 use crate::progress::interruption;
 use crate::quantity::seconds;

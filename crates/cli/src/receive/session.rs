@@ -11,10 +11,8 @@ use rustix::io::Errno;
 use super::Args;
 use super::output::{Output, To};
 use super::report::Report;
-use crate::progress::{explain_listen, interruption};
+use crate::progress::{TICK, explain_listen, interruption};
 
-/// Between two looks at the clock.
-const TICK: Duration = Duration::from_millis(100);
 /// Pieces of a connection between two looks at anything else.
 const BATCH: usize = 1024;
 const STOP: u64 = 0;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Instant;
 
 use busbar::Result;
-use busbar::pipeline::{Counters, Event};
+use busbar::pipeline::{Counters, Event, SourceCounters};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde::Serialize;
 
@@ -83,7 +83,7 @@ impl Audience for Report {
     fn progress(&mut self, counters: Counters) -> Result<()> {
         let counts = Counts::new(&counters);
         if self.json {
-            return self.line("progress", counts, (None, None));
+            return self.line("progress", counts, None);
         }
         let lost = match (counts.lost, counts.unknown) {
             (0, 0) => String::new(),
@@ -114,12 +114,7 @@ impl Report {
         self.bar.finish_and_clear();
         let counts = Counts::new(counters);
         if self.json {
-            let source = &counters.sources[0];
-            return self.line(
-                "summary",
-                counts,
-                (source.interface.as_deref(), source.memory.as_deref()),
-            );
+            return self.line("summary", counts, Some(&counters.sources[0]));
         }
         let Counts { samples, bytes, lost, unknown, failed, copied, reconnects, .. } = counts;
         let (seconds, speed) = (self.start.elapsed().as_secs_f64(), self.speed(&counts));
@@ -153,15 +148,15 @@ impl Report {
         &self,
         event: &'static str,
         counts: Counts,
-        (interface, memory): (Option<&str>, Option<&str>),
+        about: Option<&SourceCounters>,
     ) -> Result<()> {
         json_line(&Line {
             event,
             counts,
             seconds: self.start.elapsed().as_secs_f64(),
             cpu_seconds: cpu() - self.cpu,
-            interface,
-            memory,
+            interface: about.and_then(|source| source.interface.as_deref()),
+            memory: about.and_then(|source| source.memory.as_deref()),
         })
     }
 }
