@@ -100,7 +100,11 @@ fn what_allocates_nothing_fails_only_of_copies() {
             if done == Ok(FILES) && !hit {
                 break;
             }
-            assert!(hit && done.is_ok_and(|n| n < FILES) || done == Err(Errno::FAULT), "{done:?}");
+            assert!(hit && matches!(done, Ok(_) | Err(Errno::FAULT)), "fault {fault}: {done:?}");
+            // Commands may not have been got at, but none was refused. Not every fault is felt: a
+            // debug kernel also allocates for itself.
+            let refused = changes.iter().find(|change| ![0, UNTOUCHED].contains(&change.result));
+            assert!(refused.is_none(), "fault {fault}: {refused:?}");
         }
     }
 }
@@ -122,10 +126,10 @@ fn no_event_is_lost_by_a_wait_that_fails() {
         let (waited, hit) = nth.run(fault, || wait(&mut events));
         match waited {
             Ok(FILES) if !hit => break,
-            Ok(count) => assert!(hit && count < FILES, "fault {fault}: {count}"),
+            Ok(count) => assert!(hit, "fault {fault}: {count}"),
             Err(errno) => assert!(hit && errno == Errno::FAULT, "fault {fault}: {errno}"),
         }
-        failed = true;
+        failed |= waited != Ok(FILES);
         assert_eq!(wait(&mut events), Ok(FILES), "fault {fault}");
     }
     assert!(failed, "no fault was felt");
