@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use busbar_uapi::iio::{self, CYCLIC};
 use converter::{
     Block, Converter, Device, FRAME, RX_VOLTAGES, TX_VOLTAGES, assert_counter, attached, i16s,
-    outcome, transfer, u64s,
+    non_blocking, outcome, transfer, u64s,
 };
 use rustix::io::Errno;
 use support::{modprobe, open_descriptors, wait_until};
@@ -284,6 +284,7 @@ fn detached_block_is_still_filled() {
     assert_counter(&block.read(LEN), 0);
     wait_until("nobody to need the module", || references() == before);
     rx.disable();
+    non_blocking(&buffer, false);
     iio::attach(&buffer, block).expect("it can come back");
     rx.enable();
     assert_eq!(transfer(&buffer, block, LEN), Ok(()));
@@ -482,6 +483,8 @@ fn closing_and_opening_leaks_nothing() {
     let block = Block::new(4096);
     for round in 0..count {
         let buffer = rx.buffer();
+        // What ends in the background after a close has the block's lock for a moment: wait for it.
+        non_blocking(&buffer, false);
         iio::attach(&buffer, &block).unwrap();
         match round % 4 {
             0 => {}
