@@ -51,7 +51,20 @@ impl Running {
         support::signal(&self.child, signal);
     }
 
-    /// The exit code, all lines, and what it has complained of.
+    /// Waits until it tells that so many bytes are there.
+    fn until_bytes(&mut self, bytes: u64) {
+        let mut line = String::new();
+        while self.lines.read_line(&mut line).unwrap() > 0 {
+            let progress: Value = serde_json::from_str(&line).unwrap();
+            if progress["bytes"].as_u64().unwrap() >= bytes {
+                return;
+            }
+            line.clear();
+        }
+        panic!("it has ended with less than {bytes} bytes");
+    }
+
+    /// The exit code, all further lines, and what it has complained of.
     fn end(self) -> (Option<i32>, Vec<Value>, String) {
         let lines = self.lines.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
         let lines = lines.collect();
@@ -203,19 +216,19 @@ fn signals_and_time_end_it_with_a_summary() {
 
 #[test]
 fn a_peer_that_dies_is_a_failure_unless_others_may_come() {
-    let reset = |address| {
-        let mut sender = TcpStream::connect(address).unwrap();
+    let reset = |receiving: &mut Running| {
+        let mut sender = TcpStream::connect(receiving.address).unwrap();
         sender.write_all(b"hello").unwrap();
-        thread::sleep(Duration::from_millis(300));
+        receiving.until_bytes(5);
         rustix::net::sockopt::set_socket_linger(&sender, Some(Duration::ZERO)).unwrap();
     };
-    let receiving = host(&[]);
-    reset(receiving.address);
+    let mut receiving = host(&[]);
+    reset(&mut receiving);
     let (code, lines, complaint) = receiving.end();
     assert_eq!((code, &lines.last().unwrap()["bytes"]), (Some(1), &5.into()));
     assert!(complaint.contains("reset"), "{complaint}");
-    let receiving = host(&["--connections", "2"]);
-    reset(receiving.address);
+    let mut receiving = host(&["--connections", "2"]);
+    reset(&mut receiving);
     send(receiving.address, b"world");
     assert_eq!(receiving.summary()["bytes"], 10);
 }
@@ -249,11 +262,11 @@ fn signals_undo_the_settings_of_the_device() {
     let _pair = Pair::new();
     let before = settings();
     for signal in [Signal::TERM, Signal::INT] {
-        let receiving = device(&["--memory", "1M"]);
+        let mut receiving = device(&["--memory", "1M"]);
         assert_ne!(settings(), before);
         let mut sender = far(|| TcpStream::connect(receiving.address).unwrap());
         let loading = thread::spawn(move || while sender.write_all(&[0; 4096]).is_ok() {});
-        thread::sleep(Duration::from_secs(1));
+        receiving.until_bytes(1);
         receiving.signal(signal);
         assert!(receiving.summary()["bytes"].as_u64().unwrap() > 0);
         loading.join().unwrap();

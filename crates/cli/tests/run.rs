@@ -36,11 +36,12 @@ impl Files {
         support::command(&["run", path.to_str().unwrap(), "--json"])
     }
 
-    /// A pipeline under way, and what it writes down.
-    fn start(&self, text: &str) -> (Child, Journal) {
-        let journal = Journal(self.path("journal"));
-        let arguments = ["--journal", journal.0.to_str().unwrap()];
-        (self.pipeline("p", text).args(arguments).spawn().unwrap(), journal)
+    /// A pipeline under way, and what it tells of itself.
+    fn start(&self, text: &str) -> (Child, Log) {
+        let log = Log { journal: self.path("journal"), metrics: format!("127.0.0.1:{}", port()) };
+        let _ = fs::remove_file(&log.journal);
+        let arguments = ["--journal", log.journal.to_str().unwrap(), "--metrics", &log.metrics];
+        (self.pipeline("p", text).args(arguments).spawn().unwrap(), log)
     }
 
     fn run(&self, text: &str, arguments: &[&str]) -> Value {
@@ -48,14 +49,42 @@ impl Files {
     }
 }
 
-/// What a pipeline writes down.
-struct Journal(PathBuf);
+/// Where a pipeline tells how it goes.
+struct Log {
+    journal: PathBuf,
+    metrics: String,
+}
 
-impl Journal {
-    /// Waits until it has said `what` so many times.
+impl Log {
+    /// Waits until signals are taken in order, which is before the journal is there.
+    fn until_opened(&self) {
+        wait_until("the journal", || self.journal.exists());
+    }
+
+    /// Waits until the journal has said `what` so many times.
     fn until(&self, count: usize, what: &str) {
-        let all = || fs::read_to_string(&self.0).unwrap_or_default();
+        let all = || fs::read_to_string(&self.journal).unwrap_or_default();
         wait_until(what, || all().matches(what).count() >= count);
+    }
+
+    /// Waits until the metrics tell of more samples at a sink than `before`.
+    fn until_samples(&self, sink: &str, before: u64) {
+        wait_until("samples", || self.samples(sink).is_some_and(|count| count > before));
+    }
+
+    /// How many samples a sink has, by the metrics of the last second.
+    fn samples(&self, sink: &str) -> Option<u64> {
+        let counter = format!("busbar_sink_samples_total{{sink=\"{sink}\"}} ");
+        let answer = self.scraped().ok()?;
+        let count = answer.lines().find_map(|line| line.strip_prefix(&counter))?;
+        Some(count.parse().unwrap())
+    }
+
+    /// The answer to Prometheus, if there is one.
+    fn scraped(&self) -> io::Result<String> {
+        let mut socket = TcpStream::connect(&self.metrics)?;
+        socket.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")?;
+        io::read_to_string(socket)
     }
 }
 
@@ -189,15 +218,15 @@ fn samples_come_through_the_network_with_their_check_sums() {
 #[test]
 fn a_receiver_that_is_killed_is_followed_by_another_and_nothing_is_missing_untold() {
     let (files, port) = (Files::new(), port().to_string());
-    let receiver = || files.pipeline("r", &RECEIVER.replace("PORT", &port)).spawn().unwrap();
-    let mut first = receiver();
+    let receiver = || files.start(&RECEIVER.replace("PORT", &port));
+    let (mut first, log) = receiver();
     let sender = files.pipeline("s", &SENDER.replace("PORT", &port)).spawn().unwrap();
-    sleep(Duration::from_millis(700));
+    log.until_samples("right", 0);
     first.kill().unwrap();
     let output = first.wait_with_output().unwrap();
     assert!(!output.status.success());
-    let second = receiver();
-    sleep(Duration::from_millis(700));
+    let (second, log) = receiver();
+    log.until_samples("right", 0);
     signal(&sender, Signal::INT);
     let sent = finish(sender);
     let arrived = finish(second);
@@ -279,7 +308,8 @@ fn signals_end_it_in_order_and_two_of_them_at_once() {
     let text = "[source.a]\nfrom = \"synth:counter?rate=1M\"\n[sink.b]\ninput = \"a\"\n\
                 to = \"verify:counter\"\n";
     for end in [Signal::INT, Signal::TERM] {
-        let child = files.pipeline("p", text).spawn().unwrap();
+        let (child, log) = files.start(text);
+        log.until_opened();
         sleep(Duration::from_millis(300));
         signal(&child, end);
         let summary = finish(child);
@@ -292,7 +322,8 @@ fn signals_end_it_in_order_and_two_of_them_at_once() {
          [sink.b]\ninput = \"a\"\nto = \"tcp:127.0.0.1:{}\"\n",
         port()
     );
-    let child = files.pipeline("q", &text).spawn().unwrap();
+    let (child, log) = files.start(&text);
+    log.until_opened();
     sleep(Duration::from_millis(300));
     signal(&child, Signal::TERM);
     sleep(Duration::from_millis(300));
@@ -302,31 +333,17 @@ fn signals_end_it_in_order_and_two_of_them_at_once() {
     assert!(said.contains("interrupt"), "{said}");
 }
 
-/// The answer to Prometheus, if there is one.
-fn scraped(address: &str) -> io::Result<String> {
-    let mut socket = TcpStream::connect(address)?;
-    socket.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")?;
-    io::read_to_string(socket)
-}
-
 #[test]
 fn metrics_and_a_journal_tell_how_it_goes() {
-    let (files, port) = (Files::new(), port());
-    let journal = files.path("journal");
-    let address = format!("127.0.0.1:{port}");
-    let text =
-        "[source.a]\nfrom = \"synth:counter?rate=1M\"\n[sink.b]\ninput = \"a\"\nto = \"null:\"\n";
-    let arguments = ["--metrics", &address, "--journal", journal.to_str().unwrap()];
-    let child = files.pipeline("p", text).args(arguments).spawn().unwrap();
-    let mut answer = String::new();
-    wait_until("samples in the metrics", || {
-        answer = scraped(&address).unwrap_or_default();
-        answer.contains("busbar_sink_samples_total{sink=\"b\"} ")
-    });
-    assert!(answer.starts_with("HTTP/1.1 200"));
+    let files = Files::new();
+    let (child, log) = files.start(
+        "[source.a]\nfrom = \"synth:counter?rate=1M\"\n[sink.b]\ninput = \"a\"\nto = \"null:\"\n",
+    );
+    log.until_samples("b", 0);
+    assert!(log.scraped().unwrap().starts_with("HTTP/1.1 200"));
     signal(&child, Signal::INT);
     finish(child);
-    let journal = fs::read_to_string(journal).unwrap();
+    let journal = fs::read_to_string(log.journal).unwrap();
     let last: Value = serde_json::from_str(journal.lines().last().unwrap()).unwrap();
     assert_eq!(last["what"], "summary");
     assert_eq!(told(node(&last, "sinks", "b")), told_source(&last, "a"));
@@ -387,7 +404,7 @@ fn a_coprocessor_starts_tunes_and_crashes_and_the_samples_go_on() {
     let services = "control+gain=50+rate=200000+trigger=100";
     let core = Core::run(services);
     let files = Files::new();
-    let (child, journal) = files.start(
+    let (child, log) = files.start(
         r#"
             [source.adc]
             from = "iio:vconv0"
@@ -402,17 +419,17 @@ fn a_coprocessor_starts_tunes_and_crashes_and_the_samples_go_on() {
             on.trigger = ["set adc in_voltage0_q_hardwaregain 0.25"]
             "#,
     );
-    journal.until(1, "trigger 2");
+    log.until(1, "trigger 2");
     let gain = |channel: &str| {
         let path = converter().join(format!("in_{channel}_hardwaregain"));
         fs::read_to_string(path).unwrap().trim().parse::<f64>().unwrap()
     };
     assert_eq!((gain("voltage0_i"), gain("voltage0_q")), (0.5, 0.25));
     core.crash();
-    journal.until(1, "\"trouble\"");
+    log.until(1, "\"trouble\"");
     let _core = Core::run(services);
-    journal.until(2, "\"came\"");
-    journal.until(2, "trigger 1\"");
+    log.until(2, "\"came\"");
+    log.until(2, "trigger 1\"");
     signal(&child, Signal::TERM);
     let summary = finish(child);
     let control = node(&summary, "controls", "core");
@@ -500,13 +517,16 @@ fn a_converter_that_goes_is_opened_again() {
         input = "adc"
         to = "verify:counter"
     "#;
-    let (child, journal) = files.start(text);
-    sleep(Duration::from_secs(2));
+    let (child, log) = files.start(text);
+    log.until_samples("right", 0);
     fs::remove_dir(directory).unwrap();
-    journal.until(1, "\"trouble\"");
+    log.until(1, "\"trouble\"");
     fs::create_dir(directory).unwrap();
-    journal.until(1, "\"restarted\"");
-    sleep(Duration::from_secs(1));
+    log.until(1, "\"restarted\"");
+    // Twice, as the first growth may be of samples from before.
+    for _ in 0..2 {
+        log.until_samples("right", log.samples("right").unwrap());
+    }
     signal(&child, Signal::INT);
     let summary = finish(child);
     fs::remove_dir(directory).unwrap();
@@ -548,13 +568,13 @@ fn samples_come_from_a_coprocessor_in_messages() {
          [sink.right]\ninput = \"core\"\nto = \"verify:counter\"\n",
         recording.display()
     );
-    let (child, journal) = files.start(&text);
+    let (child, log) = files.start(&text);
     let len = || fs::metadata(recording.with_extension("sigmf-data")).map_or(0, |it| it.len());
     wait_until("samples", || len() > 1000);
     core.crash();
-    journal.until(1, "\"trouble\"");
+    log.until(1, "\"trouble\"");
     let _core = Core::run("converter");
-    journal.until(1, "\"restarted\"");
+    log.until(1, "\"restarted\"");
     let before = len();
     wait_until("more samples", || len() > before);
     signal(&child, Signal::INT);

@@ -168,7 +168,7 @@ fn a_full_ring_pushes_back() {
         let end = offset + PART_MAX;
         let part = Attributes::part(channel, bytes.len(), offset, &bytes[offset..end]);
         client.request(command::SEND, &part.u16(block::CRC, crc16(&bytes))).unwrap();
-        match client.within(Duration::from_millis(500)) {
+        match client.within(Duration::from_secs(3)) {
             Some(note) => assert_eq!(note.unwrap().command, command::SEND_NEXT_NTF),
             None => break offset,
         }
