@@ -29,6 +29,12 @@ until_ready() {
         exit 1
     }
 }
+until_heard() {
+    timeout 60 sh -c "until ip netns exec far ss -Hltn 'sport = :4950' | grep -q .; do sleep 0.1; done" || {
+        echo "the receiver does not listen on port 4950 after 60 s" >&2
+        exit 1
+    }
+}
 # As crashes are, in the middle of everything. Whoever waits for it shows nothing of it.
 crash() {
     sleep "$((seconds / 2))"
@@ -60,7 +66,7 @@ until_ready
 before=$(busy)
 far $busbar bench usual-receive 198.18.57.2:4950 $folder/usual >$folder/usual-receiver.json &
 receiver=$!
-sleep 0.5
+until_heard
 $busbar bench usual-send 198.18.57.2:4950 --seconds "$seconds" >$folder/usual-sender.json &
 sender=$!
 crash
@@ -80,7 +86,7 @@ before=$(busy)
 show "ip netns exec far $busbar run demo/receiver.toml &"
 far $busbar run demo/receiver.toml --json >$folder/receiver.jsonl &
 receiver=$!
-sleep 0.5
+until_heard
 show "$busbar run demo/sender.toml --seconds $seconds &"
 $busbar run demo/sender.toml --seconds "$seconds" --json >$folder/sender.jsonl &
 sender=$!
