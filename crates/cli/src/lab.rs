@@ -119,6 +119,9 @@ struct Which {
     /// The debug kernel: KASAN, lockdep, kmemleak and more
     #[arg(long)]
     debug: bool,
+    /// The kernel that finds data races in modules: KCSAN
+    #[arg(long, conflicts_with = "debug")]
+    race: bool,
 }
 
 #[derive(clap::Args)]
@@ -151,7 +154,11 @@ enum Accel {
 
 impl Which {
     fn flavour(&self) -> Flavour {
-        if self.debug { Flavour::Debug } else { Flavour::Release }
+        match (self.debug, self.race) {
+            (true, _) => Flavour::Debug,
+            (_, true) => Flavour::Race,
+            _ => Flavour::Release,
+        }
     }
 }
 

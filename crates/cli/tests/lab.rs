@@ -589,7 +589,7 @@ fn a_report_that_is_kept_off_the_console_is_found() {
 fn the_debug_kernel_reports_every_fault() {
     // In one boot: each of these leaves a kernel that goes on. A report of KASAN ends lockdep. The
     // module stays for the names in kmemleak's report.
-    let script = "for fault in lockdep sleep warn kasan; do
+    let script = "for fault in lockdep sleep warn ubsan dma kasan; do
         modprobe lab_selftest fault=$fault && modprobe -r lab_selftest || exit 3
     done
     modprobe lab_selftest fault=kmemleak";
@@ -598,6 +598,8 @@ fn the_debug_kernel_reports_every_fault() {
     let said = text(&output.stderr);
     for words in [
         ["WARNING: ", "fault_warn"],
+        ["UBSAN: shift-out-of-bounds", "fault_ubsan"],
+        ["DMA-API: ", "fault_dma"],
         ["KASAN: slab-out-of-bounds", "fault_kasan"],
         ["sleeping function called from invalid context", "fault_sleep"],
         ["unreferenced object", "fault_kmemleak"],
@@ -608,6 +610,13 @@ fn the_debug_kernel_reports_every_fault() {
         }
     }
     assert_reported(Lab::debug, "bug", &["kernel BUG at ", "fault_bug"]);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn the_race_kernel_reports_a_data_race() {
+    let race = |arguments: &[&str]| Lab::new(&[&["run", "--race", "--"], arguments].concat());
+    assert_reported(race, "race", &["KCSAN: data-race", "fault_race", "race_count"]);
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub(crate) fn reports(console: &str) -> Vec<String> {
             }
         } else if starts(text) || (text.starts_with("Call Trace:") && !injected) {
             reports.push(format!("{}\n", line.trim_end()));
-            open = Some(Open { lines: 1, kasan: text.contains("KASAN: ") });
+            open = Some(Open { lines: 1, framed: framed(text) });
         } else if text.contains("</TASK>") {
             injected = false;
         }
@@ -55,23 +55,32 @@ pub(crate) fn reports(console: &str) -> Vec<String> {
 /// A report that is being read.
 struct Open {
     lines: usize,
-    kasan: bool,
+    /// Whether a line of `=` closes it.
+    framed: bool,
 }
 
 impl Open {
     /// Whether the report ends with this line.
     fn ends(&mut self, text: &str) -> bool {
         self.lines += 1;
-        // After the trace, KASAN says who allocated and freed, and closes with a line.
-        let end = if self.kasan { text.starts_with("=====") } else { text.contains("</TASK>") };
+        let end = if self.framed { text.starts_with("=====") } else { text.contains("</TASK>") };
         end || text.starts_with("---[ end ") || self.lines == LONGEST
     }
+}
+
+/// KASAN tells more after the trace, KCSAN has two traces; both close with a line.
+fn framed(text: &str) -> bool {
+    text.contains("KASAN: ") || text.contains("KCSAN: ")
 }
 
 fn starts(text: &str) -> bool {
     // Programs of the guest may write to the console too; that is no word of the kernel.
     let program = text.starts_with("virtme") || text.starts_with("systemd-udevd");
+    // Linux itself has many data races that are known; the lab looks for those of modules, whose
+    // functions are followed by `[module]`.
+    let of_linux = text.contains("KCSAN: data-race") && !text.contains('[');
     !program
+        && !of_linux
         && (STARTS.iter().any(|start| text.starts_with(start))
             || INSIDE.iter().any(|part| text.contains(part)))
 }

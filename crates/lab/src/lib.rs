@@ -40,7 +40,7 @@ use kernel::Kernel;
 use modules::Modules;
 use source::Source;
 
-/// Which of the two kernels.
+/// Which of the lab's kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Flavour {
@@ -48,6 +48,8 @@ pub enum Flavour {
     Release,
     /// With everything that finds mistakes in kernel code: for tests.
     Debug,
+    /// With KCSAN, which finds data races and excludes KASAN.
+    Race,
 }
 
 impl Flavour {
@@ -57,6 +59,7 @@ impl Flavour {
         match self {
             Self::Release => "release",
             Self::Debug => "debug",
+            Self::Race => "race",
         }
     }
 
@@ -65,6 +68,7 @@ impl Flavour {
         match self {
             Self::Release => "-busbar",
             Self::Debug => "-busbar-debug",
+            Self::Race => "-busbar-race",
         }
     }
 
@@ -73,6 +77,7 @@ impl Flavour {
         match self {
             Self::Release => &["release.config"],
             Self::Debug => &["release.config", "debug.config"],
+            Self::Race => &["release.config", "race.config"],
         }
     }
 
@@ -80,7 +85,7 @@ impl Flavour {
     fn steps(self) -> u64 {
         match self {
             Self::Release => 2_390,
-            Self::Debug => 2_100,
+            Self::Debug | Self::Race => 2_100,
         }
     }
 }

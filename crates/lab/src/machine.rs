@@ -118,7 +118,7 @@ impl Machine<'_> {
             stdin: streams.stdin,
             terminal: streams.terminal,
             // Each line costs an emulated serial port milliseconds, which a benchmark would see.
-            loglevel: if self.built.flavour == Flavour::Debug { 7 } else { 5 },
+            loglevel: if self.built.flavour == Flavour::Release { 5 } else { 7 },
         };
         script.write(folder.path(), &job.firmware)?;
         let console = job.console.clone().map_or_else(|| self.lab.cache.console(), Ok)?;

@@ -42,6 +42,29 @@ fn kasan_report_goes_on_after_its_trace() {
     assert!(!reports[0].contains("rpmsg host"), "{}", reports[0]);
 }
 
+/// Two reports of KCSAN: of a function and a module, then of Linux alone.
+const KCSAN: &str = "\
+[   30.000000] ==================================================================
+[   30.000001] BUG: KCSAN: data-race in dev_get_stats / fault_race [lab_selftest]
+[   30.000002] write to 0xffff888003c0a010 of 8 bytes by task 97 on cpu 0:
+[   30.000003]  fault_race+0x40/0x60 [lab_selftest]
+[   30.000004] read to 0xffff888003c0a010 of 8 bytes by task 98 on cpu 1:
+[   30.000005]  dev_get_stats+0x12c/0x300
+[   30.000006] ==================================================================
+[   31.000000] ==================================================================
+[   31.000001] BUG: KCSAN: data-race in tick_sched_timer / tick_do_update
+[   31.000002] write to 0xffff888003c0b010 of 8 bytes by task 97 on cpu 0:
+[   31.000003] ==================================================================
+";
+
+#[test]
+fn a_data_race_of_a_module_is_reported_with_both_sides_and_one_of_linux_is_not() {
+    let reports = reports(KCSAN);
+    assert_eq!(reports.len(), 1, "{reports:?}");
+    assert!(reports[0].contains("on cpu 1"), "{}", reports[0]);
+    assert!(!reports[0].contains("tick_"), "{}", reports[0]);
+}
+
 #[test]
 fn each_kind_of_report_is_found() {
     let kinds = [
