@@ -10,7 +10,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
-.PHONY: demo test test-host test-kernel-style test-lab test-lab-itself test-full test-dkms test-install test-demo \
+.PHONY: demo test test-host test-kernel-style test-lab test-lab-itself test-race test-full test-dkms test-install test-demo \
 	bench figures report deps build install uninstall install-modules uninstall-modules soak fuzz clean
 
 # The usual way polls an endpoint that ends: tests/lab.sh says what Linux 6.12 does about that now and then.
@@ -48,6 +48,10 @@ LAB_TESTS ?= exit_codes_are a_timeout_is output_is_exact a_signal_ends_all the_r
 test-lab-itself: build
 	$(BUSBAR) lab build
 	cargo test -p busbar-cli --test lab --locked -- --ignored --test-threads=1 $(LAB_TESTS)
+
+# The tests of the modules in the kernel that finds data races.
+test-race: build
+	tests/lab.sh --race
 
 # The modules as a board builds and installs them.
 test-dkms: build

@@ -2,18 +2,27 @@
 # Runs every test that is marked "needs the lab": those of the kernel's parts in one boot of the
 # debug kernel, the others in one of the release kernel, with a quick run of each benchmark.
 #
-# Usage: tests/lab.sh [--full] [TEST-PROGRAM…]    names as cargo prints them, default all
+# Usage: tests/lab.sh [--full | --race] [TEST-PROGRAM…]    names as cargo prints them, default all
 #   --full    all of them in the debug kernel, but for what takes too long there, five times the
 #             crashes, and blocks of 16 MiB
+#   --race    those of the kernel's parts, in the kernel that finds data races
 set -eu
 cd "$(dirname "$0")/.."
 busbar=target/release/busbar
 full="" quick="env BUSBAR_QUICK=1" skip="--skip sixteen_me"
-if [ "${1-}" = --full ]; then full=1 quick="" skip=""; shift; fi
+kernels="debug release"
+case ${1-} in
+--full) full=1 quick="" skip=""; shift ;;
+--race) kernels=race; shift ;;
+esac
 
 # Blocks of 16 MiB, the suite over all of bulk's transports, and the kernel's Python tools (ncdevmem
 # uses one) take too long in the debug kernel.
 kernel_of() {
+    if [ "$kernels" = race ]; then
+        case $2 in */kernel/modules/*) echo race ;; esac
+        return
+    fi
     case $1 in
     bulk | rpmsg_netlink_spec | vnic_ncdevmem) echo release; return ;;
     rpmsg_netlink_blocks | vnic_link | vnic_settings) echo "release${full:+ debug}"; return ;;
@@ -28,7 +37,7 @@ programs=$(cargo test --workspace --all-features --no-run --locked --message-for
     jq -r 'select(.reason == "compiler-artifact" and .profile.test and .executable != null)
            | "\(.target.name) \(.target.src_path) \(.executable)"')
 plan=$(mktemp target/lab-tests.XXXXXX)
-trap 'rm -f "$plan" "$plan.debug" "$plan.release" "$plan.log"' EXIT
+trap 'rm -f "$plan" "$plan.debug" "$plan.release" "$plan.race" "$plan.log"' EXIT
 echo "$programs" | while read -r name source program; do
     # The lab's own tests boot kernels and run on the host.
     if [ "$name" = lab ]; then continue; fi
@@ -39,14 +48,14 @@ echo "$programs" | while read -r name source program; do
         done
     fi
 done
-if [ $# = 0 ] || [ "$*" = selftests ]; then
+if [ "$kernels" != race ] && { [ $# = 0 ] || [ "$*" = selftests ]; }; then
     selftests=$(tests/selftests.sh ${full:+--all})
     for program in $selftests; do
         case $program in */epoll_wakeup_test) kernel=release ;; *) kernel=debug ;; esac
         echo "selftest:$(basename "$program") $program" >>"$plan.$kernel"
     done
 fi
-if [ $# = 0 ]; then
+if [ "$kernels" != race ] && [ $# = 0 ]; then
     for bench in endpoint bulk wait stream receive; do
         echo "bench:$bench $busbar"
     done >>"$plan.release"
@@ -74,6 +83,10 @@ status=0
 if [ -s "$plan.debug" ]; then
     # shellcheck disable=SC2086
     in_lab --debug --timeout 2700 -- $quick tests/guest.sh "$plan.debug" --skip sixteen_me || status=$?
+fi
+if [ -s "$plan.race" ]; then
+    "$busbar" lab build --race
+    in_lab --race --timeout 2700 -- $quick tests/guest.sh "$plan.race" --skip sixteen_me || status=$?
 fi
 if [ "$release" ]; then
     wait "$release" || status=$?

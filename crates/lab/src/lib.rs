@@ -84,8 +84,8 @@ impl Flavour {
     /// Lines that `make` prints, for the progress bar: counted once, near enough for any 6.12.
     fn steps(self) -> u64 {
         match self {
-            Self::Release => 2_390,
-            Self::Debug | Self::Race => 2_100,
+            Self::Release => 2_680,
+            Self::Debug | Self::Race => 2_850,
         }
     }
 }
