@@ -21,6 +21,7 @@
 mod given;
 mod outgoing;
 mod peer;
+mod stm32mp1;
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -36,6 +37,7 @@ use busbar_uapi::rpmsg_bulk::{STATUS_NO_BUFFERS, STATUS_NO_DATA, STATUS_PROTOCOL
 use self::given::{Given, Outcome};
 use self::outgoing::{Body, Faults, Sending};
 use self::peer::Peers;
+pub use self::stm32mp1::Stm32mp1;
 use super::{Port, Service, Transfer};
 
 /// Bytes of the longest block.

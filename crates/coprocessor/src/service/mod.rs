@@ -41,7 +41,7 @@ use crate::buffer::{Buffers, Part};
 use crate::message::Message;
 use crate::name_service::{self, Channel, Directory, Name};
 
-pub use bulk::{Bulk, Treatment};
+pub use bulk::{Bulk, Stm32mp1, Treatment};
 pub use control::Control;
 pub use converter::Converter;
 pub use crash::Crash;

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use busbar::{Error, Result};
 
-use super::{Bulk, Control, Converter, Crash, Echo, Service, Services, Sink, Source, Treatment};
+use super::{
+    Bulk, Control, Converter, Crash, Echo, Service, Services, Sink, Source, Stm32mp1, Treatment,
+};
 
 /// What a kind of service is called, announced as by default, and does.
 struct Kind {
@@ -127,7 +129,7 @@ const BULK: &[Switch] = &[CORRUPT, TRUNCATE, DELAY];
 /// Those of the service that leads a pipeline.
 const CONTROL: &[Switch] = &[GAIN, RATE, TRIGGER, OVERLOAD];
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 15] = [
     Kind {
         name: "echo",
         announced: "echo",
@@ -192,6 +194,13 @@ const KINDS: [Kind; 14] = [
         make: |name, _| Box::new(Crash::new(name)),
     },
     Kind {
+        name: "stm32mp1",
+        announced: "rpmsg-netlink",
+        does: "takes blocks as the firmware of the STM32MP1 example does",
+        options: &[],
+        make: |name, _| Box::new(Stm32mp1::new(name)),
+    },
+    Kind {
         name: "bulk",
         announced: "bulk",
         does: "takes blocks and sends them back, in messages and in shared buffers",
@@ -240,6 +249,7 @@ const KINDS: [Kind; 14] = [
 /// | `tty` | `rpmsg-tty` | echo for Linux's module `rpmsg_tty` |
 /// | `raw` | `rpmsg-raw` | echo for the default endpoint of Linux's module `rpmsg_char` |
 /// | `crash` | `crash` | crashes on request |
+/// | `stm32mp1` | `rpmsg-netlink` | takes blocks as the firmware of the STM32MP1 example does |
 /// | `bulk` | `bulk` | takes blocks and sends them back, in messages and in shared buffers |
 /// | `bulk-netlink` | `rpmsg-netlink` | bulk for Busbar's module `rpmsg_netlink` |
 /// | `bulk-tty` | `rpmsg-tty` | bulk for Linux's module `rpmsg_tty` |
