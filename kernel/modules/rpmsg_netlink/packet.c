@@ -2,7 +2,8 @@
 /*
  * Packets of <linux/rpmsg_bulk.h>: check sum and headers.
  *
- * The kernel's own crc16() has another polynomial and takes a byte at a time.
+ * The polynomial is 0x8006, that of the example. The kernel's own crc16() has the
+ * usual one, 0x8005, and takes a byte at a time.
  */
 #include <linux/errno.h>
 #include <linux/stddef.h>

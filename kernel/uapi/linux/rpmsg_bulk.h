@@ -14,9 +14,10 @@
  * the long one too, so that its answer does not look like a header.
  *
  * The check sum is a CRC-16: polynomial 0x8006, reflected in and out, initial
- * value 0, nothing added at the end; that of "123456789" is 0x3d56. It covers what
- * follows it in the packet: the block, and of a long header also type, length and
- * value.
+ * value 0, nothing added at the end; that of "123456789" is 0x3d56. The polynomial
+ * is that of the example, and not the 0x8005 of CRC-16/ARC, which most libraries
+ * and lib/crc16.c have: that of "123456789" would be 0xbb3d. It covers what follows
+ * it in the packet: the block, and of a long header also type, length and value.
  *
  * A conversation starts with two messages of one zero byte, which end whatever
  * an earlier user of the address has left unfinished, and RESET. What arrives

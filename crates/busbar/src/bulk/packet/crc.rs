@@ -1,4 +1,5 @@
-//! The check sum: CRC-16 with polynomial 0x8006, reflected, from 0, nothing added at the end.
+//! The check sum: CRC-16 with polynomial 0x8006, and not the usual 0x8005; reflected, from 0,
+//! nothing added at the end.
 
 use crc::{Algorithm, Crc, Digest, Table};
 
