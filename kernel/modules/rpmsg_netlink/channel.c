@@ -3,6 +3,7 @@
  * Channels: their driver, what user space can ask about them, and who waits
  * for room to send.
  */
+#include <linux/capability.h>
 #include <linux/device.h>
 #include <linux/err.h>
 #include <linux/module.h>
@@ -370,18 +371,64 @@ int rpmsg_netlink_nl_channel_get_dumpit(struct sk_buff *skb,
 	return ret;
 }
 
+/* There was no memory for a notification: tells so in all namespaces */
+static void chan_lost(unsigned int group)
+{
+	struct net *net;
+
+	rcu_read_lock();
+	for_each_net_rcu(net)
+		genl_set_err(&rpmsg_netlink_nl_family, net, 0, group, ENOBUFS);
+	rcu_read_unlock();
+}
+
 static void chan_notify(const struct rpnl_chan *chan, u8 cmd)
 {
 	struct sk_buff *skb;
 
 	skb = chan_message(chan, 0, 0, cmd);
-	if (!skb) {
-		genl_set_err(&rpmsg_netlink_nl_family, &init_net, 0,
-			     RPMSG_NETLINK_NLGRP_CHANNELS, ENOBUFS);
-		return;
+	if (skb)
+		genlmsg_multicast_allns(&rpmsg_netlink_nl_family, skb, 0,
+					RPMSG_NETLINK_NLGRP_CHANNELS);
+	else
+		chan_lost(RPMSG_NETLINK_NLGRP_CHANNELS);
+}
+
+/*
+ * A group asks only for the capability over the namespace of the socket, which
+ * is everybody's who makes one. Channels are of the whole system, and requests
+ * ask for the capability over that; so does this. Return: 0 for a socket that
+ * may hear, as of its opening.
+ */
+static int chan_may_not_hear(struct sock *sk, struct sk_buff *skb, void *data)
+{
+	struct socket *sock = sk->sk_socket;
+
+	return !sock || !sock->file ||
+	       !file_ns_capable(sock->file, &init_user_ns, CAP_NET_ADMIN);
+}
+
+/* To all namespaces, in any context */
+static void chan_multicast(struct sk_buff *skb)
+{
+	struct sk_buff *copy;
+	struct net *net;
+
+	rcu_read_lock();
+	for_each_net_rcu(net) {
+		copy = skb_clone(skb, GFP_ATOMIC);
+		if (!copy) {
+			chan_lost(RPMSG_NETLINK_NLGRP_MESSAGES);
+			break;
+		}
+		genlmsg_multicast_netns_filtered(&rpmsg_netlink_nl_family, net,
+						 copy, 0,
+						 RPMSG_NETLINK_NLGRP_MESSAGES,
+						 GFP_ATOMIC, chan_may_not_hear,
+						 NULL);
 	}
-	genlmsg_multicast_allns(&rpmsg_netlink_nl_family, skb, 0,
-				RPMSG_NETLINK_NLGRP_CHANNELS);
+	rcu_read_unlock();
+	consume_skb(skb);
 }
 
 static struct sk_buff *chan_unsolicited(const struct rpnl_chan *chan,
@@ -412,18 +459,19 @@ static int chan_rx(struct rpmsg_device *rpdev, void *data, int len, void *priv,
 	struct sk_buff *skb;
 
 	/* Before the driver has been probed, nobody can listen */
-	if (!chan || !genl_has_listeners(&rpmsg_netlink_nl_family, &init_net,
-					 RPMSG_NETLINK_NLGRP_MESSAGES))
+	if (!chan)
+		return 0;
+	/* In any namespace */
+	if (!genl_has_listeners(&rpmsg_netlink_nl_family, &init_net,
+				RPMSG_NETLINK_NLGRP_MESSAGES))
 		return 0;
 
 	skb = len <= RPMSG_NETLINK_PART_MAX ?
 	      chan_unsolicited(chan, data, len) : NULL;
 	if (skb)
-		genlmsg_multicast(&rpmsg_netlink_nl_family, skb, 0,
-				  RPMSG_NETLINK_NLGRP_MESSAGES, GFP_ATOMIC);
+		chan_multicast(skb);
 	else
-		genl_set_err(&rpmsg_netlink_nl_family, &init_net, 0,
-			     RPMSG_NETLINK_NLGRP_MESSAGES, ENOBUFS);
+		chan_lost(RPMSG_NETLINK_NLGRP_MESSAGES);
 
 	return 0;
 }

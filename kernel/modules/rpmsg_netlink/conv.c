@@ -12,7 +12,7 @@
 /**
  * rpnl_conv_alloc() - make a conversation
  * @chan: channel, of which a reference is taken
- * @net: where the socket is
+ * @net: where the socket is. It stays until the last notification was sent
  * @portid: its port
  *
  * Return: a conversation without an endpoint, or NULL without memory.
@@ -33,7 +33,7 @@ struct rpnl_conv *rpnl_conv_alloc(struct rpnl_chan *chan, struct net *net,
 	kref_init(&conv->ref);
 	kref_get(&chan->ref);
 	conv->chan = chan;
-	conv->net = net;
+	conv->net = get_net_track(net, &conv->net_tracker, GFP_KERNEL);
 	conv->portid = portid;
 	INIT_LIST_HEAD(&conv->in_client);
 	INIT_LIST_HEAD(&conv->in_chan);
@@ -51,6 +51,7 @@ static void conv_free(struct kref *ref)
 	rpnl_tx_fini(&conv->tx);
 	rpnl_rx_fini(&conv->rx);
 	rpnl_chan_put(conv->chan);
+	put_net_track(conv->net, &conv->net_tracker);
 	kfree(conv);
 }
 

@@ -7,8 +7,9 @@
 #include "rpnl.h"
 
 /*
- * What a coprocessor says is for those who may speak with it. The generator of
- * Linux 6.12 leaves out the flags that the specification has for a group.
+ * What a coprocessor says is for those who may speak with it (chan_multicast()).
+ * The generator of Linux 6.12 leaves out the flags that the specification has
+ * for a group.
  */
 static const struct genl_multicast_group mcgrps[] = {
 	[RPMSG_NETLINK_NLGRP_CHANNELS] = {

@@ -52,6 +52,7 @@
 #include <linux/types.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
+#include <net/net_namespace.h>
 
 #include "packet.h"
 #include "rpmsg_netlink-gen.h"
@@ -211,7 +212,8 @@ struct rpnl_rx {
  * struct rpnl_conv - what one socket does on one channel
  * @ref: its client has one, and each who uses it
  * @chan: the channel; holds a reference
- * @net: where the socket is
+ * @net: where the socket is; holds a reference
+ * @net_tracker: of that reference
  * @portid: its port
  * @in_client: in rpnl_client.convs
  * @in_chan: in rpnl_chan.convs
@@ -242,6 +244,7 @@ struct rpnl_conv {
 	struct kref ref;
 	struct rpnl_chan *chan;
 	struct net *net;
+	netns_tracker net_tracker;
 	u32 portid;
 	struct list_head in_client;
 	struct list_head in_chan;

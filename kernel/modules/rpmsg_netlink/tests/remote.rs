@@ -11,6 +11,7 @@ mod client;
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -20,10 +21,11 @@ use busbar_coprocessor::remoteproc::Coprocessor;
 use busbar_coprocessor::service::Services;
 use busbar_coprocessor::{Core, Options, Stop, StopHandle};
 use busbar_uapi::rpmsg_netlink::{PART_MAX, WINDOW, block, channel as channel_attribute, command};
-use client::{Attributes, Client, Note, coprocessor, noise, pattern};
+use client::{Attributes, Client, Note, coprocessor, noise, pattern, socket};
 use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, set_capabilities, unshare_unsafe};
 use support::messenger::Messenger;
-use support::modprobe;
+use support::{modprobe, wait_until};
 
 const CORE: &str = "/dev/vcoproc0";
 /// Numbers of `errno.h`, as they travel.
@@ -607,6 +609,75 @@ fn what_nobody_has_asked_for_goes_to_all_who_listen() {
         }
     }
     talk.works();
+}
+
+/// In every network, but to nobody who could not have spoken with the coprocessor.
+#[test]
+#[ignore = "needs the lab"]
+#[allow(unsafe_code)]
+fn what_nobody_has_asked_for_goes_to_all_networks() {
+    let mut talk = Talk::new();
+    let to_all = default_address(&mut talk.client);
+    let elsewhere = || {
+        // SAFETY: nothing but the network of this thread changes.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
+        let listener = Client::new();
+        listener.join("messages").unwrap();
+        listener
+    };
+    let mut listener = thread::spawn(elsewhere).join().unwrap();
+    // Who has opened the socket counts, not who joins.
+    let unprivileged = || {
+        let all = capabilities(None).unwrap();
+        let mut fewer = all;
+        fewer.effective.remove(CapabilitySet::NET_ADMIN);
+        set_capabilities(None, fewer).unwrap();
+        let socket = socket();
+        set_capabilities(None, all).unwrap();
+        let listener = Client::with(socket);
+        listener.join("messages").unwrap();
+        listener
+    };
+    let mut outsider = thread::spawn(unprivileged).join().unwrap();
+    talk.remote.send(to_all, b"news");
+    assert_eq!(listener.note().data(), b"news");
+    outsider.assert_silent();
+    talk.works();
+}
+
+/// A network goes with its last process, whatever its sockets had under way, and not before the
+/// driver is done with it.
+#[test]
+#[ignore = "needs the lab"]
+#[allow(unsafe_code)]
+fn a_network_may_go_at_any_time() {
+    let mut side = coprocessor(&["bulk-netlink+delay=60000"]);
+    for round in 0..support::rounds(6, 3) {
+        let channel = Client::new().channel();
+        let elsewhere = move || {
+            // SAFETY: nothing but the network of this thread changes.
+            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
+            // Its other end goes when this network does.
+            let link = ["link", "add", "here", "type", "veth", "peer", "there", "netns", "1"];
+            assert!(Command::new("ip").args(link).status().unwrap().success());
+            let mut clients: Vec<_> = (0..8).map(|_| Client::new()).collect();
+            for client in &mut clients {
+                client.request(command::SEND, &Attributes::part(channel, 4, 0, b"gone")).unwrap();
+            }
+            clients
+        };
+        let clients = thread::spawn(elsewhere).join().unwrap();
+        assert!(Path::new("/sys/class/net/there").exists());
+        // The coprocessor may go at the same time.
+        thread::scope(|scope| {
+            scope.spawn(move || drop(clients));
+            if round % 2 == 0 {
+                side.kill().unwrap();
+                side.start().unwrap();
+            }
+        });
+        wait_until("the end of the network", || !Path::new("/sys/class/net/there").exists());
+    }
 }
 
 /// A client that does not read what it is told: its socket says that something was lost, and so
