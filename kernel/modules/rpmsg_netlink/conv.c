@@ -372,7 +372,9 @@ int rpnl_conv_begin(struct rpnl_conv *conv, struct genl_info *info)
 	if (!conv->ended)
 		return 0;
 	mutex_unlock(&conv->mutex);
-	NL_SET_ERR_MSG(info->extack, "the channel has gone");
+	NL_SET_ERR_MSG_ATTR(info->extack,
+			    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
+			    "the channel has gone");
 
 	return -ENODEV;
 }
@@ -425,7 +427,9 @@ int rpnl_conv_reset(struct rpnl_conv *conv, struct genl_info *info)
 int rpnl_conv_told(struct rpnl_conv *conv, struct genl_info *info)
 {
 	conv->state = RPNL_IDLE;
-	NL_SET_ERR_MSG(info->extack, "the block has ended meanwhile");
+	NL_SET_ERR_MSG_ATTR(info->extack,
+			    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
+			    "the block has ended meanwhile");
 
 	return -(int)conv->broken;
 }

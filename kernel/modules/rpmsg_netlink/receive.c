@@ -234,7 +234,9 @@ static int receive_check(struct rpnl_conv *conv, struct genl_info *info)
 	if (conv->state == RPNL_IDLE || conv->state == RPNL_BROKEN)
 		return 0;
 
-	NL_SET_ERR_MSG(info->extack, "another block is under way");
+	NL_SET_ERR_MSG_ATTR(info->extack,
+			    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
+			    "another block is under way");
 
 	return -EBUSY;
 }
@@ -314,11 +316,14 @@ static int fetch_check(struct rpnl_conv *conv, struct genl_info *info)
 	case RPNL_BROKEN:
 		return rpnl_conv_told(conv, info);
 	case RPNL_IDLE:
-		NL_SET_ERR_MSG(info->extack, "no block is being received");
+		NL_SET_ERR_MSG_ATTR(info->extack,
+				    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
+				    "no block is being received");
 		return -EINVAL;
 	default:
-		NL_SET_ERR_MSG(info->extack,
-			       "another block, or the part before, is under way");
+		NL_SET_ERR_MSG_ATTR(info->extack,
+				    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
+				    "another block, or the part before, is under way");
 		return -EBUSY;
 	}
 }

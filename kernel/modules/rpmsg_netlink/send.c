@@ -313,7 +313,9 @@ static int state_check_first(struct rpnl_conv *conv, struct genl_info *info)
 	if (conv->state == RPNL_IDLE || conv->state == RPNL_BROKEN)
 		return 0;
 
-	NL_SET_ERR_MSG(info->extack, "another block is under way");
+	NL_SET_ERR_MSG_ATTR(info->extack,
+			    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
+			    "another block is under way");
 
 	return -EBUSY;
 }
@@ -332,8 +334,9 @@ static int state_check_next(struct rpnl_conv *conv, struct genl_info *info)
 				    "no block has been begun");
 		return -EINVAL;
 	}
-	NL_SET_ERR_MSG(info->extack,
-		       "another block, or the part before, is under way");
+	NL_SET_ERR_MSG_ATTR(info->extack,
+			    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
+			    "another block, or the part before, is under way");
 
 	return -EBUSY;
 }
@@ -406,7 +409,9 @@ static int send_partly(struct rpnl_conv *conv, const struct rpnl_part *part,
 	struct sk_buff *note = NULL;
 
 	if (!done) {
-		NL_SET_ERR_MSG(info->extack, "the ring of the bus is full");
+		NL_SET_ERR_MSG_ATTR(info->extack,
+				    info->attrs[RPMSG_NETLINK_A_BLOCK_NOWAIT],
+				    "the ring of the bus is full");
 		return send_unclaim(conv, part->offset);
 	}
 

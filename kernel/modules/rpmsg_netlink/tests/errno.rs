@@ -154,7 +154,8 @@ fn parts_that_do_not_fit_are_refused() {
     let other = part(3000, 1000, &bytes[..9]).u16(block::CRC, !crc16(&bytes));
     let said = "the block has begun with another check sum";
     refuse(&other, Errno::INVAL, Some(block::CRC), said);
-    refuse(&sealed(part(3000, 0, &bytes[..9])), Errno::BUSY, None, "another block is under way");
+    let said = "another block is under way";
+    refuse(&sealed(part(3000, 0, &bytes[..9])), Errno::BUSY, Some(block::CHANNEL), said);
     assert_eq!(client.request(command::RECEIVE, &of(channel)).unwrap_err().errno, Errno::BUSY);
     let under_way = "another block, or the part before, is under way";
     let fetched = client.fetch(channel).unwrap_err();
@@ -210,29 +211,30 @@ fn one_block_at_a_time() {
     let side = coprocessor(&["bulk-netlink"]);
     let mut client = Client::new();
     let channel = client.channel();
+    let taken = Some(block::CHANNEL);
     assert_eq!(client.send(channel, b"opened"), (0, 6));
 
-    let fetched = client.fetch(channel).unwrap_err();
-    assert_eq!((fetched.errno, &*fetched.message), (Errno::INVAL, "no block is being received"));
+    let none = "no block is being received";
+    refuse(&mut client, command::FETCH, &of(channel), Errno::INVAL, taken, none);
 
     kill_process(side.process().unwrap(), Signal::STOP).unwrap();
     let part = Attributes::part(channel, 5, 0, b"first");
     client.request(command::SEND, &part).unwrap();
     let said = "another block is under way";
-    refuse(&mut client, command::SEND, &part, Errno::BUSY, None, said);
-    refuse(&mut client, command::RECEIVE, &of(channel), Errno::BUSY, None, said);
+    refuse(&mut client, command::SEND, &part, Errno::BUSY, taken, said);
+    refuse(&mut client, command::RECEIVE, &of(channel), Errno::BUSY, taken, said);
     let later = Attributes::part(channel, 5, 4, b"t");
     let under_way = "another block, or the part before, is under way";
-    refuse(&mut client, command::SEND, &later, Errno::BUSY, None, under_way);
-    refuse(&mut client, command::FETCH, &of(channel), Errno::BUSY, None, under_way);
+    refuse(&mut client, command::SEND, &later, Errno::BUSY, taken, under_way);
+    refuse(&mut client, command::FETCH, &of(channel), Errno::BUSY, taken, under_way);
     kill_process(side.process().unwrap(), Signal::CONT).unwrap();
     assert_eq!(client.note().done(), (0, 5));
 
     kill_process(side.process().unwrap(), Signal::STOP).unwrap();
     client.request(command::RECEIVE, &of(channel)).unwrap();
-    refuse(&mut client, command::SEND, &part, Errno::BUSY, None, said);
-    refuse(&mut client, command::RECEIVE, &of(channel), Errno::BUSY, None, said);
-    refuse(&mut client, command::FETCH, &of(channel), Errno::BUSY, None, under_way);
+    refuse(&mut client, command::SEND, &part, Errno::BUSY, taken, said);
+    refuse(&mut client, command::RECEIVE, &of(channel), Errno::BUSY, taken, said);
+    refuse(&mut client, command::FETCH, &of(channel), Errno::BUSY, taken, under_way);
     kill_process(side.process().unwrap(), Signal::CONT).unwrap();
     assert_eq!(client.note().data(), b"first");
 }
