@@ -9,6 +9,8 @@ pub const VERSION: u8 = 1;
 pub const PART_MAX: usize = 32768;
 /// Bytes of a block that are received ahead of the client's fetches.
 pub const WINDOW: u32 = 65536;
+/// Milliseconds that a request may take if it does not say how many.
+pub const TIMEOUT: u32 = 30000;
 
 /// Attributes of a channel.
 pub mod channel {
@@ -40,6 +42,8 @@ pub mod block {
     pub const STATUS: u16 = 6;
     /// Bytes of the block.
     pub const DATA: u16 = 7;
+    /// Milliseconds until the request ends, `u32`; from 2^31 on, all the time there is.
+    pub const TIMEOUT: u16 = 8;
 }
 
 /// Requests and notifications.

@@ -6,6 +6,7 @@
 #include <linux/capability.h>
 #include <linux/device.h>
 #include <linux/err.h>
+#include <linux/jiffies.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 #include <linux/xarray.h>
@@ -13,9 +14,13 @@
 
 #include "rpnl.h"
 
-/* When there is no room: the shortest and the longest time until another try */
+/* When there is no room: the shortest and the longest time until another try, */
 #define PAUSE_MIN	(50 * NSEC_PER_USEC)
 #define PAUSE_MAX	NSEC_PER_MSEC
+/* and the longest where the remote takes nothing at all */
+#define PAUSE_STUCK	(100 * NSEC_PER_MSEC)
+/* How long there are tries for what nobody waits for */
+#define PATIENCE	msecs_to_jiffies(RPMSG_NETLINK_TIMEOUT)
 /* Messages that should find room then: not so few, nor so many that the remote was idle */
 #define ROOM_FEW	32
 #define ROOM_MANY	128
@@ -147,29 +152,48 @@ bool rpnl_chan_is_full(struct rpnl_chan *chan)
 	return !list_empty_careful(&chan->senders);
 }
 
-static void chan_add_sender(struct rpnl_chan *chan, struct rpnl_conv *conv,
-			    bool now, bool first)
+/* With tx_lock held */
+static void chan_arm(struct rpnl_chan *chan, bool now)
 {
-	unsigned long irq;
-
-	spin_lock_irqsave(&chan->tx_lock, irq);
 	if (chan->stopped)
-		goto unlock;
+		return;
 
-	if (list_empty(&conv->in_senders)) {
-		kref_get(&conv->ref);
-		if (first)
-			list_add(&conv->in_senders, &chan->senders);
-		else
-			list_add_tail(&conv->in_senders, &chan->senders);
-	}
 	if (now)
 		queue_work(rpnl_wq, &chan->pump);
 	else if (!hrtimer_is_queued(&chan->timer))
 		hrtimer_start(&chan->timer, ns_to_ktime(chan->pause),
 			      HRTIMER_MODE_REL_SOFT);
-unlock:
+}
+
+/* With tx_lock held */
+static void chan_queue(struct rpnl_chan *chan, struct rpnl_conv *conv,
+		       bool first)
+{
+	if (chan->stopped || !list_empty(&conv->in_senders))
+		return;
+
+	kref_get(&conv->ref);
+	if (first)
+		list_add(&conv->in_senders, &chan->senders);
+	else
+		list_add_tail(&conv->in_senders, &chan->senders);
+}
+
+static void chan_add_sender(struct rpnl_chan *chan, struct rpnl_conv *conv,
+			    bool now)
+{
+	unsigned long irq;
+
+	spin_lock_irqsave(&chan->tx_lock, irq);
+	chan_queue(chan, conv, false);
+	chan_arm(chan, now);
 	spin_unlock_irqrestore(&chan->tx_lock, irq);
+}
+
+/* There is something new to be sent */
+static void chan_be_patient(struct rpnl_chan *chan)
+{
+	WRITE_ONCE(chan->until, jiffies + PATIENCE);
 }
 
 /**
@@ -179,7 +203,8 @@ unlock:
  */
 void rpnl_chan_wait(struct rpnl_chan *chan, struct rpnl_conv *conv)
 {
-	chan_add_sender(chan, conv, false, false);
+	chan_be_patient(chan);
+	chan_add_sender(chan, conv, false);
 }
 
 /**
@@ -191,7 +216,24 @@ void rpnl_chan_wait(struct rpnl_chan *chan, struct rpnl_conv *conv)
  */
 void rpnl_chan_kick(struct rpnl_chan *chan, struct rpnl_conv *conv)
 {
-	chan_add_sender(chan, conv, true, false);
+	chan_be_patient(chan);
+	chan_add_sender(chan, conv, true);
+}
+
+/**
+ * rpnl_chan_poke() - go on with what is to be sent
+ * @chan: channel
+ *
+ * Context: any.
+ */
+void rpnl_chan_poke(struct rpnl_chan *chan)
+{
+	unsigned long irq;
+
+	chan_be_patient(chan);
+	spin_lock_irqsave(&chan->tx_lock, irq);
+	chan_arm(chan, true);
+	spin_unlock_irqrestore(&chan->tx_lock, irq);
 }
 
 static enum hrtimer_restart chan_timer(struct hrtimer *timer)
@@ -217,30 +259,73 @@ static struct rpnl_conv *chan_next_sender(struct rpnl_chan *chan)
 	return conv;
 }
 
+/* It has not sent all: there was no room, or it is another's turn */
+static void chan_put_back(struct rpnl_chan *chan, struct rpnl_conv *conv,
+			  bool first)
+{
+	spin_lock_irq(&chan->tx_lock);
+	chan_queue(chan, conv, first);
+	spin_unlock_irq(&chan->tx_lock);
+}
+
 /* Adds the messages that were sent to @sent. Return: as rpnl_conv_pump() */
 static int chan_turn(struct rpnl_conv *conv, unsigned int *sent)
 {
-	u64 before;
+	unsigned int before;
 	int ret;
 
 	mutex_lock(&conv->mutex);
-	before = conv->tx.unsent;
+	before = conv->sent;
 	ret = rpnl_conv_pump(conv);
-	*sent += (before - conv->tx.unsent) / conv->chan->mtu;
+	*sent += conv->sent - before;
 	mutex_unlock(&conv->mutex);
 
 	return ret;
 }
 
-/* So long that some room comes together, so short that the remote has work */
+/*
+ * So long that some room comes together, so short that the remote has work. A
+ * remote that takes nothing may be stuck for good.
+ */
 static u64 next_pause(u64 pause, unsigned int sent)
 {
+	if (!sent)
+		return min_t(u64, 2 * pause, PAUSE_STUCK);
 	if (sent < ROOM_FEW)
 		return min_t(u64, 2 * pause, PAUSE_MAX);
 	if (sent > ROOM_MANY)
-		return max_t(u64, pause / 2, PAUSE_MIN);
+		pause = max_t(u64, pause / 2, PAUSE_MIN);
 
-	return pause;
+	return min_t(u64, pause, PAUSE_MAX);
+}
+
+/* Does a client wait for what is to be sent? */
+static bool chan_is_awaited(struct rpnl_chan *chan)
+{
+	struct rpnl_conv *conv;
+	bool awaited = false;
+
+	spin_lock_irq(&chan->tx_lock);
+	list_for_each_entry(conv, &chan->senders, in_senders)
+		awaited |= !!READ_ONCE(conv->note);
+	spin_unlock_irq(&chan->tx_lock);
+
+	return awaited;
+}
+
+/* There is no room. Without another try, the next request is one */
+static void chan_try_later(struct rpnl_chan *chan, unsigned int sent)
+{
+	chan->pause = next_pause(chan->pause, sent);
+	if (sent)
+		chan_be_patient(chan);
+	else if (time_after(jiffies, READ_ONCE(chan->until)) &&
+		 !chan_is_awaited(chan))
+		return;
+
+	spin_lock_irq(&chan->tx_lock);
+	chan_arm(chan, false);
+	spin_unlock_irq(&chan->tx_lock);
 }
 
 static void chan_pump(struct work_struct *work)
@@ -252,14 +337,12 @@ static void chan_pump(struct work_struct *work)
 
 	while (ret != -EAGAIN && (conv = chan_next_sender(chan))) {
 		ret = chan_turn(conv, &sent);
-		if (ret == -EAGAIN) {
-			chan->pause = next_pause(chan->pause, sent);
-			chan_add_sender(chan, conv, false, true);
-		} else if (ret == -EINPROGRESS) {
-			chan_add_sender(chan, conv, true, false);
-		}
+		if (ret == -EAGAIN || ret == -EINPROGRESS)
+			chan_put_back(chan, conv, ret == -EAGAIN);
 		rpnl_conv_put(conv);
 	}
+	if (ret == -EAGAIN)
+		chan_try_later(chan, sent);
 }
 
 static int chan_fill(struct sk_buff *skb, const struct rpnl_chan *chan,

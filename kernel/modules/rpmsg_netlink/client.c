@@ -174,6 +174,14 @@ static struct rpnl_conv *request_conv(struct sk_buff *skb,
 	return conv;
 }
 
+/* What a request may take, in milliseconds */
+static u32 request_timeout(const struct genl_info *info)
+{
+	struct nlattr *timeout = info->attrs[RPMSG_NETLINK_A_BLOCK_TIMEOUT];
+
+	return timeout ? nla_get_u32(timeout) : RPMSG_NETLINK_TIMEOUT;
+}
+
 static int part_parse(struct rpnl_part *part, struct genl_info *info)
 {
 	struct nlattr *length = info->attrs[RPMSG_NETLINK_A_BLOCK_LENGTH];
@@ -197,6 +205,7 @@ static int part_parse(struct rpnl_part *part, struct genl_info *info)
 	part->has_crc = crc;
 	part->crc = crc ? nla_get_u16(crc) : 0;
 	part->nowait = info->attrs[RPMSG_NETLINK_A_BLOCK_NOWAIT];
+	part->timeout = request_timeout(info);
 
 	return 0;
 }
@@ -266,7 +275,8 @@ int rpmsg_netlink_nl_receive_doit(struct sk_buff *skb, struct genl_info *info)
 	conv = request_conv(skb, info);
 	if (IS_ERR(conv))
 		return PTR_ERR(conv);
-	ret = rpnl_conv_receive(conv, length ? nla_get_u32(length) : 0, info);
+	ret = rpnl_conv_receive(conv, length ? nla_get_u32(length) : 0,
+				request_timeout(info), info);
 	rpnl_conv_put(conv);
 
 	return ret;
@@ -287,7 +297,7 @@ int rpmsg_netlink_nl_fetch_doit(struct sk_buff *skb, struct genl_info *info)
 	conv = request_conv(skb, info);
 	if (IS_ERR(conv))
 		return PTR_ERR(conv);
-	ret = rpnl_conv_fetch(conv, info);
+	ret = rpnl_conv_fetch(conv, request_timeout(info), info);
 	rpnl_conv_put(conv);
 
 	return ret;

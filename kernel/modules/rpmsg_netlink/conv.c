@@ -3,11 +3,30 @@
  * A conversation: what one socket does on one channel. It has an endpoint of
  * its own, so that the remote's answers are to it and nobody else.
  */
+#include <linux/jiffies.h>
 #include <linux/random.h>
 #include <linux/slab.h>
 #include <linux/unaligned.h>
 
 #include "rpnl.h"
+
+/* A request has not ended in time: it ends now, and the remote is reset */
+static void conv_too_late(struct timer_list *timer)
+{
+	struct rpnl_conv *conv = container_of(timer, struct rpnl_conv, timer);
+	struct sk_buff *note = NULL;
+	unsigned long irq;
+
+	spin_lock_irqsave(&conv->lock, irq);
+	if (conv->note && time_after_eq(jiffies, conv->deadline))
+		note = rpnl_conv_break(conv, ETIMEDOUT);
+	spin_unlock_irqrestore(&conv->lock, irq);
+
+	if (!note)
+		return;
+	rpnl_note_send(conv, note);
+	rpnl_chan_kick(conv->chan, conv);
+}
 
 /**
  * rpnl_conv_alloc() - make a conversation
@@ -40,6 +59,7 @@ struct rpnl_conv *rpnl_conv_alloc(struct rpnl_chan *chan, struct net *net,
 	INIT_LIST_HEAD(&conv->in_senders);
 	mutex_init(&conv->mutex);
 	spin_lock_init(&conv->lock);
+	timer_setup(&conv->timer, conv_too_late, 0);
 
 	return conv;
 }
@@ -344,6 +364,7 @@ void rpnl_conv_end(struct rpnl_conv *conv, bool socket_gone)
 	conv->ended = true;
 	mutex_unlock(&conv->mutex);
 
+	timer_shutdown_sync(&conv->timer);
 	if (ept) {
 		rpmsg_destroy_ept(ept);
 		rpnl_chan_no_ept(conv->chan);
@@ -377,6 +398,22 @@ int rpnl_conv_begin(struct rpnl_conv *conv, struct genl_info *info)
 			    "the channel has gone");
 
 	return -ENODEV;
+}
+
+/**
+ * rpnl_conv_expect() - a request is taken: it has a notification, and an end
+ * @conv: conversation, locked
+ * @note: memory for the notification
+ * @seq: sequence number of the request
+ * @timeout: its milliseconds
+ */
+void rpnl_conv_expect(struct rpnl_conv *conv, struct sk_buff *note, u32 seq,
+		      u32 timeout)
+{
+	conv->note = note;
+	conv->seq = seq;
+	conv->deadline = jiffies + msecs_to_jiffies(timeout);
+	mod_timer(&conv->timer, conv->deadline);
 }
 
 /**
@@ -453,6 +490,8 @@ int rpnl_conv_message(struct rpnl_conv *conv, void *msg, size_t len)
 	ret = rpmsg_trysendto(conv->ept, msg, len, conv->chan->address);
 	if (ret == -ENOMEM || ret == -EBUSY)
 		return -EAGAIN;
+	if (!ret)
+		conv->sent++;
 
 	return ret;
 }

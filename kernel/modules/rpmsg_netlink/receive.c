@@ -243,14 +243,13 @@ static int receive_check(struct rpnl_conv *conv, struct genl_info *info)
 
 /* The pages are there */
 static void receive_begin(struct rpnl_conv *conv, u32 length, u32 seq,
-			  struct sk_buff *note)
+			  u32 timeout, struct sk_buff *note)
 {
 	struct rpnl_rx *rx = &conv->rx;
 
 	spin_lock_irq(&conv->lock);
 	conv->state = RPNL_RECEIVING;
-	conv->note = note;
-	conv->seq = seq;
+	rpnl_conv_expect(conv, note, seq, timeout);
 	rx->wanted = length;
 	rx->head = (struct rpnl_head) {};
 	rx->got = 0;
@@ -267,12 +266,13 @@ static void receive_begin(struct rpnl_conv *conv, u32 length, u32 seq,
  * rpnl_conv_receive() - ask the remote for a block
  * @conv: conversation
  * @length: its length, or 0 for that of the last one
+ * @timeout: milliseconds until the first part
  * @info: the request
  *
  * Return: 0, after which the client is notified. Otherwise nothing has changed:
  * -EBUSY, -ENODEV, -ENOMEM.
  */
-int rpnl_conv_receive(struct rpnl_conv *conv, u32 length,
+int rpnl_conv_receive(struct rpnl_conv *conv, u32 length, u32 timeout,
 		      struct genl_info *info)
 {
 	struct sk_buff *note;
@@ -295,7 +295,7 @@ int rpnl_conv_receive(struct rpnl_conv *conv, u32 length,
 		ret = rx_fill(&conv->rx, rx_window(0, length));
 	}
 	if (!ret) {
-		receive_begin(conv, length, info->snd_seq, note);
+		receive_begin(conv, length, info->snd_seq, timeout, note);
 		note = NULL;
 		rpnl_conv_flush(conv);
 	}
@@ -329,14 +329,13 @@ static int fetch_check(struct rpnl_conv *conv, struct genl_info *info)
 }
 
 /* With the lock held. Return: what to tell the client at once */
-static struct sk_buff *fetch_begin(struct rpnl_conv *conv, u32 seq,
+static struct sk_buff *fetch_begin(struct rpnl_conv *conv, u32 seq, u32 timeout,
 				   struct sk_buff *note)
 {
 	struct rpnl_rx *rx = &conv->rx;
 	u64 packet = (u64)rx->head.size + rx->head.length;
 
-	conv->note = note;
-	conv->seq = seq;
+	rpnl_conv_expect(conv, note, seq, timeout);
 	rx_grant(conv, min_t(u64, (u64)rx->given + RPMSG_NETLINK_WINDOW, packet));
 	if (rx->open && conv->credit_due)
 		conv->due |= BIT(RPNL_DUE_CREDIT);
@@ -345,8 +344,8 @@ static struct sk_buff *fetch_begin(struct rpnl_conv *conv, u32 seq,
 }
 
 /* With the mutex held */
-static int conv_fetch(struct rpnl_conv *conv, struct genl_info *info,
-		      struct sk_buff *note)
+static int conv_fetch(struct rpnl_conv *conv, u32 timeout,
+		      struct genl_info *info, struct sk_buff *note)
 {
 	struct sk_buff *ready;
 	int ret;
@@ -363,7 +362,7 @@ static int conv_fetch(struct rpnl_conv *conv, struct genl_info *info,
 
 	spin_lock_irq(&conv->lock);
 	ret = fetch_check(conv, info);
-	ready = ret ? NULL : fetch_begin(conv, info->snd_seq, note);
+	ready = ret ? NULL : fetch_begin(conv, info->snd_seq, timeout, note);
 	spin_unlock_irq(&conv->lock);
 	if (ret)
 		return ret;
@@ -377,13 +376,15 @@ static int conv_fetch(struct rpnl_conv *conv, struct genl_info *info,
 /**
  * rpnl_conv_fetch() - ask for the next part of the block that is received
  * @conv: conversation
+ * @timeout: milliseconds until it
  * @info: the request
  *
  * Return: 0, after which the client is notified. Otherwise nothing has changed,
  * except that the block has ended for what rpnl_conv_told() returns. -EBUSY,
  * -EINVAL, -ENODEV, -ENOMEM.
  */
-int rpnl_conv_fetch(struct rpnl_conv *conv, struct genl_info *info)
+int rpnl_conv_fetch(struct rpnl_conv *conv, u32 timeout,
+		    struct genl_info *info)
 {
 	struct sk_buff *note;
 	int ret;
@@ -394,7 +395,7 @@ int rpnl_conv_fetch(struct rpnl_conv *conv, struct genl_info *info)
 
 	ret = rpnl_conv_begin(conv, info);
 	if (!ret) {
-		ret = conv_fetch(conv, info, note);
+		ret = conv_fetch(conv, timeout, info, note);
 		mutex_unlock(&conv->mutex);
 	}
 	if (ret)

@@ -16,24 +16,27 @@ static const struct nla_policy rpmsg_netlink_channel_get_nl_policy[RPMSG_NETLINK
 };
 
 /* RPMSG_NETLINK_CMD_SEND - do */
-static const struct nla_policy rpmsg_netlink_send_nl_policy[RPMSG_NETLINK_A_BLOCK_DATA + 1] = {
+static const struct nla_policy rpmsg_netlink_send_nl_policy[RPMSG_NETLINK_A_BLOCK_TIMEOUT + 1] = {
 	[RPMSG_NETLINK_A_BLOCK_CHANNEL] = NLA_POLICY_MIN(NLA_U32, 1),
 	[RPMSG_NETLINK_A_BLOCK_LENGTH] = { .type = NLA_U32, },
 	[RPMSG_NETLINK_A_BLOCK_OFFSET] = { .type = NLA_U32, },
 	[RPMSG_NETLINK_A_BLOCK_CRC] = { .type = NLA_U16, },
 	[RPMSG_NETLINK_A_BLOCK_NOWAIT] = { .type = NLA_FLAG, },
 	[RPMSG_NETLINK_A_BLOCK_DATA] = { .type = NLA_BINARY, },
+	[RPMSG_NETLINK_A_BLOCK_TIMEOUT] = NLA_POLICY_MIN(NLA_U32, 1),
 };
 
 /* RPMSG_NETLINK_CMD_RECEIVE - do */
-static const struct nla_policy rpmsg_netlink_receive_nl_policy[RPMSG_NETLINK_A_BLOCK_LENGTH + 1] = {
+static const struct nla_policy rpmsg_netlink_receive_nl_policy[RPMSG_NETLINK_A_BLOCK_TIMEOUT + 1] = {
 	[RPMSG_NETLINK_A_BLOCK_CHANNEL] = NLA_POLICY_MIN(NLA_U32, 1),
 	[RPMSG_NETLINK_A_BLOCK_LENGTH] = { .type = NLA_U32, },
+	[RPMSG_NETLINK_A_BLOCK_TIMEOUT] = NLA_POLICY_MIN(NLA_U32, 1),
 };
 
 /* RPMSG_NETLINK_CMD_FETCH - do */
-static const struct nla_policy rpmsg_netlink_fetch_nl_policy[RPMSG_NETLINK_A_BLOCK_CHANNEL + 1] = {
+static const struct nla_policy rpmsg_netlink_fetch_nl_policy[RPMSG_NETLINK_A_BLOCK_TIMEOUT + 1] = {
 	[RPMSG_NETLINK_A_BLOCK_CHANNEL] = NLA_POLICY_MIN(NLA_U32, 1),
+	[RPMSG_NETLINK_A_BLOCK_TIMEOUT] = NLA_POLICY_MIN(NLA_U32, 1),
 };
 
 /* RPMSG_NETLINK_CMD_RESET - do */
@@ -59,21 +62,21 @@ static const struct genl_split_ops rpmsg_netlink_nl_ops[] = {
 		.cmd		= RPMSG_NETLINK_CMD_SEND,
 		.doit		= rpmsg_netlink_nl_send_doit,
 		.policy		= rpmsg_netlink_send_nl_policy,
-		.maxattr	= RPMSG_NETLINK_A_BLOCK_DATA,
+		.maxattr	= RPMSG_NETLINK_A_BLOCK_TIMEOUT,
 		.flags		= GENL_ADMIN_PERM | GENL_CMD_CAP_DO,
 	},
 	{
 		.cmd		= RPMSG_NETLINK_CMD_RECEIVE,
 		.doit		= rpmsg_netlink_nl_receive_doit,
 		.policy		= rpmsg_netlink_receive_nl_policy,
-		.maxattr	= RPMSG_NETLINK_A_BLOCK_LENGTH,
+		.maxattr	= RPMSG_NETLINK_A_BLOCK_TIMEOUT,
 		.flags		= GENL_ADMIN_PERM | GENL_CMD_CAP_DO,
 	},
 	{
 		.cmd		= RPMSG_NETLINK_CMD_FETCH,
 		.doit		= rpmsg_netlink_nl_fetch_doit,
 		.policy		= rpmsg_netlink_fetch_nl_policy,
-		.maxattr	= RPMSG_NETLINK_A_BLOCK_CHANNEL,
+		.maxattr	= RPMSG_NETLINK_A_BLOCK_TIMEOUT,
 		.flags		= GENL_ADMIN_PERM | GENL_CMD_CAP_DO,
 	},
 	{

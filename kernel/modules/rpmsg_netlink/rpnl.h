@@ -31,6 +31,12 @@
  *	rpnl_conv.lock		everything that callbacks touch
  *	rpnl_chan.tx_lock	who waits for room
  *
+ * Time
+ *	Each request has a deadline, so that a remote that is silent does not keep
+ *	its client waiting for ever (rpnl_conv.timer). Where the ring stays full,
+ *	the next try comes later each time, and when nobody waits any more there
+ *	is none until the next request.
+ *
  * Ends
  *	A conversation ends with its socket or its channel, whichever goes first.
  *	remove() ends all of a channel and waits until no endpoint is left, also
@@ -49,6 +55,7 @@
 #include <linux/rpmsg.h>
 #include <linux/skbuff.h>
 #include <linux/spinlock.h>
+#include <linux/timer.h>
 #include <linux/types.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
@@ -84,6 +91,7 @@
  * @pump: sends for them
  * @timer: queues @pump when there may be room
  * @pause: time until then
+ * @until: in jiffies, up to when there are tries with nobody waiting
  */
 struct rpnl_chan {
 	struct kref ref;
@@ -106,6 +114,7 @@ struct rpnl_chan {
 	struct work_struct pump;
 	struct hrtimer timer;
 	u64 pause;
+	unsigned long until;
 };
 
 /**
@@ -221,12 +230,15 @@ struct rpnl_rx {
  * @mutex: protects @ept, @ended, @tx, and the order of messages
  * @ept: the endpoint
  * @ended: there will be no endpoint
+ * @sent: counts messages
  * @tx: the block to the remote
  * @lock: protects what follows
  * @state: what it is about
  * @broken: why it is %RPNL_BROKEN
  * @note: memory for the notification that the client waits for, or NULL
  * @seq: sequence number of its request
+ * @deadline: in jiffies, when it ends
+ * @timer: expires then, or earlier
  * @due: short messages to be sent, bits of &enum rpnl_due
  * @due_change: counts resets, which change @due while one of it is being sent
  * @abort_len: length of %RPNL_DUE_ABORT
@@ -253,6 +265,7 @@ struct rpnl_conv {
 	struct mutex mutex;	/* ept, ended, tx */
 	struct rpmsg_endpoint *ept;
 	bool ended;
+	unsigned int sent;
 	struct rpnl_tx tx;
 
 	spinlock_t lock;	/* all that follows */
@@ -260,6 +273,8 @@ struct rpnl_conv {
 	u32 broken;
 	struct sk_buff *note;
 	u32 seq;
+	unsigned long deadline;
+	struct timer_list timer;
 	unsigned long due;
 	unsigned int due_change;
 	u8 abort_len;
@@ -283,6 +298,7 @@ struct rpnl_conv {
  * @has_crc: the client has said a check sum
  * @crc: that of the block
  * @nowait: take only what there is room for
+ * @timeout: milliseconds until the request ends
  */
 struct rpnl_part {
 	u32 length;
@@ -292,6 +308,7 @@ struct rpnl_part {
 	bool has_crc;
 	u16 crc;
 	bool nowait;
+	u32 timeout;
 };
 
 /* note.c */
@@ -313,9 +330,10 @@ void rpnl_tx_end(struct rpnl_conv *conv);
 
 /* receive.c */
 void rpnl_rx_fini(struct rpnl_rx *rx);
-int rpnl_conv_receive(struct rpnl_conv *conv, u32 length,
+int rpnl_conv_receive(struct rpnl_conv *conv, u32 length, u32 timeout,
 		      struct genl_info *info);
-int rpnl_conv_fetch(struct rpnl_conv *conv, struct genl_info *info);
+int rpnl_conv_fetch(struct rpnl_conv *conv, u32 timeout,
+		    struct genl_info *info);
 void rpnl_rx_lost(struct rpnl_conv *conv);
 struct sk_buff *rpnl_rx_begin(struct rpnl_conv *conv,
 			      const struct rpnl_head *head,
@@ -330,6 +348,8 @@ void rpnl_conv_put(struct rpnl_conv *conv);
 int rpnl_conv_open(struct rpnl_conv *conv);
 void rpnl_conv_end(struct rpnl_conv *conv, bool socket_gone);
 int rpnl_conv_begin(struct rpnl_conv *conv, struct genl_info *info);
+void rpnl_conv_expect(struct rpnl_conv *conv, struct sk_buff *note, u32 seq,
+		      u32 timeout);
 void rpnl_conv_flush(struct rpnl_conv *conv);
 int rpnl_conv_reset(struct rpnl_conv *conv, struct genl_info *info);
 int rpnl_conv_message(struct rpnl_conv *conv, void *msg, size_t len);
@@ -351,6 +371,7 @@ void rpnl_chan_no_ept(struct rpnl_chan *chan);
 bool rpnl_chan_is_full(struct rpnl_chan *chan);
 void rpnl_chan_wait(struct rpnl_chan *chan, struct rpnl_conv *conv);
 void rpnl_chan_kick(struct rpnl_chan *chan, struct rpnl_conv *conv);
+void rpnl_chan_poke(struct rpnl_chan *chan);
 int rpnl_driver_register(void);
 void rpnl_driver_unregister(void);
 

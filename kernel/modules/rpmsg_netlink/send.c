@@ -201,6 +201,7 @@ static void tx_fail(struct rpnl_conv *conv, u32 status)
 	spin_lock_irq(&conv->lock);
 	note = rpnl_conv_break(conv, status);
 	spin_unlock_irq(&conv->lock);
+	rpnl_tx_end(conv);
 	rpnl_note_send(conv, note);
 }
 
@@ -367,8 +368,7 @@ static int send_claim(struct rpnl_conv *conv, const struct rpnl_part *part,
 	if (part->offset)
 		ret = state_check_next(conv, info);
 	if (!ret) {
-		conv->note = note;
-		conv->seq = info->snd_seq;
+		rpnl_conv_expect(conv, note, info->snd_seq, part->timeout);
 		conv->tx_busy = true;
 		/* Whatever was to be dropped, it was not this */
 		conv->tx_drop &= !!part->offset;
@@ -412,6 +412,7 @@ static int send_partly(struct rpnl_conv *conv, const struct rpnl_part *part,
 		NL_SET_ERR_MSG_ATTR(info->extack,
 				    info->attrs[RPMSG_NETLINK_A_BLOCK_NOWAIT],
 				    "the ring of the bus is full");
+		rpnl_chan_poke(conv->chan);
 		return send_unclaim(conv, part->offset);
 	}
 

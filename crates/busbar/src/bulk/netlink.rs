@@ -41,6 +41,9 @@ fn failed(errno: Errno) -> Error {
     Error::new("use", format!("netlink family {}", uapi::FAMILY), errno)
 }
 
+/// The driver's own deadline: none. The caller has one, or wants none.
+const NO_TIMEOUT: u32 = u32::MAX;
+
 /// A client of the driver, on one channel.
 pub(super) struct Netlink {
     socket: Socket,
@@ -75,7 +78,7 @@ impl Netlink {
         tried: &str,
         deadline: Deadline,
     ) -> Result<Notification> {
-        let done = self.socket.ask(request, deadline);
+        let done = self.socket.ask(request.u32(block::TIMEOUT, NO_TIMEOUT), deadline);
         let attributes = match done {
             Ok(Some(attributes)) => attributes,
             Ok(None) => return Err(timed_out(tried, self.label())),

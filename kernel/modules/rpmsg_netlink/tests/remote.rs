@@ -20,9 +20,12 @@ use busbar::bulk::packet::{Control, Cutter, Event, Joiner, crc16};
 use busbar_coprocessor::remoteproc::Coprocessor;
 use busbar_coprocessor::service::Services;
 use busbar_coprocessor::{Core, Options, Stop, StopHandle};
-use busbar_uapi::rpmsg_netlink::{PART_MAX, WINDOW, block, channel as channel_attribute, command};
+use busbar_uapi::rpmsg_netlink::{
+    PART_MAX, TIMEOUT, WINDOW, block, channel as channel_attribute, command,
+};
 use client::{Attributes, Client, Note, coprocessor, noise, pattern, socket};
 use rustix::io::Errno;
+use rustix::process::{Signal, kill_process};
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, set_capabilities, unshare_unsafe};
 use support::messenger::Messenger;
 use support::{modprobe, wait_until};
@@ -33,6 +36,7 @@ const PROTO: u32 = 71;
 const BADMSG: u32 = 74;
 const PIPE: u32 = 32;
 const NODATA: u32 = 61;
+const TIMEDOUT: u32 = 110;
 
 /// The coprocessor in the hands of the test.
 struct Remote {
@@ -229,7 +233,6 @@ fn the_wire_is_as_it_is_written() {
     let bytes = noise(600, 1);
     let part = Attributes::part(channel, 600, 0, &bytes);
     client.request(command::SEND, &part).unwrap();
-
     let (address, first) = remote.next();
     assert_eq!((first, remote.next()), (vec![0], (address, vec![0])));
     let (from, reset) = remote.control();
@@ -274,6 +277,111 @@ fn the_wire_is_as_it_is_written() {
         client = back;
         assert_eq!(done, (0, u32::try_from(length).unwrap()));
         assert!(answer.1 == bytes);
+    }
+}
+
+/// A request with a deadline.
+fn within(attributes: Attributes, milliseconds: u32) -> Attributes {
+    attributes.u32(block::TIMEOUT, milliseconds)
+}
+
+/// `ETIMEDOUT` to whoever waits, once. What comes later is too late.
+#[test]
+#[ignore = "needs the lab"]
+fn a_silent_remote_is_told() {
+    let mut talk = Talk::new();
+    let of = Attributes::new().u32(block::CHANNEL, talk.channel);
+    let part = within(Attributes::part(talk.channel, 4, 0, b"good"), 300);
+    talk.client.request(command::SEND, &part).unwrap();
+    assert_eq!(talk.remote.block(), b"good");
+    assert_eq!(talk.client.note().done(), (TIMEDOUT, 0));
+    talk.say(10u16.to_le_bytes());
+    talk.client.assert_silent();
+    talk.recovers();
+
+    let wanted = within(Attributes(of.0.clone()).u32(block::LENGTH, 70_000), 300);
+    talk.client.request(command::RECEIVE, &wanted).unwrap();
+    talk.remote.control();
+    assert_eq!(talk.data_status(), TIMEDOUT);
+    talk.recovers();
+
+    // In the middle of a block: the next part has a deadline of its own.
+    talk.ask(70_000);
+    for message in packet(&pattern(70_000)).into_iter().take(PART_MAX / 496 + 1) {
+        talk.say(message);
+    }
+    assert_eq!(talk.client.note().data().len(), PART_MAX);
+    talk.client.request(command::FETCH, &within(of, 300)).unwrap();
+    assert_eq!(talk.data_status(), TIMEDOUT);
+    let refusal = talk.client.fetch(talk.channel).unwrap_err();
+    assert_eq!(refusal.errno, Errno::INVAL);
+    // It was given credit before.
+    assert!(matches!(talk.remote.control().1, Control::Credit { .. }));
+    talk.recovers();
+}
+
+/// What finds no room ends in time too; and there is no try after the other meanwhile.
+#[test]
+#[ignore = "needs the lab"]
+fn a_stuck_remote_is_left_alone() {
+    let side = coprocessor(&["bulk-netlink"]);
+    let mut client = Client::new();
+    let channel = client.channel();
+    let bytes = noise(400_000, 4);
+    assert_eq!(client.send(channel, b"opened"), (0, 6));
+    kill_process(side.process().unwrap(), Signal::STOP).unwrap();
+    let mut offset = 0;
+    let log = Tries::new();
+    let note = loop {
+        let part = &bytes[offset..offset + PART_MAX];
+        let part = Attributes::part(channel, bytes.len(), offset, part);
+        let part = within(part.u16(block::CRC, crc16(&bytes)), 3000);
+        let note = client.part(&part).unwrap();
+        if note.command == command::SEND_DONE_NTF {
+            break note;
+        }
+        offset += PART_MAX;
+    };
+    assert_eq!(note.done(), (TIMEDOUT, 0));
+    let tried = log.count();
+    assert!((1..150).contains(&tried), "{tried} tries within three seconds");
+
+    // The reset that is due is for nobody who waits: in the end it is left to the next request.
+    thread::sleep(Duration::from_secs(u64::from(TIMEOUT) / 1000 + 2));
+    let before = log.count();
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(log.count(), before, "tries with nobody waiting");
+    drop(log);
+    kill_process(side.process().unwrap(), Signal::CONT).unwrap();
+    assert_eq!(client.send(channel, &bytes), (0, 400_000));
+}
+
+/// How often the driver has tried to send, by the kernel's own count.
+struct Tries(&'static str);
+
+impl Tries {
+    const EVENT: &str = "/sys/kernel/tracing/events/workqueue/workqueue_execute_start/enable";
+    const TRACE: &str = "/sys/kernel/tracing/trace";
+
+    fn new() -> Self {
+        if !Path::new(Self::TRACE).exists() {
+            let mount = ["-t", "tracefs", "none", "/sys/kernel/tracing"];
+            assert!(Command::new("mount").args(mount).status().unwrap().success());
+        }
+        fs::write(Self::TRACE, "").unwrap();
+        fs::write(Self::EVENT, "1").unwrap();
+        Self("chan_pump [rpmsg_netlink]")
+    }
+
+    fn count(&self) -> usize {
+        let trace = fs::read_to_string(Self::TRACE).unwrap();
+        trace.lines().filter(|line| line.contains(self.0)).count()
+    }
+}
+
+impl Drop for Tries {
+    fn drop(&mut self) {
+        let _ = fs::write(Self::EVENT, "0");
     }
 }
 

@@ -117,6 +117,7 @@ fn rust_has_the_numbers_of_the_header() {
     same("FAMILY_VERSION", uapi::VERSION.into());
     same("PART_MAX", u32::try_from(uapi::PART_MAX).unwrap());
     same("WINDOW", uapi::WINDOW);
+    same("TIMEOUT", uapi::TIMEOUT);
     for (name, value) in [
         ("A_CHAN_ID", uapi::channel::ID),
         ("A_CHAN_NAME", uapi::channel::NAME),
@@ -130,6 +131,7 @@ fn rust_has_the_numbers_of_the_header() {
         ("A_BLOCK_NOWAIT", uapi::block::NOWAIT),
         ("A_BLOCK_STATUS", uapi::block::STATUS),
         ("A_BLOCK_DATA", uapi::block::DATA),
+        ("A_BLOCK_TIMEOUT", uapi::block::TIMEOUT),
     ] {
         same(name, value.into());
     }
