@@ -11,6 +11,8 @@ pub const PART_MAX: usize = 32768;
 pub const WINDOW: u32 = 65536;
 /// Milliseconds that a request may take if it does not say how many.
 pub const TIMEOUT: u32 = 30000;
+/// Bytes of the longest block for the firmware of the example for the STM32MP1.
+pub const PLAIN_MAX: u32 = 32762;
 
 /// Attributes of a channel.
 pub mod channel {

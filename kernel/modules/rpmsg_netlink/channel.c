@@ -204,7 +204,8 @@ static void chan_be_patient(struct rpnl_chan *chan)
 void rpnl_chan_wait(struct rpnl_chan *chan, struct rpnl_conv *conv)
 {
 	chan_be_patient(chan);
-	chan_add_sender(chan, conv, false);
+	/* It is not room that is missing before the remote was asked */
+	chan_add_sender(chan, conv, !rpnl_remote_is_known(chan));
 }
 
 /**
@@ -333,7 +334,12 @@ static void chan_pump(struct work_struct *work)
 	struct rpnl_chan *chan = container_of(work, struct rpnl_chan, pump);
 	struct rpnl_conv *conv;
 	unsigned int sent = 0;
-	int ret = 0;
+	int ret;
+
+	rpnl_remote_answered(chan);
+	ret = rpnl_remote_ask(chan);
+	if (ret == -EINPROGRESS)
+		return;
 
 	while (ret != -EAGAIN && (conv = chan_next_sender(chan))) {
 		ret = chan_turn(conv, &sent);
@@ -542,7 +548,7 @@ static int chan_rx(struct rpmsg_device *rpdev, void *data, int len, void *priv,
 	struct sk_buff *skb;
 
 	/* Before the driver has been probed, nobody can listen */
-	if (!chan)
+	if (!chan || rpnl_remote_hears(chan, data, len))
 		return 0;
 	/* In any namespace */
 	if (!genl_has_listeners(&rpmsg_netlink_nl_family, &init_net,
@@ -596,6 +602,7 @@ static struct rpnl_chan *chan_alloc(struct rpmsg_device *rpdev)
 	hrtimer_init(&chan->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
 	chan->timer.function = chan_timer;
 	chan->pause = PAUSE_MIN;
+	rpnl_remote_init(chan);
 
 	return chan;
 }
@@ -696,6 +703,7 @@ static void chan_remove(struct rpmsg_device *rpdev)
 		rpnl_conv_put(conv);
 	}
 	chan_stop_pump(chan);
+	rpnl_remote_fini(chan);
 	wait_event(chan->no_epts, !atomic_read(&chan->epts));
 	chan_notify(chan, RPMSG_NETLINK_CMD_CHANNEL_DEL_NTF);
 }

@@ -205,6 +205,27 @@ static struct sk_buff *conv_rx_short_answer(struct rpnl_conv *conv,
 	return conv_answered(conv, length - RPNL_HEAD_SHORT, 0);
 }
 
+/**
+ * rpnl_conv_length() - the firmware of the example has answered our packet
+ * @conv: conversation, locked
+ * @length: what it has received
+ *
+ * Return: a notification for the client, or NULL.
+ */
+struct sk_buff *rpnl_conv_length(struct rpnl_conv *conv, u16 length)
+{
+	/* Given up; rpnl_tx_end() has not come to it yet */
+	if (conv->tx_drop)
+		return NULL;
+	if (conv->state != RPNL_ANSWER || conv->tx_busy ||
+	    length != READ_ONCE(conv->tx.length) + RPNL_HEAD_SHORT)
+		return rpnl_conv_break(conv, EPROTO);
+
+	conv->state = RPNL_IDLE;
+
+	return rpnl_note_done(conv, length - RPNL_HEAD_SHORT, 0);
+}
+
 static struct sk_buff *conv_rx_packet(struct rpnl_conv *conv, const void *msg,
 				      size_t len)
 {
@@ -359,6 +380,7 @@ void rpnl_conv_end(struct rpnl_conv *conv, bool socket_gone)
 	mutex_lock(&conv->mutex);
 	if (socket_gone && conv->ept)
 		conv_farewell(conv);
+	rpnl_remote_leave(conv);
 	ept = conv->ept;
 	conv->ept = NULL;
 	conv->ended = true;
@@ -481,13 +503,18 @@ int rpnl_conv_told(struct rpnl_conv *conv, struct genl_info *info)
  */
 int rpnl_conv_message(struct rpnl_conv *conv, void *msg, size_t len)
 {
+	struct rpnl_chan *chan = conv->chan;
+	struct rpmsg_endpoint *ept = conv->ept;
 	int ret;
 
-	if (!conv->ept)
+	if (!ept)
 		return -EPIPE;
+	/* It answers to this one, whoever speaks with it */
+	if (rpnl_remote_is_plain(chan))
+		ept = chan->rpdev->ept;
 
 	/* The waiting calls of the buses end with neither a signal nor the remote */
-	ret = rpmsg_trysendto(conv->ept, msg, len, conv->chan->address);
+	ret = rpmsg_trysendto(ept, msg, len, chan->address);
 	if (ret == -ENOMEM || ret == -EBUSY)
 		return -EAGAIN;
 	if (!ret)
@@ -556,13 +583,8 @@ static int conv_send_one_due(struct rpnl_conv *conv, enum rpnl_due due)
 	return ret;
 }
 
-/**
- * rpnl_conv_send_due() - send the short messages that are due
- * @conv: conversation, its mutex held
- *
- * Return: 0, -EAGAIN without room, what the bus returns.
- */
-int rpnl_conv_send_due(struct rpnl_conv *conv)
+/* Return: 0, -EAGAIN without room, what the bus returns */
+static int conv_send_due(struct rpnl_conv *conv)
 {
 	int ret = 0;
 
@@ -579,4 +601,55 @@ int rpnl_conv_send_due(struct rpnl_conv *conv)
 	spin_unlock_irq(&conv->lock);
 
 	return ret;
+}
+
+/*
+ * The firmware of the example has no short messages. What is due stays so: it is
+ * right if something else answers one day.
+ */
+static int conv_ready_plain(struct rpnl_conv *conv)
+{
+	struct rpnl_tx *tx = &conv->tx;
+	bool drop, receiving;
+
+	spin_lock_irq(&conv->lock);
+	drop = conv->tx_drop;
+	receiving = conv->state == RPNL_RECEIVING;
+	spin_unlock_irq(&conv->lock);
+
+	if (drop)
+		rpnl_tx_end(conv);
+	if (!tx->active && !receiving)
+		return 0;
+	/* After the end of a packet it may have to be asked again */
+	if (!rpnl_remote_is_plain(conv->chan))
+		return -EAGAIN;
+	if (receiving)
+		return -EOPNOTSUPP;
+	if (tx->begun)
+		return 0;
+	if (tx->length > RPMSG_NETLINK_PLAIN_MAX)
+		return -EMSGSIZE;
+
+	return rpnl_remote_claim(conv);
+}
+
+/**
+ * rpnl_conv_ready() - send what goes before a part of a block
+ * @conv: conversation, its mutex held
+ *
+ * Return: 0 if the part may follow, -EAGAIN without room or before it is known
+ * what the remote is, -EMSGSIZE, -EBUSY or -EOPNOTSUPP if that cannot do it,
+ * what the bus returns.
+ */
+int rpnl_conv_ready(struct rpnl_conv *conv)
+{
+	if (!conv->ept)
+		return -EPIPE;
+	if (!rpnl_remote_is_known(conv->chan))
+		return -EAGAIN;
+	if (rpnl_remote_is_plain(conv->chan))
+		return conv_ready_plain(conv);
+
+	return conv_send_due(conv);
 }

@@ -231,6 +231,12 @@ void rpnl_rx_lost(struct rpnl_conv *conv)
 /* With the lock held */
 static int receive_check(struct rpnl_conv *conv, struct genl_info *info)
 {
+	if (rpnl_remote_is_plain(conv->chan)) {
+		NL_SET_ERR_MSG_ATTR(info->extack,
+				    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
+				    "the firmware only takes blocks");
+		return -EOPNOTSUPP;
+	}
 	if (conv->state == RPNL_IDLE || conv->state == RPNL_BROKEN)
 		return 0;
 
@@ -270,7 +276,7 @@ static void receive_begin(struct rpnl_conv *conv, u32 length, u32 seq,
  * @info: the request
  *
  * Return: 0, after which the client is notified. Otherwise nothing has changed:
- * -EBUSY, -ENODEV, -ENOMEM.
+ * -EBUSY, -ENODEV, -ENOMEM, -EOPNOTSUPP.
  */
 int rpnl_conv_receive(struct rpnl_conv *conv, u32 length, u32 timeout,
 		      struct genl_info *info)

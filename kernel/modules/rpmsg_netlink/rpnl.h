@@ -9,6 +9,7 @@
  *	note.c		notifications to clients
  *	send.c		a block on its way to the remote
  *	receive.c	a block on its way from the remote
+ *	remote.c	what is at the other end of a channel, and how to speak with it
  *	conv.c		a conversation: what one socket does on one channel
  *	client.c	sockets and their conversations; the requests
  *	channel.c	channels, their driver, and who waits for room to send
@@ -30,6 +31,7 @@
  *				callback of the name service.
  *	rpnl_conv.lock		everything that callbacks touch
  *	rpnl_chan.tx_lock	who waits for room
+ *	rpnl_chan.remote_lock	what is at the other end
  *
  * Time
  *	Each request has a deadline, so that a remote that is silent does not keep
@@ -71,6 +73,24 @@
 /* Longer messages would only make the memory of a conversation larger */
 #define RPNL_MTU_MAX	4096
 
+struct rpnl_conv;
+
+/**
+ * enum rpnl_remote - what is at the other end of a channel
+ * @RPNL_REMOTE_UNKNOWN: it is to be asked, by the next request
+ * @RPNL_REMOTE_ASKED: it was asked
+ * @RPNL_REMOTE_PACKETS: all of <linux/rpmsg_bulk.h>
+ * @RPNL_REMOTE_PLAIN: the firmware of the example for the STM32MP1. It takes
+ *	one packet with the short header at a time, whoever sends it, and answers
+ *	its length, to the first address that it has ever heard of
+ */
+enum rpnl_remote {
+	RPNL_REMOTE_UNKNOWN,
+	RPNL_REMOTE_ASKED,
+	RPNL_REMOTE_PACKETS,
+	RPNL_REMOTE_PLAIN,
+};
+
 /**
  * struct rpnl_chan - a channel
  * @ref: the driver has one, each conversation has one
@@ -92,6 +112,15 @@
  * @timer: queues @pump when there may be room
  * @pause: time until then
  * @until: in jiffies, up to when there are tries with nobody waiting
+ * @remote_lock: protects what follows
+ * @remote: what is at the other end. Read without the lock too
+ * @hello: messages of the question that are to be sent
+ * @hello_value: value of the reset in it
+ * @fill: bytes that a firmware still expects of a packet that was given up
+ * @quiet: expires when the answers to the question have come
+ * @owner: whose packet the firmware has; holds a reference
+ * @answered: the firmware has answered it,
+ * @answer: with this length
  */
 struct rpnl_chan {
 	struct kref ref;
@@ -115,6 +144,16 @@ struct rpnl_chan {
 	struct hrtimer timer;
 	u64 pause;
 	unsigned long until;
+
+	spinlock_t remote_lock;	/* all that follows */
+	enum rpnl_remote remote;
+	unsigned int hello;
+	u32 hello_value;
+	u32 fill;
+	struct timer_list quiet;
+	struct rpnl_conv *owner;
+	bool answered;
+	u16 answer;
 };
 
 /**
@@ -341,6 +380,19 @@ struct sk_buff *rpnl_rx_begin(struct rpnl_conv *conv,
 struct sk_buff *rpnl_rx_go_on(struct rpnl_conv *conv, const void *msg,
 			      size_t len);
 
+/* remote.c */
+void rpnl_remote_init(struct rpnl_chan *chan);
+void rpnl_remote_fini(struct rpnl_chan *chan);
+bool rpnl_remote_is_known(const struct rpnl_chan *chan);
+bool rpnl_remote_is_plain(const struct rpnl_chan *chan);
+bool rpnl_remote_hears(struct rpnl_chan *chan, const void *msg, size_t len);
+int rpnl_remote_ask(struct rpnl_chan *chan);
+void rpnl_remote_answered(struct rpnl_chan *chan);
+int rpnl_remote_check(struct rpnl_conv *conv, u32 length,
+		      struct genl_info *info);
+int rpnl_remote_claim(struct rpnl_conv *conv);
+void rpnl_remote_leave(struct rpnl_conv *conv);
+
 /* conv.c */
 struct rpnl_conv *rpnl_conv_alloc(struct rpnl_chan *chan, struct net *net,
 				  u32 portid);
@@ -353,7 +405,8 @@ void rpnl_conv_expect(struct rpnl_conv *conv, struct sk_buff *note, u32 seq,
 void rpnl_conv_flush(struct rpnl_conv *conv);
 int rpnl_conv_reset(struct rpnl_conv *conv, struct genl_info *info);
 int rpnl_conv_message(struct rpnl_conv *conv, void *msg, size_t len);
-int rpnl_conv_send_due(struct rpnl_conv *conv);
+int rpnl_conv_ready(struct rpnl_conv *conv);
+struct sk_buff *rpnl_conv_length(struct rpnl_conv *conv, u16 length);
 struct sk_buff *rpnl_conv_stop(struct rpnl_conv *conv, u32 status);
 struct sk_buff *rpnl_conv_break(struct rpnl_conv *conv, u32 status);
 int rpnl_conv_told(struct rpnl_conv *conv, struct genl_info *info);

@@ -58,6 +58,7 @@ void rpnl_tx_end(struct rpnl_conv *conv)
 {
 	struct rpnl_tx *tx = &conv->tx;
 
+	rpnl_remote_leave(conv);
 	spin_lock_irq(&conv->lock);
 	if (tx->begun && tx->unsent) {
 		/* A message that is not as long as the packet demands */
@@ -222,7 +223,7 @@ int rpnl_conv_pump(struct rpnl_conv *conv)
 	int ret;
 
 	conv->tx.budget = RPNL_TURN;
-	ret = rpnl_conv_send_due(conv);
+	ret = rpnl_conv_ready(conv);
 	if (!ret && conv->tx.deferred)
 		ret = tx_push_rest(conv);
 	if (ret && !is_for_later(ret) && ret != -EPIPE)
@@ -395,10 +396,25 @@ static int send_unclaim(struct rpnl_conv *conv, u32 offset)
 	if (!note)
 		return 0;
 	nlmsg_free(note);
-	if (!offset)
+	if (!offset) {
+		rpnl_remote_leave(conv);
 		tx_forget(&conv->tx);
+	}
 
 	return -EAGAIN;
+}
+
+static void send_say_why_not(const struct rpnl_conv *conv,
+			     struct genl_info *info)
+{
+	struct nlattr *nowait = info->attrs[RPMSG_NETLINK_A_BLOCK_NOWAIT];
+
+	if (rpnl_remote_is_known(conv->chan))
+		NL_SET_ERR_MSG_ATTR(info->extack, nowait,
+				    "the ring of the bus is full");
+	else
+		NL_SET_ERR_MSG_ATTR(info->extack, nowait,
+				    "the coprocessor has not answered yet");
 }
 
 /* The ring is full. What was taken is told; there will be another part */
@@ -409,9 +425,7 @@ static int send_partly(struct rpnl_conv *conv, const struct rpnl_part *part,
 	struct sk_buff *note = NULL;
 
 	if (!done) {
-		NL_SET_ERR_MSG_ATTR(info->extack,
-				    info->attrs[RPMSG_NETLINK_A_BLOCK_NOWAIT],
-				    "the ring of the bus is full");
+		send_say_why_not(conv, info);
 		rpnl_chan_poke(conv->chan);
 		return send_unclaim(conv, part->offset);
 	}
@@ -442,7 +456,7 @@ static int send_push(struct rpnl_conv *conv, const struct rpnl_part *part,
 
 	tx->budget = UINT_MAX;
 	/* Those who wait already come first */
-	ret = rpnl_chan_is_full(conv->chan) ? -EAGAIN : rpnl_conv_send_due(conv);
+	ret = rpnl_chan_is_full(conv->chan) ? -EAGAIN : rpnl_conv_ready(conv);
 	if (!ret)
 		ret = tx_push(conv, part->data, part->len, &done);
 	if (!ret) {
@@ -477,8 +491,12 @@ static int conv_send(struct rpnl_conv *conv, const struct rpnl_part *part,
 	ret = send_check(conv, part, info);
 	if (ret)
 		return ret;
-	if (!part->offset)
+	if (!part->offset) {
 		rpnl_tx_end(conv);
+		ret = rpnl_remote_check(conv, part->length, info);
+		if (ret)
+			return ret;
+	}
 
 	note = rpnl_note_alloc();
 	if (!note)
@@ -503,7 +521,7 @@ static int conv_send(struct rpnl_conv *conv, const struct rpnl_part *part,
  *
  * Return: 0, after which the client is notified. Otherwise nothing has changed,
  * except that the block has ended for what rpnl_conv_told() returns. -EAGAIN,
- * -EBUSY, -EINVAL, -ENODEV, -ENOMEM.
+ * -EBUSY, -EINVAL, -EMSGSIZE, -ENODEV, -ENOMEM.
  */
 int rpnl_conv_send(struct rpnl_conv *conv, const struct rpnl_part *part,
 		   struct genl_info *info)

@@ -23,6 +23,13 @@
  * an earlier user of the address has left unfinished, and RESET. What arrives
  * before the RESET_DONE with the same value is of that earlier user.
  *
+ * The firmware of the example knows none of this but the short header: it answers
+ * whatever else it gets with two bytes of zero, never with RESET_DONE. It has 32 KiB
+ * for a packet, takes one at a time, compares no check sum, and sends all its
+ * answers to the address that it has heard of first. The driver rpmsg_netlink
+ * starts a conversation from the channel's own address to find it out, before any
+ * other address is used.
+ *
  * Each block is answered by whoever receives it: a good one that came with the
  * short header as above, all others by STATUS. A message that is not as long as
  * the packet demands ends the packet with the status EPROTO, and is then taken as

@@ -183,6 +183,10 @@ impl Netlink {
                     .help("the coprocessor stopped or crashed")
             }
             Errno::PERM => Error::new(tried, self.label(), errno).help("it takes CAP_NET_ADMIN"),
+            Errno::OPNOTSUPP => Error::new(tried, self.label(), errno)
+                .help("this is the firmware of the STM32MP1 example, which only takes blocks"),
+            Errno::BUSY => Error::new(tried, self.label(), errno)
+                .help("the firmware takes one block at a time, and has another client's"),
             errno => refusal(tried, self.label(), errno),
         }
     }

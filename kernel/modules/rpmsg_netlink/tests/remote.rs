@@ -146,7 +146,11 @@ impl Talk {
         let mut client = Client::new();
         let channel = client.channel();
         client.reset(channel).unwrap();
+        // First the driver asks what this is.
+        let own = default_address(&mut client);
+        assert_eq!(remote.opening(), own);
         let address = remote.opening();
+        assert_ne!(address, own);
         Self { remote, client, channel, address }
     }
 
@@ -233,11 +237,24 @@ fn the_wire_is_as_it_is_written() {
     let bytes = noise(600, 1);
     let part = Attributes::part(channel, 600, 0, &bytes);
     client.request(command::SEND, &part).unwrap();
-    let (address, first) = remote.next();
-    assert_eq!((first, remote.next()), (vec![0], (address, vec![0])));
-    let (from, reset) = remote.control();
-    let Control::Reset { value } = reset else { panic!("{reset:?}") };
-    assert_eq!(from, address);
+    let opened = || {
+        let (address, first) = remote.next();
+        assert_eq!((first, remote.next()), (vec![0], (address, vec![0])));
+        let (from, reset) = remote.control();
+        let Control::Reset { value } = reset else { panic!("{reset:?}") };
+        assert_eq!(from, address);
+        (address, value)
+    };
+
+    // The channel itself, once; nothing else is sent before the answer.
+    let (own, value) = opened();
+    assert_eq!(own, default_address(&mut client));
+    remote.send(own, &*Control::ResetDone { value: value ^ 1 }.encode());
+    assert!(remote.came.recv_timeout(Duration::from_millis(200)).is_err());
+    remote.send(own, &*Control::ResetDone { value }.encode());
+    // The conversation.
+    let (address, value) = opened();
+    assert_ne!(address, own);
     // What comes before the answer is of somebody else, even if it looks right.
     remote.send(address, 606u16.to_le_bytes());
     remote.send(address, &*Control::ResetDone { value: value ^ 1 }.encode());
@@ -318,6 +335,28 @@ fn a_silent_remote_is_told() {
     // It was given credit before.
     assert!(matches!(talk.remote.control().1, Control::Credit { .. }));
     talk.recovers();
+}
+
+/// A remote that does not say what it is keeps nobody waiting, and may say it later.
+#[test]
+#[ignore = "needs the lab"]
+fn a_remote_that_never_answers_is_told() {
+    let remote = Remote::up();
+    let mut client = Client::new();
+    let channel = client.channel();
+    for _ in 0..2 {
+        let part = within(Attributes::part(channel, 4, 0, b"lost"), 300);
+        assert_eq!(client.part(&part).unwrap().done(), (TIMEDOUT, 0));
+        let wanted = within(Attributes::new().u32(block::CHANNEL, channel), 300);
+        client.request(command::RECEIVE, &wanted).unwrap();
+        assert_eq!(client.note().u32(block::STATUS), Some(TIMEDOUT));
+    }
+    // It is asked once, and the conversation opened once.
+    let own = remote.opening();
+    assert_eq!(own, default_address(&mut client));
+    let address = remote.opening();
+    let mut talk = Talk { remote, client, channel, address };
+    talk.works();
 }
 
 /// What finds no room ends in time too; and there is no try after the other meanwhile.

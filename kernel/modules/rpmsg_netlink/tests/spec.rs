@@ -118,6 +118,7 @@ fn rust_has_the_numbers_of_the_header() {
     same("PART_MAX", u32::try_from(uapi::PART_MAX).unwrap());
     same("WINDOW", uapi::WINDOW);
     same("TIMEOUT", uapi::TIMEOUT);
+    same("PLAIN_MAX", uapi::PLAIN_MAX);
     for (name, value) in [
         ("A_CHAN_ID", uapi::channel::ID),
         ("A_CHAN_NAME", uapi::channel::NAME),
