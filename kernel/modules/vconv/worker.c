@@ -9,19 +9,23 @@
  * were attached.
  */
 
-#include <linux/delay.h>
 #include <linux/dma-fence.h>
 #include <linux/iio/buffer-dma.h>
 #include <linux/kthread.h>
 #include <linux/math64.h>
+#include <linux/printk.h>
 #include <linux/sched.h>
 #include <linux/sizes.h>
 #include <linux/spinlock.h>
+#include <linux/string.h>
 
 #include "vconv.h"
 
 /* After so many bytes the worker looks whether it shall stop. */
 #define VCONV_SLICE	SZ_64K
+
+/* What each 16 bits of a block that failed are */
+#define VCONV_POISON	0x8000
 
 static bool vconv_stopping(struct vconv_dir *dir)
 {
@@ -289,6 +293,21 @@ static bool vconv_receive(struct vconv_dir *dir, struct vconv_pass *pass, s64 ti
 	return true;
 }
 
+/* For those who do not ask how the block ended. The amplitude of a sine is less. */
+static void vconv_poison(struct vconv_dir *dir, struct vconv_pass *pass)
+{
+	u16 poison = (__force u16)cpu_to_le16(VCONV_POISON);
+	size_t left = pass->samples * dir->scan.size;
+	void *to = pass->data;
+	size_t n;
+
+	for (; left; left -= n, to += n) {
+		n = min_t(size_t, left, VCONV_SLICE);
+		memset16(to, poison, n / sizeof(poison));
+		cond_resched();
+	}
+}
+
 static bool vconv_fill(struct vconv_dir *dir, struct vconv_pass *pass)
 {
 	s64 time = dir->clock ? dir->start_ns : iio_get_time_ns(dir->indio_dev);
@@ -298,19 +317,22 @@ static bool vconv_fill(struct vconv_dir *dir, struct vconv_pass *pass)
 		whole = vconv_receive(dir, pass, time);
 	else
 		whole = vconv_make(dir, pass, time);
+	if (pass->error)
+		vconv_poison(dir, pass);
 	if (whole)
 		vconv_sleep_until(dir, pass->first + pass->samples);
 
 	return whole && !vconv_stopping(dir);
 }
 
+/* A block that fails takes its time, and nothing of it is sent. */
 static bool vconv_send(struct vconv_dir *dir, struct vconv_pass *pass)
 {
 	struct vconv_loop *loop = &dir->conv->loop;
 	u64 at = 0;
 	size_t n;
 
-	while (at < pass->samples && READ_ONCE(loop->open)) {
+	while (!pass->error && at < pass->samples && READ_ONCE(loop->open)) {
 		wait_event_interruptible(dir->wait,
 					 vconv_stopping(dir) || vconv_loop_has_room(loop));
 		if (vconv_stopping(dir))
@@ -364,42 +386,24 @@ static bool vconv_transfer(struct vconv_dir *dir, struct vconv_slot *slot, struc
 	if (!vconv_send(dir, pass))
 		return false;
 
-	return !slot->block->cyclic || !pass->samples || vconv_repeat(dir, slot, pass);
+	if (!slot->block->cyclic || !pass->samples || pass->error)
+		return true;
+
+	return vconv_repeat(dir, slot, pass);
 }
 
 /*
- * The core has no call that completes a block with an error of the driver's
- * choice. A block that claims to be one of read() and write() is completed
- * without its fence, which then is signalled here. Until it is, the fence keeps
- * the DMABUF attached and thereby the block alive; and the lock keeps everybody
- * from queueing a block that lies.
+ * Before a patch to it, the IIO core cannot complete a block with an error: its
+ * fence says 0, as with every driver there. The samples tell.
  */
-static void vconv_complete_failed(struct iio_dma_buffer_block *block, int error)
+#ifndef VCONV_HAS_BLOCK_FAIL
+static void iio_dma_buffer_block_fail(struct iio_dma_buffer_block *block, int error)
 {
-	struct dma_fence *fence = block->fence;
-
-	block->fileio = true;
+	if (!block->fileio)
+		pr_notice_once("vconv: this kernel cannot end one fence with an error\n");
 	iio_dma_buffer_block_done(block);
-	block->fileio = false;
-	iio_buffer_signal_dmabuf_done(fence, error);
 }
-
-/*
- * Who disables the buffer holds the lock and waits for the worker, which
- * therefore must not wait for the lock.
- *
- * Return: false if it was stopped.
- */
-static bool vconv_lock_out(struct vconv_dir *dir)
-{
-	while (!mutex_trylock(&dir->io_lock)) {
-		if (vconv_stopping(dir))
-			return false;
-		usleep_range(10, 100);
-	}
-
-	return true;
-}
+#endif
 
 static void vconv_unlink(struct vconv_dir *dir, struct vconv_slot *slot, struct vconv_pass *pass)
 {
@@ -420,18 +424,14 @@ static void vconv_process(struct vconv_dir *dir, struct vconv_slot *slot)
 	if (!vconv_transfer(dir, slot, &pass))
 		return;
 
-	block->bytes_used = pass.error ? 0 : pass.samples * dir->scan.size;
-	if (!pass.error || block->fileio) {
-		vconv_unlink(dir, slot, &pass);
-		iio_dma_buffer_block_done(block);
-		return;
-	}
-
-	if (!vconv_lock_out(dir))
-		return;
+	/* Of a transmitter's it is the room that write() has. */
+	if (!dir->tx)
+		block->bytes_used = pass.error ? 0 : pass.samples * dir->scan.size;
 	vconv_unlink(dir, slot, &pass);
-	vconv_complete_failed(block, pass.error);
-	mutex_unlock(&dir->io_lock);
+	if (pass.error)
+		iio_dma_buffer_block_fail(block, pass.error);
+	else
+		iio_dma_buffer_block_done(block);
 }
 
 /* -- The thread -- */
