@@ -190,6 +190,9 @@ static void vconv_unlock_queue(struct iio_buffer *buffer)
 
 /* -- read() and write() -- */
 
+/* How often pages may be gone again before less is asked for */
+#define VCONV_FAULT_TRIES	16
+
 static int vconv_io_once(struct vconv_dir *dir, size_t n, char __user *to, const char __user *from)
 {
 	struct iio_buffer *buffer = &dir->queue.buffer;
@@ -209,9 +212,17 @@ static int vconv_io_once(struct vconv_dir *dir, size_t n, char __user *to, const
 	return ret;
 }
 
+/*
+ * Pages are faulted in without a write to them: fault_in_writeable() leaves a
+ * zero in each, and there may be fewer samples than there is room for. A part
+ * of what is asked for will do, if it is whole samples. Memory that cannot be
+ * written although its page is there, such as that with another tag (arm64's
+ * MTE), is not found that way, but by asking for less.
+ */
 static int vconv_io(struct vconv_dir *dir, size_t n, char __user *to, const char __user *from)
 {
-	size_t ask, left, datum;
+	unsigned int tries = 0;
+	size_t left;
 	int ret;
 
 	for (;;) {
@@ -221,13 +232,15 @@ static int vconv_io(struct vconv_dir *dir, size_t n, char __user *to, const char
 		if (fatal_signal_pending(current))
 			return -EINTR;
 
-		/* A part of what is asked for will do, if it is whole samples. */
-		ask = min_t(size_t, n, SZ_64K);
-		left = to ? fault_in_writeable(to, ask) : fault_in_readable(from, ask);
-		datum = dir->queue.buffer.bytes_per_datum;
-		if (ask - left < datum)
+		n = min(n, READ_ONCE(dir->queue.fileio.block_size));
+		left = to ? fault_in_safe_writeable(to, n) : fault_in_readable(from, n);
+		if (left)
+			n -= left;
+		else if (++tries > VCONV_FAULT_TRIES)
+			n /= 2;
+		if (n < READ_ONCE(dir->queue.buffer.bytes_per_datum))
 			return -EFAULT;
-		n = ask - left;
+		cond_resched();
 	}
 }
 

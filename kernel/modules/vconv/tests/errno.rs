@@ -16,7 +16,7 @@ use busbar_uapi::iio::{self, CYCLIC};
 use converter::{
     Block, Converter, Device, RX_VOLTAGES, TX_VOLTAGES, attached, non_blocking, outcome, transfer,
 };
-use rustix::fs::OFlags;
+use rustix::fs::{MemfdFlags, OFlags, memfd_create};
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, opcode};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -247,6 +247,33 @@ fn read() {
     assert_eq!(rustix::io::read(&buffer, &mut bytes), Err(Errno::BUSY));
     converter.remove().unwrap();
     assert_eq!(rustix::io::read(&buffer, &mut bytes), Err(Errno::NODEV));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn read_touches_nothing_beyond_what_it_returns() {
+    const ROOM: usize = 64 << 10;
+    let converter = Converter::new();
+    let rx = &converter.rx;
+    rx.channels(&RX_VOLTAGES);
+    rx.set("buffer/length", 128);
+    rx.enable();
+    let device = rx.open();
+    // A copy of our own of each page is made as it is first written.
+    let file = memfd_create("bytes", MemfdFlags::CLOEXEC).unwrap();
+    File::from(file.try_clone().unwrap()).write_all(&vec![0xaa; ROOM]).unwrap();
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    let pages = Mapping::new(file, ROOM as u64, access, flags, 0).unwrap();
+    for (at, first) in [(0, 0), (ROOM / 2 - 7, 64)] {
+        let len = read_at(&device, pages.base.expose_provenance() + at, ROOM - at).unwrap();
+        assert_eq!(len, 512, "one block");
+        // SAFETY: within the mapping, which nobody writes now.
+        #[allow(unsafe_code)]
+        let bytes = unsafe { std::slice::from_raw_parts(pages.base.add(at), ROOM - at) };
+        converter::assert_counter(&bytes[..len], first);
+        let touched = bytes[len..].iter().filter(|&&byte| byte != 0xaa).count();
+        assert_eq!(touched, 0, "bytes from {at} on that are none of the {len}");
+    }
 }
 
 fn read_at(file: &File, address: usize, len: usize) -> Result<usize, Errno> {

@@ -18,6 +18,7 @@ use converter::{
     non_blocking, outcome, transfer, u64s,
 };
 use rustix::io::Errno;
+use support::fault::arm;
 use support::{modprobe, open_descriptors, wait_until};
 
 const LEN: usize = 16 << 10;
@@ -228,6 +229,41 @@ fn samples_of_a_failed_block_go_nowhere() {
     tx.inject("fail_blocks", 1);
     iio::enqueue(&from, &sent[0], LEN as u64, CYCLIC).unwrap();
     assert!(sent[0].done_within(FOREVER));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn memory_that_can_never_be_written_or_read_is_an_error() {
+    arm();
+    let faults = Path::new("/sys/kernel/debug/fail_usercopy");
+    let converter = Converter::new();
+    let (rx, tx) = (&converter.rx, &converter.tx);
+    rx.channels(&RX_VOLTAGES);
+    tx.channels(&TX_VOLTAGES);
+    rx.enable();
+    tx.enable();
+    let (mut from, mut to) = (rx.open(), tx.open());
+    let (mut bytes, zeros) = (vec![0; 64 << 10], vec![0; 64 << 10]);
+    // The pages are there, but each copy fails, as with tags that are wrong.
+    for (name, value) in [("task-filter", "Y"), ("times", "-1"), ("probability", "100")] {
+        fs::write(faults.join(name), value).unwrap();
+    }
+    let results = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            fs::write("/proc/thread-self/make-it-fail", "1").unwrap();
+            (from.read(&mut bytes), to.write(&zeros))
+        });
+        thread.join().unwrap()
+    });
+    for (name, value) in [("probability", "0"), ("task-filter", "N")] {
+        fs::write(faults.join(name), value).unwrap();
+    }
+    let errno = |why: std::io::Error| Errno::from_io_error(&why);
+    assert_eq!(results.0.map_err(errno), Err(Some(Errno::FAULT)));
+    assert_eq!(results.1.map_err(errno), Err(Some(Errno::FAULT)));
+    let mut bytes = vec![0; 64 * FRAME];
+    from.read_exact(&mut bytes).unwrap();
+    assert_counter(&bytes, 0);
 }
 
 #[test]
