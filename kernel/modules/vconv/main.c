@@ -92,6 +92,7 @@ static int vconv_add_device(struct vconv *conv)
 	if (IS_ERR(conv->pdev))
 		return PTR_ERR(conv->pdev);
 	vconv_set_coherent(&conv->pdev->dev);
+	dma_set_max_seg_size(&conv->pdev->dev, UINT_MAX);
 
 	return 0;
 }
