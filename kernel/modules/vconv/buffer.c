@@ -19,15 +19,19 @@
  *   freed, or signals the wrong one: see vconv_enqueue_dmabuf().
  * - dma_buf_vmap() of a udmabuf of huge pages maps the first small page of each
  *   for all of them: udmabufs are mapped here.
- * - The file of a buffer holds no reference on the driver's module: here a
- *   DMABUF does, and the module's exit waits for files without one.
+ * - Neither the file of a buffer nor a DMABUF holds a reference on the driver's
+ *   module: here a DMABUF does, and the module's exit waits for the rest, see
+ *   vconv_buffers_drain().
  */
 
+#include <linux/atomic.h>
+#include <linux/completion.h>
 #include <linux/dma-buf.h>
 #include <linux/dma-direct.h>
 #include <linux/dma-fence.h>
 #include <linux/module.h>
 #include <linux/pagemap.h>
+#include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/string.h>
@@ -36,8 +40,9 @@
 
 #include "vconv.h"
 
-/* Buffers that exist, with or without a device */
-static atomic_t vconv_buffers = ATOMIC_INIT(0);
+/* Buffers that exist, with or without a device, and one for the module itself */
+static atomic_t vconv_buffers = ATOMIC_INIT(1);
+static DECLARE_COMPLETION(vconv_last_buffer);
 
 /* -- Slots -- */
 
@@ -433,8 +438,9 @@ static void vconv_detach_dmabuf(struct iio_buffer *buffer, struct iio_dma_buffer
 	vconv_unmap(slot);
 	dma_fence_put(slot->fence);
 	kfree(slot);
-	iio_dma_buffer_detach_dmabuf(buffer, block);
+	/* The block holds the buffer, which the module's exit waits for. */
 	module_put(THIS_MODULE);
+	iio_dma_buffer_detach_dmabuf(buffer, block);
 }
 
 /*
@@ -477,6 +483,13 @@ static int vconv_enqueue_dmabuf(struct iio_buffer *buffer, struct iio_dma_buffer
 
 /* -- Life -- */
 
+/* The module's exit goes on: nothing may sleep from here on. */
+static void vconv_put_buffer_count(void)
+{
+	if (atomic_dec_and_test(&vconv_buffers))
+		complete(&vconv_last_buffer);
+}
+
 static void vconv_release(struct iio_buffer *buffer)
 {
 	struct vconv_dir *dir = vconv_dir_of(buffer);
@@ -485,8 +498,7 @@ static void vconv_release(struct iio_buffer *buffer)
 	put_device(dir->queue.dev);
 	mutex_destroy(&dir->io_lock);
 	kfree(dir);
-	if (atomic_dec_and_test(&vconv_buffers))
-		wake_up_var(&vconv_buffers);
+	vconv_put_buffer_count();
 }
 
 static const struct iio_buffer_access_funcs vconv_access = {
@@ -558,11 +570,18 @@ void vconv_buffer_cut_off(struct vconv_dir *dir)
 
 /**
  * vconv_buffers_drain() - wait until no file needs this module any more
+ *
+ * The IIO core releases a buffer and detaches a DMABUF by functions of this
+ * module, and holds nothing that keeps the module until they have returned. A
+ * task that was preempted at the end of one is waited for; none sleeps there.
  */
 void vconv_buffers_drain(void)
 {
-	if (atomic_read(&vconv_buffers))
-		pr_info("vconv: waiting until the files of %d buffers are closed\n",
-			atomic_read(&vconv_buffers));
-	wait_var_event(&vconv_buffers, !atomic_read(&vconv_buffers));
+	int left = atomic_read(&vconv_buffers) - 1;
+
+	if (left)
+		pr_info("vconv: waiting until the files of %d buffers are closed\n", left);
+	vconv_put_buffer_count();
+	wait_for_completion(&vconv_last_buffer);
+	synchronize_rcu_tasks();
 }
