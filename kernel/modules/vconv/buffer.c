@@ -30,6 +30,7 @@
 #include <linux/dma-direct.h>
 #include <linux/dma-fence.h>
 #include <linux/module.h>
+#include <linux/overflow.h>
 #include <linux/pagemap.h>
 #include <linux/rcupdate.h>
 #include <linux/sched/signal.h>
@@ -136,9 +137,19 @@ static void vconv_scan_init(struct vconv_scan *scan, const struct iio_buffer *bu
 	scan->size = buffer->bytes_per_datum;
 }
 
+/* Two blocks of whole samples */
+static int vconv_set_length(struct iio_buffer *buffer, unsigned int length)
+{
+	return iio_dma_buffer_set_length(buffer, rounddown(length, 2));
+}
+
 static int vconv_request_update(struct iio_buffer *buffer)
 {
 	struct vconv_dir *dir = vconv_dir_of(buffer);
+	size_t size;
+
+	if (check_mul_overflow(buffer->bytes_per_datum, buffer->length, &size))
+		return -ENOMEM;
 
 	guard(mutex)(&dir->io_lock);
 	mutex_lock(&dir->queue.lock);
@@ -508,7 +519,7 @@ static const struct iio_buffer_access_funcs vconv_access = {
 	.space_available = iio_dma_buffer_usage,
 	.request_update = vconv_request_update,
 	.set_bytes_per_datum = iio_dma_buffer_set_bytes_per_datum,
-	.set_length = iio_dma_buffer_set_length,
+	.set_length = vconv_set_length,
 	.enable = vconv_enable,
 	.disable = vconv_disable,
 	.release = vconv_release,

@@ -433,6 +433,23 @@ fn write_is_looped_back_to_read() {
 
 #[test]
 #[ignore = "needs the lab"]
+fn blocks_of_read_and_write_hold_whole_samples() {
+    let converter = Converter::looped();
+    let (rx, tx) = (&converter.rx, &converter.tx);
+    for device in [rx, tx] {
+        device.set("buffer/length", 5);
+        assert_eq!(device.get("buffer/length"), "4");
+        device.enable();
+    }
+    let samples: Vec<_> = (0..100_u64).flat_map(u64::to_le_bytes).collect();
+    tx.open().write_all(&samples).unwrap();
+    let mut bytes = vec![0; samples.len()];
+    rx.open().read_exact(&mut bytes).unwrap();
+    assert_counter(&bytes, 0);
+}
+
+#[test]
+#[ignore = "needs the lab"]
 fn cyclic_block_repeats_until_another_comes() {
     let converter = Converter::looped();
     let (rx, tx) = (&converter.rx, &converter.tx);

@@ -299,7 +299,8 @@ fn write() {
     assert_eq!(errno(file.read(&mut bytes)), Err(Errno::PERM), "a transmitter");
     tx.enable();
     assert_eq!(errno(file.write(&bytes[..7])), Err(Errno::INVAL), "less than a sample");
-    assert_eq!(file.write(&bytes).unwrap(), 128, "two blocks of eight");
+    assert_eq!(errno(file.write(&bytes[..11])), Err(Errno::INVAL), "and a part of the next");
+    assert_eq!(file.write(&bytes).unwrap(), 120, "two blocks of eight, less the one before");
     assert_eq!(errno(file.write(&bytes)), Err(Errno::AGAIN));
     converter.remove().unwrap();
     assert_eq!(errno(file.write(&bytes)), Err(Errno::NODEV));
