@@ -36,6 +36,7 @@
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/swiotlb.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
 
@@ -396,6 +397,9 @@ static struct iio_dma_buffer_block *vconv_attach_dmabuf(struct iio_buffer *buffe
 	struct vconv_slot *slot;
 	int ret = -ENODEV;
 
+	/* What a device is told to write would be copied over what the worker has written. */
+	if (is_swiotlb_force_bounce(attach->dev))
+		return ERR_PTR(-EOPNOTSUPP);
 	if (!try_module_get(THIS_MODULE))
 		return ERR_PTR(ret);
 
