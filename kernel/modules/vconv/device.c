@@ -27,7 +27,7 @@ static struct vconv_dir *vconv_dir_of_dev(struct device *dev)
 
 static int vconv_get_pattern(struct iio_dev *indio_dev, const struct iio_chan_spec *chan)
 {
-	return vconv_dir_of_iio(indio_dev)->pattern;
+	return READ_ONCE(vconv_dir_of_iio(indio_dev)->pattern);
 }
 
 static int vconv_set_pattern(struct iio_dev *indio_dev, const struct iio_chan_spec *chan,
@@ -38,7 +38,7 @@ static int vconv_set_pattern(struct iio_dev *indio_dev, const struct iio_chan_sp
 	ret = iio_device_claim_direct_mode(indio_dev);
 	if (ret)
 		return ret;
-	vconv_dir_of_iio(indio_dev)->pattern = pattern;
+	WRITE_ONCE(vconv_dir_of_iio(indio_dev)->pattern, pattern);
 	iio_device_release_direct_mode(indio_dev);
 
 	return 0;
@@ -66,7 +66,7 @@ static const struct iio_chan_spec_ext_info vconv_rx_ext_info[] = {
 
 static ssize_t sine_frequency_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%u\n", vconv_dir_of_dev(dev)->sine_frequency);
+	return sysfs_emit(buf, "%u\n", READ_ONCE(vconv_dir_of_dev(dev)->sine_frequency));
 }
 
 static ssize_t sine_frequency_store(struct device *dev, struct device_attribute *attr,
@@ -85,7 +85,7 @@ static ssize_t sine_frequency_store(struct device *dev, struct device_attribute 
 	ret = iio_device_claim_direct_mode(indio_dev);
 	if (ret)
 		return ret;
-	vconv_dir_of_iio(indio_dev)->sine_frequency = frequency;
+	WRITE_ONCE(vconv_dir_of_iio(indio_dev)->sine_frequency, frequency);
 	iio_device_release_direct_mode(indio_dev);
 
 	return len;
@@ -93,7 +93,7 @@ static ssize_t sine_frequency_store(struct device *dev, struct device_attribute 
 
 static ssize_t loopback_show(struct device *dev, struct device_attribute *attr, char *buf)
 {
-	return sysfs_emit(buf, "%d\n", vconv_dir_of_dev(dev)->loopback);
+	return sysfs_emit(buf, "%d\n", READ_ONCE(vconv_dir_of_dev(dev)->loopback));
 }
 
 static ssize_t loopback_store(struct device *dev, struct device_attribute *attr, const char *buf,
@@ -114,7 +114,7 @@ static ssize_t loopback_store(struct device *dev, struct device_attribute *attr,
 	if (loopback)
 		ret = vconv_loop_alloc(&dir->conv->loop);
 	if (!ret)
-		dir->loopback = loopback;
+		WRITE_ONCE(dir->loopback, loopback);
 	iio_device_release_direct_mode(indio_dev);
 
 	return ret ?: len;
@@ -177,7 +177,7 @@ static int vconv_read_raw(struct iio_dev *indio_dev, const struct iio_chan_spec 
 
 	switch (mask) {
 	case IIO_CHAN_INFO_SAMP_FREQ:
-		*val = dir->rate;
+		*val = READ_ONCE(dir->rate);
 		return IIO_VAL_INT;
 	case IIO_CHAN_INFO_HARDWAREGAIN:
 		micro = (u64)READ_ONCE(dir->gain[chan->scan_index]) * VCONV_GAIN_MICRO;
@@ -197,7 +197,7 @@ static int vconv_set_rate(struct iio_dev *indio_dev, int rate)
 	ret = iio_device_claim_direct_mode(indio_dev);
 	if (ret)
 		return ret;
-	vconv_dir_of_iio(indio_dev)->rate = rate;
+	WRITE_ONCE(vconv_dir_of_iio(indio_dev)->rate, rate);
 	iio_device_release_direct_mode(indio_dev);
 
 	return 0;

@@ -159,6 +159,7 @@ err_device:
 	platform_device_unregister(conv->pdev);
 err_list:
 	vconv_list_del(conv);
+	vconv_loop_free(&conv->loop);
 err_free:
 	mutex_destroy(&conv->loop.lock);
 	kfree(conv);

@@ -355,13 +355,19 @@ static bool vconv_worth_repeating(struct vconv_dir *dir)
 	return dir->clock || READ_ONCE(dir->conv->loop.open);
 }
 
+/* Others add to the list meanwhile. */
+static bool vconv_is_last(struct vconv_dir *dir, struct vconv_slot *slot)
+{
+	return READ_ONCE(slot->entry.next) == &dir->pending;
+}
+
 /* Until another block takes over, at the end of a pass, or the buffer is disabled */
 static bool vconv_repeat(struct vconv_dir *dir, struct vconv_slot *slot, struct vconv_pass *pass)
 {
-	while (list_is_last(&slot->entry, &dir->pending)) {
+	while (vconv_is_last(dir, slot)) {
 		wait_event_interruptible(dir->wait, vconv_stopping(dir) ||
 					 vconv_worth_repeating(dir) ||
-					 !list_is_last(&slot->entry, &dir->pending));
+					 !vconv_is_last(dir, slot));
 		if (vconv_stopping(dir))
 			return false;
 		if (!vconv_worth_repeating(dir))
@@ -443,7 +449,7 @@ static struct vconv_slot *vconv_take(struct vconv_dir *dir)
 	spin_lock_irq(&dir->queue.list_lock);
 	if (!dir->stopping)
 		slot = list_first_entry_or_null(&dir->pending, struct vconv_slot, entry);
-	WRITE_ONCE(dir->busy, slot);
+	WRITE_ONCE(dir->busy, !!slot);
 	spin_unlock_irq(&dir->queue.list_lock);
 
 	return slot;
