@@ -5,7 +5,10 @@
  * Parts
  *	queue.c		received messages, bounded
  *	endpoint.c	an endpoint: read, write, poll, flow control
- *	dmabuf.c	buffers that an endpoint shares with the remote
+ *	share.c		what an endpoint shares with the remote, and its end
+ *	buffer.c	DMABUFs that are mapped for the remote
+ *	transfer.c	parts of them that the remote has
+ *	ioctl.c		the calls for them
  *	anon.c		an endpoint that is nothing but a file descriptor
  *	node.c		an endpoint that is a device node, /dev/rpmsgN
  *	cdev.c		numbers and names of device nodes

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * DMABUFs that are mapped for the remote.
+ */
+#include <linux/dma-buf.h>
+#include <linux/dma-mapping.h>
+#include <linux/dma-resv.h>
+#include <linux/err.h>
+#include <linux/iommu-dma.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+
+#include "eptfd.h"
+#include "share.h"
+
+/**
+ * eptfd_resv_lock() - lock the reservation of a DMABUF
+ * @resv: reservation
+ * @block: wait for it
+ *
+ * Return: 0, -EBUSY if it is locked and not to wait, -ERESTARTSYS.
+ */
+int eptfd_resv_lock(struct dma_resv *resv, bool block)
+{
+	int ret;
+
+	if (!block)
+		return dma_resv_trylock(resv) ? 0 : -EBUSY;
+
+	ret = dma_resv_lock_interruptible(resv, NULL);
+
+	return ret == -EINTR ? -ERESTARTSYS : ret;
+}
+
+/*
+ * The DMA API synchronizes what is contiguous in memory. Behind an IOMMU of the
+ * system's that is no more than a page.
+ */
+static size_t sync_step(struct device *dev, dma_addr_t addr, size_t size)
+{
+	if (!use_dma_iommu(dev))
+		return size;
+
+	return min_t(size_t, size, PAGE_SIZE - offset_in_page(addr));
+}
+
+void eptfd_buffer_sync_for_device(struct eptfd_transfer *t)
+{
+	struct device *dev = t->buffer->attach->dev;
+	dma_addr_t addr = t->buffer->addr + t->offset;
+	size_t left = t->length, step;
+
+	for (; left && dma_dev_need_sync(dev); left -= step, addr += step) {
+		step = sync_step(dev, addr, left);
+		dma_sync_single_for_device(dev, addr, step, t->dir);
+	}
+}
+
+void eptfd_buffer_sync_for_cpu(struct eptfd_transfer *t)
+{
+	struct device *dev = t->buffer->attach->dev;
+	dma_addr_t addr = t->buffer->addr + t->offset;
+	size_t left = t->length, step;
+
+	for (; left && dma_dev_need_sync(dev); left -= step, addr += step) {
+		step = sync_step(dev, addr, left);
+		dma_sync_single_for_cpu(dev, addr, step, t->dir);
+	}
+}
+
+/* The remote is told one address */
+static int buffer_check(struct eptfd_buffer *buffer)
+{
+	dma_addr_t end = sg_dma_address(buffer->sgt->sgl);
+	struct scatterlist *sg;
+	int i;
+
+	buffer->addr = end;
+	for_each_sgtable_dma_sg(buffer->sgt, sg, i) {
+		if (sg_dma_address(sg) != end)
+			return -EOPNOTSUPP;
+		end += sg_dma_len(sg);
+	}
+
+	return end - buffer->addr < buffer->dmabuf->size ? -EOPNOTSUPP : 0;
+}
+
+static int buffer_map(struct eptfd_buffer *buffer, bool block)
+{
+	struct dma_resv *resv = buffer->dmabuf->resv;
+	int ret;
+
+	ret = eptfd_resv_lock(resv, block);
+	if (ret)
+		return ret;
+
+	buffer->sgt = dma_buf_map_attachment(buffer->attach, DMA_BIDIRECTIONAL);
+	if (IS_ERR(buffer->sgt)) {
+		ret = PTR_ERR(buffer->sgt);
+		goto unlock;
+	}
+
+	ret = buffer_check(buffer);
+	if (ret)
+		dma_buf_unmap_attachment(buffer->attach, buffer->sgt, DMA_BIDIRECTIONAL);
+
+unlock:
+	dma_resv_unlock(resv);
+
+	return ret;
+}
+
+/**
+ * eptfd_buffer_create() - attach and map a DMABUF
+ * @share: whose buffer it will be, with the caller as a user
+ * @dmabuf: the DMABUF
+ * @dev: what it is mapped for
+ * @block: wait for whoever works on the DMABUF
+ *
+ * Return: a buffer on no list, or an ERR_PTR().
+ */
+struct eptfd_buffer *eptfd_buffer_create(struct eptfd_share *share, struct dma_buf *dmabuf,
+					 struct device *dev, bool block)
+{
+	struct eptfd_buffer *buffer;
+	int ret;
+
+	buffer = kzalloc(sizeof(*buffer), GFP_KERNEL_ACCOUNT);
+	if (!buffer)
+		return ERR_PTR(-ENOMEM);
+
+	kref_init(&buffer->ref);
+	INIT_LIST_HEAD(&buffer->link);
+	buffer->share = share;
+	buffer->dmabuf = dmabuf;
+	buffer->attach = dma_buf_attach(dmabuf, dev);
+	if (IS_ERR(buffer->attach)) {
+		ret = PTR_ERR(buffer->attach);
+		goto free;
+	}
+
+	ret = buffer_map(buffer, block);
+	if (ret)
+		goto detach;
+
+	get_dma_buf(dmabuf);
+	eptfd_share_get_another(share);
+
+	return buffer;
+
+detach:
+	dma_buf_detach(dmabuf, buffer->attach);
+free:
+	kfree(buffer);
+
+	return ERR_PTR(ret);
+}
+
+static void buffer_release(struct kref *ref)
+{
+	struct eptfd_buffer *buffer = container_of(ref, struct eptfd_buffer, ref);
+	struct dma_buf *dmabuf = buffer->dmabuf;
+
+	dma_resv_lock(dmabuf->resv, NULL);
+	eptfd_fence_forget(dmabuf->resv);
+	dma_buf_unmap_attachment(buffer->attach, buffer->sgt, DMA_BIDIRECTIONAL);
+	dma_resv_unlock(dmabuf->resv);
+	dma_buf_detach(dmabuf, buffer->attach);
+	dma_buf_put(dmabuf);
+	eptfd_share_put(buffer->share);
+	kfree(buffer);
+}
+
+/**
+ * eptfd_buffer_put() - drop a reference; the last one unmaps the buffer
+ * @buffer: the buffer
+ */
+void eptfd_buffer_put(struct eptfd_buffer *buffer)
+{
+	kref_put(&buffer->ref, buffer_release);
+}
+
+/**
+ * eptfd_share_find() - look for an attached buffer
+ * @share: the share, its setup lock held
+ * @dmabuf: the DMABUF
+ *
+ * Return: the buffer or NULL.
+ */
+struct eptfd_buffer *eptfd_share_find(struct eptfd_share *share, struct dma_buf *dmabuf)
+{
+	struct eptfd_buffer *buffer;
+
+	list_for_each_entry(buffer, &share->buffers, link)
+		if (buffer->dmabuf == dmabuf)
+			return buffer;
+
+	return NULL;
+}
+
+/**
+ * eptfd_share_add() - list an attached buffer
+ * @share: the share
+ * @buffer: the buffer; the list takes over the reference if this succeeds
+ *
+ * Return: 0, -EBUSY if the DMABUF is on the list, -EPIPE after the end.
+ */
+int eptfd_share_add(struct eptfd_share *share, struct eptfd_buffer *buffer)
+{
+	int ret = 0;
+
+	mutex_lock(&share->setup);
+	if (READ_ONCE(share->ended))
+		ret = -EPIPE;
+	else if (eptfd_share_find(share, buffer->dmabuf))
+		ret = -EBUSY;
+	else
+		list_add(&buffer->link, &share->buffers);
+	mutex_unlock(&share->setup);
+
+	return ret;
+}
+
+/**
+ * eptfd_share_remove() - take a buffer off the list
+ * @share: the share
+ * @dmabuf: the DMABUF
+ *
+ * Return: the buffer with the reference of the list, or NULL.
+ */
+struct eptfd_buffer *eptfd_share_remove(struct eptfd_share *share, struct dma_buf *dmabuf)
+{
+	struct eptfd_buffer *buffer;
+
+	mutex_lock(&share->setup);
+	buffer = eptfd_share_find(share, dmabuf);
+	if (buffer)
+		list_del_init(&buffer->link);
+	mutex_unlock(&share->setup);
+
+	return buffer;
+}
+
+/**
+ * eptfd_share_remove_all() - detach all buffers
+ * @share: the share
+ */
+void eptfd_share_remove_all(struct eptfd_share *share)
+{
+	struct eptfd_buffer *buffer, *next;
+	LIST_HEAD(buffers);
+
+	mutex_lock(&share->setup);
+	list_splice_init(&share->buffers, &buffers);
+	mutex_unlock(&share->setup);
+
+	list_for_each_entry_safe(buffer, next, &buffers, link) {
+		list_del_init(&buffer->link);
+		eptfd_buffer_put(buffer);
+	}
+}
+
+MODULE_IMPORT_NS(DMA_BUF);

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * What an endpoint shares with the remote: its users, and its end.
+ */
+#include <linux/err.h>
+#include <linux/module.h>
+#include <linux/rcupdate.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+
+#include "eptfd.h"
+#include "share.h"
+
+struct workqueue_struct *eptfd_share_wq;
+
+/**
+ * eptfd_share_get() - become a user
+ * @share: the share
+ *
+ * Return: false after the end.
+ */
+bool eptfd_share_get(struct eptfd_share *share)
+{
+	bool alive;
+
+	spin_lock_irq(&share->lock);
+	alive = !share->ended;
+	if (alive)
+		share->users++;
+	spin_unlock_irq(&share->lock);
+
+	return alive;
+}
+
+/**
+ * eptfd_share_get_another() - become one more user
+ * @share: the share, which has a user
+ */
+void eptfd_share_get_another(struct eptfd_share *share)
+{
+	spin_lock_irq(&share->lock);
+	share->users++;
+	spin_unlock_irq(&share->lock);
+}
+
+/**
+ * eptfd_share_put() - be a user no longer
+ * @share: the share, which may be gone afterwards
+ */
+void eptfd_share_put(struct eptfd_share *share)
+{
+	spin_lock_irq(&share->lock);
+	if (!--share->users) {
+		if (share->closed)
+			queue_work(eptfd_share_wq, &share->closing);
+		wake_up_all(&share->idle);
+	}
+	spin_unlock_irq(&share->lock);
+}
+
+static void share_closing(struct work_struct *work)
+{
+	struct eptfd_share *share = container_of(work, struct eptfd_share, closing);
+	void (*closed)(struct eptfd_ep *ep) = share->closed;
+
+	share->closed = NULL;
+	closed(share->ep);
+	/* The module waits for works */
+	module_put(THIS_MODULE);
+}
+
+static struct eptfd_share *share_alloc(struct eptfd_ep *ep)
+{
+	struct eptfd_share *share;
+
+	share = kzalloc(sizeof(*share), GFP_KERNEL_ACCOUNT);
+	if (!share)
+		return NULL;
+
+	share->ep = ep;
+	spin_lock_init(&share->lock);
+	INIT_LIST_HEAD(&share->transfers);
+	INIT_WORK(&share->closing, share_closing);
+	init_waitqueue_head(&share->idle);
+	mutex_init(&share->setup);
+	INIT_LIST_HEAD(&share->buffers);
+
+	return share;
+}
+
+/**
+ * eptfd_share_of() - the share of an endpoint, made when it is first wanted
+ * @ep: the endpoint
+ *
+ * Return: the share, NULL without memory.
+ */
+struct eptfd_share *eptfd_share_of(struct eptfd_ep *ep)
+{
+	struct eptfd_share *share = eptfd_ep_share(ep), *other;
+
+	if (share)
+		return share;
+
+	share = share_alloc(ep);
+	if (!share)
+		return NULL;
+
+	other = cmpxchg(&ep->share, NULL, share);
+	if (!other)
+		return share;
+
+	kfree(share);
+
+	return other;
+}
+
+/**
+ * eptfd_share_enter() - become a user of an endpoint's share
+ * @ep: the endpoint
+ *
+ * Return: the share, -EPERM if no buffer has ever been attached, -EPIPE after
+ * the end.
+ */
+struct eptfd_share *eptfd_share_enter(struct eptfd_ep *ep)
+{
+	struct eptfd_share *share = eptfd_ep_share(ep);
+
+	if (!share)
+		return ERR_PTR(eptfd_queue_ended(&ep->queue) ? -EPIPE : -EPERM);
+
+	return eptfd_share_get(share) ? share : ERR_PTR(-EPIPE);
+}
+
+/**
+ * eptfd_share_end() - share nothing any more, whatever the remote still has
+ * @share: of an endpoint that the bus does not know any longer
+ *
+ * Neither the DMA device nor a buffer is used after this returns.
+ */
+void eptfd_share_end(struct eptfd_share *share)
+{
+	eptfd_share_break(share);
+	wake_up_interruptible_all(&share->ep->wait);
+	eptfd_share_remove_all(share);
+
+	spin_lock_irq(&share->lock);
+	wait_event_lock_irq(share->idle, !share->users, share->lock);
+	spin_unlock_irq(&share->lock);
+}
+
+/**
+ * eptfd_share_close() - detach all buffers, as the file is closed
+ * @share: of an endpoint that no file uses any longer
+ * @closed: finishes the endpoint
+ *
+ * Return: whether the remote still has parts. The endpoint then has to stay as
+ * it is until @closed is called, and so does the module.
+ */
+bool eptfd_share_close(struct eptfd_share *share, void (*closed)(struct eptfd_ep *ep))
+{
+	bool lingers;
+
+	eptfd_share_remove_all(share);
+
+	spin_lock_irq(&share->lock);
+	lingers = share->users;
+	if (lingers) {
+		share->closed = closed;
+		__module_get(THIS_MODULE);
+	}
+	spin_unlock_irq(&share->lock);
+
+	return lingers;
+}
+
+/**
+ * eptfd_share_free() - free what eptfd_dmabuf_ioctl() has made
+ * @share: without users, or NULL
+ */
+void eptfd_share_free(struct eptfd_share *share)
+{
+	kfree(share);
+}
+
+/**
+ * eptfd_share_show_fdinfo() - what /proc/PID/fdinfo says of buffers
+ * @share: the share
+ * @m: output
+ */
+void eptfd_share_show_fdinfo(struct eptfd_share *share, struct seq_file *m)
+{
+	size_t buffers;
+
+	mutex_lock(&share->setup);
+	buffers = list_count_nodes(&share->buffers);
+	mutex_unlock(&share->setup);
+
+	seq_printf(m, "rpmsg-buffers:\t%zu\nrpmsg-given:\t%u\n", buffers,
+		   READ_ONCE(share->count));
+}
+
+/**
+ * eptfd_dmabuf_init() - prepare for endpoints that share buffers
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int eptfd_dmabuf_init(void)
+{
+	eptfd_share_wq = alloc_workqueue(KBUILD_MODNAME, WQ_MEM_RECLAIM | WQ_HIGHPRI, 0);
+
+	return eptfd_share_wq ? 0 : -ENOMEM;
+}
+
+/**
+ * eptfd_dmabuf_exit() - undo eptfd_dmabuf_init()
+ *
+ * Nothing of the module runs after this: no work, and no fence_release() that
+ * was interrupted behind its module_put().
+ */
+void eptfd_dmabuf_exit(void)
+{
+	destroy_workqueue(eptfd_share_wq);
+	synchronize_rcu_tasks();
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Buffers that change hands: DMABUFs of which an endpoint sends parts without
+ * sending their bytes. What the parts of this share.
+ *
+ * The calls and their rules are those of IIO's DMABUF interface
+ * (drivers/iio/industrialio-buffer.c): a buffer is attached once, parts of it
+ * are sent often, each send is a fence on the buffer.
+ *
+ * A part is the remote's from the message GIVEN until the message DONE with the
+ * same cookie. What keeps what alive meanwhile:
+ *
+ *	struct eptfd_transfer	from the send until the part is back. It is the
+ *				fence too, and as such stays as long as somebody
+ *				looks at that, holding a reference of the module.
+ *	struct eptfd_buffer	from the attach until the detach and the end of
+ *				all its transfers.
+ *	struct eptfd_share	as long as the endpoint. It counts its users, which
+ *				are transfers, buffers, and calls that are under
+ *				way. The end of an endpoint waits until there is
+ *				none. A file that is closed while there are some
+ *				leaves the endpoint to the last of them.
+ */
+#ifndef RPMSG_EPTFD_SHARE_H
+#define RPMSG_EPTFD_SHARE_H
+
+#include <linux/dma-fence.h>
+#include <linux/dma-mapping.h>
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/rpmsg.h>
+#include <linux/spinlock.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+
+#include <linux/rpmsg_bulk.h>
+#include <linux/rpmsg_eptfd.h>
+
+struct dma_buf;
+struct dma_buf_attachment;
+struct dma_resv;
+struct eptfd_ep;
+
+/* Parts of one endpoint that the remote can have at a time */
+#define EPTFD_TRANSFERS_MAX	1024
+
+/**
+ * struct eptfd_share - what an endpoint shares with the remote
+ * @ep: the endpoint
+ * @lock: protects the members up to @idle; taken in callbacks
+ * @transfers: parts that the remote has, or will have in a moment
+ * @count: number of @transfers
+ * @users: see above
+ * @ended: nothing is shared any more
+ * @closed: finishes an endpoint whose file was closed while there were users
+ * @closing: calls @closed; the last user may hold a lock that it takes
+ * @idle: where the end waits for @users
+ * @setup: protects @buffers
+ * @buffers: attached buffers
+ */
+struct eptfd_share {
+	struct eptfd_ep *ep;
+	spinlock_t lock;	/* see above */
+	struct list_head transfers;
+	unsigned int count;
+	unsigned int users;
+	bool ended;
+	void (*closed)(struct eptfd_ep *ep);
+	struct work_struct closing;
+	wait_queue_head_t idle;
+	struct mutex setup;	/* buffers */
+	struct list_head buffers;
+};
+
+/**
+ * struct eptfd_buffer - a DMABUF that is mapped for the remote
+ * @ref: of the list and of each transfer
+ * @share: whose buffer it is
+ * @link: in eptfd_share.buffers; empty once detached
+ * @dmabuf: the buffer
+ * @attach: that it is attached
+ * @sgt: how it is mapped
+ * @addr: where it begins for the remote
+ */
+struct eptfd_buffer {
+	struct kref ref;
+	struct eptfd_share *share;
+	struct list_head link;
+	struct dma_buf *dmabuf;
+	struct dma_buf_attachment *attach;
+	struct sg_table *sgt;
+	dma_addr_t addr;
+};
+
+/**
+ * struct eptfd_transfer - a part of a buffer that the remote has
+ * @fence: signalled when it is back; first, because it is freed as one. Of a
+ *	context of its own, because the remote gives back in any order.
+ * @lock: of @fence
+ * @share: whose part it is
+ * @buffer: a reference
+ * @link: in eptfd_share.transfers; empty once somebody finishes the transfer
+ * @work: finishes it
+ * @cookie: its name
+ * @offset: first byte
+ * @length: bytes
+ * @dir: who writes
+ * @armed: the message may be on its way
+ * @answered: the remote has given it back
+ * @error: what the fence will say
+ * @message: what the remote is told, and afterwards the reader
+ * @name: of the endpoint, which the fence can outlive
+ */
+struct eptfd_transfer {
+	struct dma_fence fence;
+	spinlock_t lock;	/* of fence */
+	struct eptfd_share *share;
+	struct eptfd_buffer *buffer;
+	struct list_head link;
+	struct work_struct work;
+	u64 cookie;
+	u64 offset;
+	u64 length;
+	enum dma_data_direction dir;
+	bool armed;
+	bool answered;
+	int error;
+	struct rpmsg_dmabuf_message message;
+	char name[RPMSG_NAME_SIZE];
+};
+
+/* Finishes transfers. Callbacks may not sleep; to take access away may. */
+extern struct workqueue_struct *eptfd_share_wq;
+
+/* share.c */
+bool eptfd_share_get(struct eptfd_share *share);
+void eptfd_share_get_another(struct eptfd_share *share);
+void eptfd_share_put(struct eptfd_share *share);
+struct eptfd_share *eptfd_share_of(struct eptfd_ep *ep);
+struct eptfd_share *eptfd_share_enter(struct eptfd_ep *ep);
+
+/* buffer.c */
+int eptfd_resv_lock(struct dma_resv *resv, bool block);
+void eptfd_buffer_sync_for_device(struct eptfd_transfer *t);
+void eptfd_buffer_sync_for_cpu(struct eptfd_transfer *t);
+struct eptfd_buffer *eptfd_buffer_create(struct eptfd_share *share, struct dma_buf *dmabuf,
+					 struct device *dev, bool block);
+void eptfd_buffer_put(struct eptfd_buffer *buffer);
+struct eptfd_buffer *eptfd_share_find(struct eptfd_share *share, struct dma_buf *dmabuf);
+int eptfd_share_add(struct eptfd_share *share, struct eptfd_buffer *buffer);
+struct eptfd_buffer *eptfd_share_remove(struct eptfd_share *share, struct dma_buf *dmabuf);
+void eptfd_share_remove_all(struct eptfd_share *share);
+
+/* transfer.c */
+void eptfd_fence_forget(struct dma_resv *resv);
+int eptfd_share_send(struct eptfd_share *share, struct dma_buf *dmabuf,
+		     struct rpmsg_dmabuf *part, u64 __user *ucookie, bool block);
+void eptfd_share_break(struct eptfd_share *share);
+
+#endif
