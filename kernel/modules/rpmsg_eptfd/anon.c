@@ -16,7 +16,6 @@
 
 static void anon_free(struct eptfd_ep *ep)
 {
-	eptfd_ep_fini(ep);
 	kfree(ep);
 }
 
@@ -25,16 +24,12 @@ static void anon_closed(struct eptfd_ep *ep)
 	/* First the end, then off the list that removal goes through */
 	eptfd_ep_close(ep);
 	eptfd_ctrl_detach(ep->ctrl, ep);
-	anon_free(ep);
+	eptfd_ep_put(ep);
 }
 
 static int anon_release(struct inode *inode, struct file *file)
 {
-	struct eptfd_ep *ep = file->private_data;
-	struct eptfd_share *share = eptfd_ep_share(ep);
-
-	if (!share || !eptfd_share_close(share, anon_closed))
-		anon_closed(ep);
+	eptfd_ep_leave(file->private_data, anon_closed);
 
 	return 0;
 }
@@ -69,14 +64,16 @@ static struct file *anon_file(struct eptfd_ctrl *ctrl,
 	struct eptfd_ep *ep;
 	struct file *file;
 
-	ep = kzalloc(sizeof(*ep), GFP_KERNEL);
+	/* It can outlive the file, for as long as the remote likes */
+	ep = kzalloc(sizeof(*ep), GFP_KERNEL_ACCOUNT);
 	if (!ep)
 		return ERR_PTR(-ENOMEM);
 
 	eptfd_ep_init(ep, ctrl, chinfo);
+	ep->release = anon_free;
 	file = anon_inode_getfile("[rpmsg-endpoint]", &anon_fops, ep, flags);
 	if (IS_ERR(file))
-		anon_free(ep);
+		eptfd_ep_put(ep);
 	else
 		eptfd_ep_setup_file(ep, file);
 
@@ -103,8 +100,9 @@ static int anon_start(struct eptfd_ep *ep)
  *
  * Only a descriptor that works and is known to the caller is installed.
  *
- * Return: 0, -EFAULT, -EINVAL if the bus refuses the address, -EMFILE, -ENFILE,
- * -ENODEV if the rpmsg device has gone, -ENOMEM.
+ * Return: 0, -EBUSY if too many endpoints linger, -EFAULT, -EINVAL if the bus
+ * refuses the address, -EMFILE, -ENFILE, -ENODEV if the rpmsg device has gone,
+ * -ENOMEM.
  */
 int eptfd_anon_create(struct eptfd_ctrl *ctrl,
 		      const struct rpmsg_channel_info *chinfo,

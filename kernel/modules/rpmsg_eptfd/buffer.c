@@ -110,6 +110,25 @@ unlock:
 	return ret;
 }
 
+static void buffer_free(struct eptfd_buffer *buffer)
+{
+	struct dma_buf *dmabuf = buffer->dmabuf;
+
+	dma_resv_lock(dmabuf->resv, NULL);
+	eptfd_fence_forget(dmabuf->resv);
+	dma_buf_unmap_attachment(buffer->attach, buffer->sgt, DMA_BIDIRECTIONAL);
+	dma_resv_unlock(dmabuf->resv);
+	dma_buf_detach(dmabuf, buffer->attach);
+	dma_buf_put(dmabuf);
+	eptfd_share_put(buffer->share);
+	kfree(buffer);
+}
+
+static void buffer_work(struct work_struct *work)
+{
+	buffer_free(container_of(work, struct eptfd_buffer, work));
+}
+
 /**
  * eptfd_buffer_create() - attach and map a DMABUF
  * @share: whose buffer it will be, with the caller as a user
@@ -131,6 +150,7 @@ struct eptfd_buffer *eptfd_buffer_create(struct eptfd_share *share, struct dma_b
 
 	kref_init(&buffer->ref);
 	INIT_LIST_HEAD(&buffer->link);
+	INIT_WORK(&buffer->work, buffer_work);
 	buffer->share = share;
 	buffer->dmabuf = dmabuf;
 	buffer->attach = dma_buf_attach(dmabuf, dev);
@@ -158,17 +178,14 @@ free:
 
 static void buffer_release(struct kref *ref)
 {
-	struct eptfd_buffer *buffer = container_of(ref, struct eptfd_buffer, ref);
-	struct dma_buf *dmabuf = buffer->dmabuf;
+	buffer_free(container_of(ref, struct eptfd_buffer, ref));
+}
 
-	dma_resv_lock(dmabuf->resv, NULL);
-	eptfd_fence_forget(dmabuf->resv);
-	dma_buf_unmap_attachment(buffer->attach, buffer->sgt, DMA_BIDIRECTIONAL);
-	dma_resv_unlock(dmabuf->resv);
-	dma_buf_detach(dmabuf, buffer->attach);
-	dma_buf_put(dmabuf);
-	eptfd_share_put(buffer->share);
-	kfree(buffer);
+static void buffer_release_later(struct kref *ref)
+{
+	struct eptfd_buffer *buffer = container_of(ref, struct eptfd_buffer, ref);
+
+	queue_work(eptfd_close_wq, &buffer->work);
 }
 
 /**
@@ -178,6 +195,18 @@ static void buffer_release(struct kref *ref)
 void eptfd_buffer_put(struct eptfd_buffer *buffer)
 {
 	kref_put(&buffer->ref, buffer_release);
+}
+
+/**
+ * eptfd_buffer_put_later() - drop a reference without waiting
+ * @buffer: the buffer; a work unmaps it if this was the last one
+ *
+ * That takes the lock of the reservation. Whoever holds it may wait for a fence
+ * that the caller has yet to signal.
+ */
+void eptfd_buffer_put_later(struct eptfd_buffer *buffer)
+{
+	kref_put(&buffer->ref, buffer_release_later);
 }
 
 /**

@@ -25,6 +25,9 @@
 
 #define EPT_FD_FLAGS	(O_ACCMODE | O_NONBLOCK | O_CLOEXEC)
 
+/* Endpoints of one control device that wait for the remote, after which no more are made */
+#define EPTFD_LINGERING_MAX	256
+
 /**
  * eptfd_ctrl_attach() - let an endpoint use the rpmsg device
  * @ctrl: control device
@@ -32,17 +35,21 @@
  *
  * Removal ends the endpoint from now on.
  *
- * Return: 0, or -ENODEV if the rpmsg device has gone.
+ * Return: 0, -ENODEV if the rpmsg device has gone, -EBUSY if too many endpoints
+ * linger.
  */
 int eptfd_ctrl_attach(struct eptfd_ctrl *ctrl, struct eptfd_ep *ep)
 {
-	int ret = -ENODEV;
+	int ret = 0;
 
 	mutex_lock(&ctrl->lock);
-	if (ctrl->rpdev) {
+	if (!ctrl->rpdev) {
+		ret = -ENODEV;
+	} else if (atomic_read(&ctrl->lingering) >= EPTFD_LINGERING_MAX) {
+		ret = -EBUSY;
+	} else {
 		ep->rpdev = ctrl->rpdev;
 		list_add_tail(&ep->link, &ctrl->eps);
-		ret = 0;
 	}
 	mutex_unlock(&ctrl->lock);
 
@@ -260,13 +267,24 @@ static int ctrl_probe(struct rpmsg_device *rpdev)
 /* No endpoint uses the rpmsg device after this, and none comes to do so */
 static void ctrl_end_all(struct eptfd_ctrl *ctrl)
 {
-	struct eptfd_ep *ep;
+	struct eptfd_ep *ep, *next;
+	LIST_HEAD(ending);
 
 	mutex_lock(&ctrl->lock);
 	ctrl->rpdev = NULL;
-	list_for_each_entry(ep, &ctrl->eps, link)
-		eptfd_ep_end(ep);
+	list_for_each_entry(ep, &ctrl->eps, link) {
+		eptfd_ep_get(ep);
+		list_add_tail(&ep->ending, &ending);
+	}
 	mutex_unlock(&ctrl->lock);
+
+	/* Those that are closed meanwhile take the lock */
+	list_for_each_entry(ep, &ending, ending)
+		eptfd_ep_break(ep);
+	list_for_each_entry_safe(ep, next, &ending, ending) {
+		eptfd_ep_end(ep);
+		eptfd_ep_put(ep);
+	}
 }
 
 static void ctrl_remove(struct rpmsg_device *rpdev)

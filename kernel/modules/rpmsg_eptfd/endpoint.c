@@ -44,6 +44,7 @@ static enum hrtimer_restart ep_tx_timer(struct hrtimer *timer)
 
 static void ep_init(struct eptfd_ep *ep)
 {
+	kref_init(&ep->ref);
 	mutex_init(&ep->lock);
 	eptfd_queue_init(&ep->queue);
 	init_waitqueue_head(&ep->wait);
@@ -58,7 +59,8 @@ static void ep_init(struct eptfd_ep *ep)
  * @ctrl: the control device, of which a reference is taken
  * @chinfo: name and addresses
  *
- * The endpoint can be opened once it is attached to the control device.
+ * The endpoint can be opened once it is attached to the control device. The
+ * caller sets its release function.
  */
 void eptfd_ep_init(struct eptfd_ep *ep, struct eptfd_ctrl *ctrl,
 		   const struct rpmsg_channel_info *chinfo)
@@ -93,16 +95,34 @@ void eptfd_ep_init_default(struct eptfd_ep *ep, struct rpmsg_device *rpdev)
 	ep->default_ept = rpdev->ept;
 }
 
-/**
- * eptfd_ep_fini() - free what an endpoint holds
- * @ep: closed endpoint that is not attached
- */
-void eptfd_ep_fini(struct eptfd_ep *ep)
+static void ep_free(struct kref *ref)
 {
+	struct eptfd_ep *ep = container_of(ref, struct eptfd_ep, ref);
+	struct eptfd_ctrl *ctrl = ep->ctrl;
+
 	eptfd_queue_purge(&ep->queue);
 	eptfd_share_free(ep->share);
-	if (ep->ctrl)
-		put_device(&ep->ctrl->cdev.dev);
+	ep->release(ep);
+	if (ctrl)
+		put_device(&ctrl->cdev.dev);
+}
+
+/**
+ * eptfd_ep_get() - take a reference
+ * @ep: endpoint
+ */
+void eptfd_ep_get(struct eptfd_ep *ep)
+{
+	kref_get(&ep->ref);
+}
+
+/**
+ * eptfd_ep_put() - drop a reference
+ * @ep: endpoint; with the last one closed and not attached
+ */
+void eptfd_ep_put(struct eptfd_ep *ep)
+{
+	kref_put(&ep->ref, ep_free);
 }
 
 /**
@@ -241,12 +261,27 @@ void eptfd_ep_close(struct eptfd_ep *ep)
 }
 
 /**
- * eptfd_ep_end() - end the endpoint for good, its files notwithstanding
+ * eptfd_ep_leave() - a file of the endpoint is closed for good
+ * @ep: endpoint
+ * @closed: finishes the endpoint, now or when the remote has given back its
+ *	parts of buffers
+ */
+void eptfd_ep_leave(struct eptfd_ep *ep, void (*closed)(struct eptfd_ep *ep))
+{
+	struct eptfd_share *share = eptfd_ep_share(ep);
+
+	eptfd_queue_close(&ep->queue);
+	if (!share || !eptfd_share_close(share, closed))
+		closed(ep);
+}
+
+/**
+ * eptfd_ep_break() - the first half of eptfd_ep_end(), which does not wait
  * @ep: endpoint
  *
- * Neither the bus's endpoint nor its device is used after this returns.
+ * The bus's endpoint is not used after this returns.
  */
-void eptfd_ep_end(struct eptfd_ep *ep)
+void eptfd_ep_break(struct eptfd_ep *ep)
 {
 	struct eptfd_share *share;
 
@@ -256,6 +291,25 @@ void eptfd_ep_end(struct eptfd_ep *ep)
 	mutex_unlock(&ep->lock);
 
 	/* Whoever makes one later finds no device */
+	share = eptfd_ep_share(ep);
+	if (share)
+		eptfd_share_break(share);
+}
+
+/**
+ * eptfd_ep_end() - end the endpoint for good, its files notwithstanding
+ * @ep: endpoint
+ *
+ * Neither the bus's endpoint nor its device is used after this returns.
+ *
+ * Context: waits for works, which may wait for the end of other endpoints that
+ * share the same buffers. Who ends several breaks all of them first.
+ */
+void eptfd_ep_end(struct eptfd_ep *ep)
+{
+	struct eptfd_share *share;
+
+	eptfd_ep_break(ep);
 	share = eptfd_ep_share(ep);
 	if (share)
 		eptfd_share_end(share);

@@ -19,7 +19,8 @@
  * Locks, outermost first
  *	eptfd_ctrl.setup	nodes, calls that make or release channels, and
  *				removal. Held while devices are registered.
- *	eptfd_ctrl.lock		the list of endpoints, the rpmsg device
+ *	eptfd_ctrl.lock		the list of endpoints, the rpmsg device. Never held
+ *				while an endpoint ends: that waits for works.
  *	eptfd_ep.lock		the endpoint of the bus. Never held while waiting
  *				for room to send. Held while the bus makes or
  *				destroys the endpoint, so it is outside of the
@@ -36,18 +37,23 @@
  *
  * Ends
  *	The rpmsg device, and with it all of the bus, may be freed as soon as a
- *	driver's remove() returns. remove() therefore ends every endpoint under
- *	the locks above. Files stay valid after that and find the end marked.
+ *	driver's remove() returns. remove() therefore ends every endpoint: first
+ *	it takes back what all of them share, then it waits for each, with a
+ *	reference of the endpoint and without the lock of the list. Files stay
+ *	valid after that and find the end marked.
  *	A file that is closed while the remote has a part of a buffer leaves its
- *	endpoint as it is, until the remote gives the part back or the end comes.
+ *	endpoint until the remote gives the part back or the end comes. It keeps
+ *	its address, and no message.
  */
 #ifndef RPMSG_EPTFD_H
 #define RPMSG_EPTFD_H
 
+#include <linux/atomic.h>
 #include <linux/cdev.h>
 #include <linux/device.h>
 #include <linux/hrtimer.h>
 #include <linux/idr.h>
+#include <linux/kref.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/poll.h>
@@ -78,14 +84,15 @@ struct eptfd_msg {
 
 /**
  * struct eptfd_queue - received messages that nobody has read yet
- * @lock: protects all other members; @head, @lossy and @ended may also be
- *	looked at without it
+ * @lock: protects all other members; @head, @lossy, @closed and @ended may also
+ *	be looked at without it
  * @head: oldest message
  * @tail: where to link the next message
  * @bytes: memory of the messages
  * @count: number of messages
  * @dropped: number of messages lost so far
  * @lossy: messages were lost and the reader has not been told yet
+ * @closed: nobody will read: what comes is forgotten
  * @ended: no message will follow
  */
 struct eptfd_queue {
@@ -96,6 +103,7 @@ struct eptfd_queue {
 	unsigned int count;
 	u64 dropped;
 	bool lossy;
+	bool closed;
 	bool ended;
 };
 
@@ -104,6 +112,7 @@ void eptfd_queue_push(struct eptfd_queue *q, const void *data, size_t len);
 struct eptfd_msg *eptfd_queue_pop(struct eptfd_queue *q);
 void eptfd_queue_unpop(struct eptfd_queue *q, struct eptfd_msg *msg);
 void eptfd_queue_purge(struct eptfd_queue *q);
+void eptfd_queue_close(struct eptfd_queue *q);
 void eptfd_queue_end(struct eptfd_queue *q);
 
 /**
@@ -147,6 +156,8 @@ struct eptfd_share;
 
 /**
  * struct eptfd_ep - an endpoint for user space
+ * @ref: of its file or node, and of the removal that ends it
+ * @release: frees what the endpoint is a part of
  * @lock: protects @rpdev and @ept
  * @rpdev: the device that the endpoint belongs to, NULL at its end
  * @ept: the endpoint of the bus, NULL while closed and at its end
@@ -163,8 +174,11 @@ struct eptfd_share;
  * @ctrl: the control device that made the endpoint; holds a reference.
  *	NULL for a default endpoint
  * @link: in eptfd_ctrl.eps
+ * @ending: on the list of the removal that ends it
  */
 struct eptfd_ep {
+	struct kref ref;
+	void (*release)(struct eptfd_ep *ep);
 	struct mutex lock;	/* rpdev, ept */
 	struct rpmsg_device *rpdev;
 	struct rpmsg_endpoint *ept;
@@ -179,6 +193,7 @@ struct eptfd_ep {
 	struct eptfd_share *share;
 	struct eptfd_ctrl *ctrl;
 	struct list_head link;
+	struct list_head ending;
 };
 
 /**
@@ -196,9 +211,12 @@ static inline struct eptfd_share *eptfd_ep_share(struct eptfd_ep *ep)
 void eptfd_ep_init(struct eptfd_ep *ep, struct eptfd_ctrl *ctrl,
 		   const struct rpmsg_channel_info *chinfo);
 void eptfd_ep_init_default(struct eptfd_ep *ep, struct rpmsg_device *rpdev);
-void eptfd_ep_fini(struct eptfd_ep *ep);
+void eptfd_ep_get(struct eptfd_ep *ep);
+void eptfd_ep_put(struct eptfd_ep *ep);
 int eptfd_ep_open(struct eptfd_ep *ep);
 void eptfd_ep_close(struct eptfd_ep *ep);
+void eptfd_ep_leave(struct eptfd_ep *ep, void (*closed)(struct eptfd_ep *ep));
+void eptfd_ep_break(struct eptfd_ep *ep);
 void eptfd_ep_end(struct eptfd_ep *ep);
 int eptfd_ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 		  bool block);
@@ -219,6 +237,7 @@ void eptfd_ep_show_fdinfo(struct seq_file *m, struct file *file);
 long eptfd_dmabuf_ioctl(struct eptfd_ep *ep, struct file *file,
 			unsigned int cmd, unsigned long arg);
 bool eptfd_share_rx(struct eptfd_share *share, const void *data, size_t len);
+void eptfd_share_break(struct eptfd_share *share);
 void eptfd_share_end(struct eptfd_share *share);
 bool eptfd_share_close(struct eptfd_share *share,
 		       void (*closed)(struct eptfd_ep *ep));
@@ -239,6 +258,7 @@ static inline bool eptfd_share_rx(struct eptfd_share *share, const void *data,
 	return false;
 }
 
+static inline void eptfd_share_break(struct eptfd_share *share) { }
 static inline void eptfd_share_end(struct eptfd_share *share) { }
 static inline bool eptfd_share_close(struct eptfd_share *share,
 				     void (*closed)(struct eptfd_ep *ep))
@@ -322,6 +342,7 @@ int eptfd_anon_create(struct eptfd_ctrl *ctrl,
  * @rpdev: the rpmsg device, NULL once it has gone. Written under both @setup
  *	and @lock, so that either makes it stay.
  * @eps: all endpoints
+ * @lingering: how many of them wait for the remote, closed by their files
  */
 struct eptfd_ctrl {
 	struct eptfd_cdev cdev;
@@ -330,6 +351,7 @@ struct eptfd_ctrl {
 	struct mutex lock;	/* eps, rpdev */
 	struct rpmsg_device *rpdev;
 	struct list_head eps;
+	atomic_t lingering;
 };
 
 int eptfd_ctrl_attach(struct eptfd_ctrl *ctrl, struct eptfd_ep *ep);

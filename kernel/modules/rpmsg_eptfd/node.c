@@ -47,11 +47,9 @@ static void node_closed(struct eptfd_ep *ep)
 static int node_release(struct inode *inode, struct file *file)
 {
 	struct eptfd_ep *ep = file->private_data;
-	struct eptfd_share *share = eptfd_ep_share(ep);
 
 	get_device(&container_of(ep, struct eptfd_node, ep)->cdev.dev);
-	if (!share || !eptfd_share_close(share, node_closed))
-		node_closed(ep);
+	eptfd_ep_leave(ep, node_closed);
 
 	return 0;
 }
@@ -124,19 +122,24 @@ static struct attribute *node_attrs[] = {
 };
 ATTRIBUTE_GROUPS(node);
 
-static void node_free(struct device *dev)
+static void node_free(struct eptfd_ep *ep)
 {
-	struct eptfd_node *node = node_of_dev(dev);
+	struct eptfd_node *node = container_of(ep, struct eptfd_node, ep);
 
-	eptfd_ep_fini(&node->ep);
 	eptfd_cdev_fini(&node->cdev);
 	kfree(node);
+}
+
+/* The device's reference of the endpoint; the other one is that of a removal */
+static void node_put_ep(struct device *dev)
+{
+	eptfd_ep_put(&node_of_dev(dev)->ep);
 }
 
 static const struct device_type node_type = {
 	.name = "rpmsg_endpoint",
 	.groups = node_groups,
-	.release = node_free,
+	.release = node_put_ep,
 };
 
 /**
@@ -155,6 +158,7 @@ struct eptfd_node *eptfd_node_alloc(void)
 		return ERR_PTR(-ENOMEM);
 
 	INIT_LIST_HEAD(&node->link);
+	node->ep.release = node_free;
 	node->cdev.dev.type = &node_type;
 	ret = eptfd_cdev_init(&node->cdev, &eptfd_node_space, &node_fops);
 	if (ret) {
@@ -170,8 +174,9 @@ struct eptfd_node *eptfd_node_alloc(void)
  * @ctrl: control device, its setup lock held
  * @chinfo: name and addresses
  *
- * Return: 0, -ENODEV if the rpmsg device has gone, -ENOMEM, -ENOSPC without
- * a free number, what registering a device returns.
+ * Return: 0, -EBUSY if too many endpoints linger, -ENODEV if the rpmsg device
+ * has gone, -ENOMEM, -ENOSPC without a free number, what registering a device
+ * returns.
  */
 int eptfd_node_create(struct eptfd_ctrl *ctrl,
 		      const struct rpmsg_channel_info *chinfo)

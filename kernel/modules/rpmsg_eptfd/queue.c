@@ -56,7 +56,7 @@ static void queue_lose(struct eptfd_queue *q)
 /* Whether the queue now owns the message; with the queue's lock held */
 static bool queue_accept(struct eptfd_queue *q, struct eptfd_msg *msg)
 {
-	if (q->ended)
+	if (q->ended || q->closed)
 		return false;
 	if (!msg || !queue_has_room(q, msg_bytes(msg))) {
 		queue_lose(q);
@@ -87,10 +87,15 @@ void eptfd_queue_init(struct eptfd_queue *q)
  */
 void eptfd_queue_push(struct eptfd_queue *q, const void *data, size_t len)
 {
-	struct eptfd_msg *msg = msg_alloc(data, len);
+	struct eptfd_msg *msg;
 	unsigned long irq;
 	bool accepted;
 
+	/* The remote alone decides how long an endpoint lingers */
+	if (READ_ONCE(q->closed))
+		return;
+
+	msg = msg_alloc(data, len);
 	spin_lock_irqsave(&q->lock, irq);
 	accepted = queue_accept(q, msg);
 	spin_unlock_irqrestore(&q->lock, irq);
@@ -156,11 +161,7 @@ void eptfd_queue_unpop(struct eptfd_queue *q, struct eptfd_msg *msg)
 	spin_unlock_irq(&q->lock);
 }
 
-/**
- * eptfd_queue_purge() - free all messages, forget losses
- * @q: the queue; nobody reads from it
- */
-void eptfd_queue_purge(struct eptfd_queue *q)
+static void queue_empty(struct eptfd_queue *q, bool closed)
 {
 	struct eptfd_msg *msg, *next;
 
@@ -172,12 +173,31 @@ void eptfd_queue_purge(struct eptfd_queue *q)
 	q->count = 0;
 	q->dropped = 0;
 	WRITE_ONCE(q->lossy, false);
+	WRITE_ONCE(q->closed, closed);
 	spin_unlock_irq(&q->lock);
 
 	for (; msg; msg = next) {
 		next = msg->next;
 		kfree(msg);
 	}
+}
+
+/**
+ * eptfd_queue_purge() - free all messages, forget losses, take messages
+ * @q: the queue; nobody reads from it
+ */
+void eptfd_queue_purge(struct eptfd_queue *q)
+{
+	queue_empty(q, false);
+}
+
+/**
+ * eptfd_queue_close() - free all messages, take none until it is purged
+ * @q: the queue; nobody reads from it
+ */
+void eptfd_queue_close(struct eptfd_queue *q)
+{
+	queue_empty(q, true);
 }
 
 /**

@@ -12,6 +12,7 @@
 #include "share.h"
 
 struct workqueue_struct *eptfd_share_wq;
+struct workqueue_struct *eptfd_close_wq;
 
 /**
  * eptfd_share_get() - become a user
@@ -52,18 +53,30 @@ void eptfd_share_put(struct eptfd_share *share)
 	spin_lock_irq(&share->lock);
 	if (!--share->users) {
 		if (share->closed)
-			queue_work(eptfd_share_wq, &share->closing);
+			queue_work(eptfd_close_wq, &share->closing);
 		wake_up_all(&share->idle);
 	}
 	spin_unlock_irq(&share->lock);
 }
 
+static void share_linger(struct eptfd_share *share, int change)
+{
+	if (share->ep->ctrl)
+		atomic_add(change, &share->ep->ctrl->lingering);
+}
+
 static void share_closing(struct work_struct *work)
 {
 	struct eptfd_share *share = container_of(work, struct eptfd_share, closing);
-	void (*closed)(struct eptfd_ep *ep) = share->closed;
+	void (*closed)(struct eptfd_ep *ep);
 
+	/* Whoever has queued this may not have let go of the lock yet */
+	spin_lock_irq(&share->lock);
+	closed = share->closed;
 	share->closed = NULL;
+	spin_unlock_irq(&share->lock);
+
+	share_linger(share, -1);
 	closed(share->ep);
 	/* The module waits for works */
 	module_put(THIS_MODULE);
@@ -132,15 +145,14 @@ struct eptfd_share *eptfd_share_enter(struct eptfd_ep *ep)
 }
 
 /**
- * eptfd_share_end() - share nothing any more, whatever the remote still has
- * @share: of an endpoint that the bus does not know any longer
+ * eptfd_share_end() - wait until nothing is shared any more
+ * @share: after eptfd_share_break(), of an endpoint that the bus does not know any
+ *	longer
  *
  * Neither the DMA device nor a buffer is used after this returns.
  */
 void eptfd_share_end(struct eptfd_share *share)
 {
-	eptfd_share_break(share);
-	wake_up_interruptible_all(&share->ep->wait);
 	eptfd_share_remove_all(share);
 
 	spin_lock_irq(&share->lock);
@@ -166,6 +178,7 @@ bool eptfd_share_close(struct eptfd_share *share, void (*closed)(struct eptfd_ep
 	lingers = share->users;
 	if (lingers) {
 		share->closed = closed;
+		share_linger(share, 1);
 		__module_get(THIS_MODULE);
 	}
 	spin_unlock_irq(&share->lock);
@@ -207,8 +220,16 @@ void eptfd_share_show_fdinfo(struct eptfd_share *share, struct seq_file *m)
 int eptfd_dmabuf_init(void)
 {
 	eptfd_share_wq = alloc_workqueue(KBUILD_MODNAME, WQ_MEM_RECLAIM | WQ_HIGHPRI, 0);
+	if (!eptfd_share_wq)
+		return -ENOMEM;
 
-	return eptfd_share_wq ? 0 : -ENOMEM;
+	eptfd_close_wq = alloc_workqueue(KBUILD_MODNAME "_close", WQ_UNBOUND, 0);
+	if (!eptfd_close_wq) {
+		destroy_workqueue(eptfd_share_wq);
+		return -ENOMEM;
+	}
+
+	return 0;
 }
 
 /**
@@ -220,5 +241,6 @@ int eptfd_dmabuf_init(void)
 void eptfd_dmabuf_exit(void)
 {
 	destroy_workqueue(eptfd_share_wq);
+	destroy_workqueue(eptfd_close_wq);
 	synchronize_rcu_tasks();
 }

@@ -82,6 +82,7 @@ struct eptfd_share {
  * @attach: that it is attached
  * @sgt: how it is mapped
  * @addr: where it begins for the remote
+ * @work: releases it
  */
 struct eptfd_buffer {
 	struct kref ref;
@@ -91,6 +92,7 @@ struct eptfd_buffer {
 	struct dma_buf_attachment *attach;
 	struct sg_table *sgt;
 	dma_addr_t addr;
+	struct work_struct work;
 };
 
 /**
@@ -130,8 +132,13 @@ struct eptfd_transfer {
 	char name[RPMSG_NAME_SIZE];
 };
 
-/* Finishes transfers. Callbacks may not sleep; to take access away may. */
+/*
+ * Finishes transfers. Callbacks may not sleep; to take access away may. What
+ * runs here waits for nobody who may wait for a fence.
+ */
 extern struct workqueue_struct *eptfd_share_wq;
+/* Releases buffers and finishes endpoints, which may wait for such people */
+extern struct workqueue_struct *eptfd_close_wq;
 
 /* share.c */
 bool eptfd_share_get(struct eptfd_share *share);
@@ -147,6 +154,7 @@ void eptfd_buffer_sync_for_cpu(struct eptfd_transfer *t);
 struct eptfd_buffer *eptfd_buffer_create(struct eptfd_share *share, struct dma_buf *dmabuf,
 					 struct device *dev, bool block);
 void eptfd_buffer_put(struct eptfd_buffer *buffer);
+void eptfd_buffer_put_later(struct eptfd_buffer *buffer);
 struct eptfd_buffer *eptfd_share_find(struct eptfd_share *share, struct dma_buf *dmabuf);
 int eptfd_share_add(struct eptfd_share *share, struct eptfd_buffer *buffer);
 struct eptfd_buffer *eptfd_share_remove(struct eptfd_share *share, struct dma_buf *dmabuf);
@@ -156,6 +164,5 @@ void eptfd_share_remove_all(struct eptfd_share *share);
 void eptfd_fence_forget(struct dma_resv *resv);
 int eptfd_share_send(struct eptfd_share *share, struct dma_buf *dmabuf,
 		     struct rpmsg_dmabuf *part, u64 __user *ucookie, bool block);
-void eptfd_share_break(struct eptfd_share *share);
 
 #endif

@@ -198,7 +198,7 @@ static void transfer_finish(struct eptfd_transfer *t)
 		eptfd_queue_push(&ep->queue, &t->message, sizeof(t->message));
 	wake_up_interruptible_poll(&ep->wait, EPOLLIN | EPOLLRDNORM);
 
-	eptfd_buffer_put(t->buffer);
+	eptfd_buffer_put_later(t->buffer);
 	eptfd_share_put(t->share);
 	dma_fence_put(&t->fence);
 }
@@ -464,8 +464,10 @@ bool eptfd_share_rx(struct eptfd_share *share, const void *data, size_t len)
 }
 
 /**
- * eptfd_share_break() - take back all that the remote has
+ * eptfd_share_break() - take back all that the remote has, without waiting
  * @share: the share
+ *
+ * Nothing new is shared from here on.
  *
  * Calls that have not armed a transfer yet find the end and finish it
  * themselves.
@@ -484,4 +486,5 @@ void eptfd_share_break(struct eptfd_share *share)
 		queue_work(eptfd_share_wq, &t->work);
 	}
 	spin_unlock_irq(&share->lock);
+	wake_up_interruptible_all(&share->ep->wait);
 }
