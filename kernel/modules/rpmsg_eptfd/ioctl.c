@@ -163,13 +163,20 @@ static int ep_send(struct eptfd_ep *ep, struct file *file, struct rpmsg_dmabuf _
 	if (ret)
 		goto put_dmabuf;
 
+	/* Before the end of the endpoint would have to wait for it */
+	part.cookie = eptfd_share_cookie();
+	if (put_user(part.cookie, &arg->cookie)) {
+		ret = -EFAULT;
+		goto put_dmabuf;
+	}
+
 	share = eptfd_share_enter(ep);
 	if (IS_ERR(share)) {
 		ret = PTR_ERR(share);
 		goto put_dmabuf;
 	}
 
-	ret = eptfd_share_send(share, dmabuf, &part, &arg->cookie, file_blocks(file));
+	ret = eptfd_share_send(share, dmabuf, &part, file_blocks(file));
 	eptfd_share_put(share);
 put_dmabuf:
 	dma_buf_put(dmabuf);

@@ -18,8 +18,10 @@
  *	struct eptfd_share	as long as the endpoint. It counts its users, which
  *				are transfers, buffers, and calls that are under
  *				way. The end of an endpoint waits until there is
- *				none. A file that is closed while there are some
- *				leaves the endpoint to the last of them.
+ *				none, so none of them touches user memory: that can
+ *				be of a file whose server does not answer. A file
+ *				that is closed while there are some leaves the
+ *				endpoint to the last of them.
  */
 #ifndef RPMSG_EPTFD_SHARE_H
 #define RPMSG_EPTFD_SHARE_H
@@ -162,7 +164,8 @@ void eptfd_share_remove_all(struct eptfd_share *share);
 
 /* transfer.c */
 void eptfd_fence_forget(struct dma_resv *resv);
+u64 eptfd_share_cookie(void);
 int eptfd_share_send(struct eptfd_share *share, struct dma_buf *dmabuf,
-		     struct rpmsg_dmabuf *part, u64 __user *ucookie, bool block);
+		     const struct rpmsg_dmabuf *part, bool block);
 
 #endif

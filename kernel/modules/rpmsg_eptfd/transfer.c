@@ -8,13 +8,22 @@
 #include <linux/module.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
-#include <linux/uaccess.h>
 
 #include "eptfd.h"
 #include "share.h"
 
 /* One count for all endpoints: the next one at an address gets no answers to the last one */
 static atomic64_t share_cookie = ATOMIC64_INIT(0);
+
+/**
+ * eptfd_share_cookie() - name a part
+ *
+ * Return: a name that no other part has or had.
+ */
+u64 eptfd_share_cookie(void)
+{
+	return atomic64_inc_return(&share_cookie);
+}
 
 /* -- Fences -- */
 
@@ -370,21 +379,15 @@ static int share_send_part(struct eptfd_share *share, struct eptfd_buffer *buffe
  * eptfd_share_send() - send a part of an attached DMABUF
  * @share: the share, with the caller as a user
  * @dmabuf: the DMABUF
- * @part: what of it
- * @ucookie: where user space wants the cookie
+ * @part: what of it, with a cookie of eptfd_share_cookie()
  * @block: wait for whoever is in the way, and for room
  *
  * Return: 0 or a negative errno, see README.
  */
 int eptfd_share_send(struct eptfd_share *share, struct dma_buf *dmabuf,
-		     struct rpmsg_dmabuf *part, u64 __user *ucookie, bool block)
+		     const struct rpmsg_dmabuf *part, bool block)
 {
 	struct eptfd_buffer *buffer;
-
-	part->cookie = atomic64_inc_return(&share_cookie);
-	/* While nothing has to be undone if it fails */
-	if (put_user(part->cookie, ucookie))
-		return -EFAULT;
 
 	mutex_lock(&share->setup);
 	buffer = eptfd_share_find(share, dmabuf);
