@@ -32,10 +32,10 @@ int eptfd_resv_lock(struct dma_resv *resv, bool block)
 	return ret == -EINTR ? -ERESTARTSYS : ret;
 }
 
-/*
- * The DMA API synchronizes what is contiguous in memory. Behind an IOMMU of the
- * system's that is no more than a page.
- */
+typedef void sync_fn(struct device *dev, dma_addr_t addr, size_t size,
+		     enum dma_data_direction dir);
+
+/* An entry that an IOMMU of the system's has merged is contiguous for the device only */
 static size_t sync_step(struct device *dev, dma_addr_t addr, size_t size)
 {
 	if (!use_dma_iommu(dev))
@@ -44,28 +44,67 @@ static size_t sync_step(struct device *dev, dma_addr_t addr, size_t size)
 	return min_t(size_t, size, PAGE_SIZE - offset_in_page(addr));
 }
 
-void eptfd_buffer_sync_for_device(struct eptfd_transfer *t)
+static void sync_entry(struct device *dev, dma_addr_t addr, size_t size,
+		       enum dma_data_direction dir, sync_fn *sync)
 {
-	struct device *dev = t->buffer->attach->dev;
-	dma_addr_t addr = t->buffer->addr + t->offset;
-	size_t left = t->length, step;
+	size_t step;
 
-	for (; left && dma_dev_need_sync(dev); left -= step, addr += step) {
-		step = sync_step(dev, addr, left);
-		dma_sync_single_for_device(dev, addr, step, t->dir);
+	for (; size; size -= step, addr += step) {
+		step = sync_step(dev, addr, size);
+		sync(dev, addr, step, dir);
 	}
 }
 
+/*
+ * Entry by entry: addresses that follow each other can be of memory that does
+ * not, such as the slots of swiotlb, and each entry was mapped by itself.
+ */
+static void transfer_sync(struct eptfd_transfer *t, sync_fn *sync)
+{
+	struct eptfd_buffer *buffer = t->buffer;
+	u64 first = buffer->addr + t->offset;
+	u64 end = first + t->length;
+	struct scatterlist *sg;
+	u64 from, to;
+	int i;
+
+	if (!dma_dev_need_sync(buffer->attach->dev))
+		return;
+
+	for_each_sgtable_dma_sg(buffer->sgt, sg, i) {
+		from = max_t(u64, first, sg_dma_address(sg));
+		to = min_t(u64, end, (u64)sg_dma_address(sg) + sg_dma_len(sg));
+		if (from < to)
+			sync_entry(buffer->attach->dev, from, to - from, t->dir, sync);
+	}
+}
+
+/**
+ * eptfd_buffer_sync_for_device() - let the remote access a part
+ * @t: the part
+ */
+void eptfd_buffer_sync_for_device(struct eptfd_transfer *t)
+{
+	transfer_sync(t, dma_sync_single_for_device);
+}
+
+/**
+ * eptfd_buffer_sync_for_cpu() - take the access back
+ * @t: the part
+ */
 void eptfd_buffer_sync_for_cpu(struct eptfd_transfer *t)
 {
-	struct device *dev = t->buffer->attach->dev;
-	dma_addr_t addr = t->buffer->addr + t->offset;
-	size_t left = t->length, step;
+	transfer_sync(t, dma_sync_single_for_cpu);
+}
 
-	for (; left && dma_dev_need_sync(dev); left -= step, addr += step) {
-		step = sync_step(dev, addr, left);
-		dma_sync_single_for_cpu(dev, addr, step, t->dir);
-	}
+/*
+ * The remote is told an address and a length. Nothing on the way has a limit for
+ * pieces, and nobody else tells the DMA API so for the device of a bus.
+ */
+static void allow_long_pieces(struct device *dev)
+{
+	if (dev->dma_parms && !dev->dma_parms->max_segment_size)
+		dma_set_max_seg_size(dev, UINT_MAX);
 }
 
 /* The remote is told one address */
@@ -153,6 +192,7 @@ struct eptfd_buffer *eptfd_buffer_create(struct eptfd_share *share, struct dma_b
 	INIT_WORK(&buffer->work, buffer_work);
 	buffer->share = share;
 	buffer->dmabuf = dmabuf;
+	allow_long_pieces(dev);
 	buffer->attach = dma_buf_attach(dmabuf, dev);
 	if (IS_ERR(buffer->attach)) {
 		ret = PTR_ERR(buffer->attach);

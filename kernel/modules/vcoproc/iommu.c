@@ -9,7 +9,8 @@
  * dma_sync_single_for_device() grants a part, dma_sync_single_for_cpu() takes
  * it back, out of the process's page tables, before it returns. Real devices
  * without an IOMMU get by with less; a driver that forgets one of the calls
- * finds out here.
+ * finds out here. So does one that synchronizes across entries of a scatterlist
+ * which were not merged: with swiotlb, that would copy wrong bytes.
  *
  * The calls for whole scatterlists say nothing here: exporters of DMABUFs make
  * them for what the CPU does, whatever the device has been given.
@@ -17,6 +18,7 @@
 #include <linux/list.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
+#include <linux/moduleparam.h>
 #include <linux/scatterlist.h>
 #include <linux/slab.h>
 
@@ -24,11 +26,17 @@
 
 #include "iommu.h"
 
+static bool merge = true;
+module_param(merge, bool, 0644);
+MODULE_PARM_DESC(merge,
+		 "Buffers mapped from now on are one entry of a scatterlist; otherwise entries stay, and none of a driver's synchronization calls may cross from one to the next (default Y)");
+
 /* Pages that one fault inserts at most, aligned to as many */
 #define VCOPROC_AROUND	256
 
 /**
- * struct vcoproc_extent - pages of a mapping that are contiguous in memory
+ * struct vcoproc_extent - pages of a mapping that are contiguous in memory, and
+ *	of one entry if entries are not merged
  * @first: the first one's number in the mapping
  * @pfn: its number in memory
  */
@@ -56,6 +64,7 @@ struct vcoproc_grant {
  * @node: in vcoproc_iommu.mappings
  * @start: address of the first byte
  * @size: bytes, whole pages
+ * @merged: the pages are one entry of the scatterlist
  * @grants: parts that the process can access
  * @count: elements of @extents
  * @extents: the pages, in order
@@ -67,6 +76,7 @@ struct vcoproc_mapping {
 	struct rb_node node;
 	u64 start;
 	u64 size;
+	bool merged;
 	struct list_head grants;
 	unsigned int count;
 	struct vcoproc_extent extents[] __counted_by(count);
@@ -109,18 +119,7 @@ static struct vcoproc_mapping *mapping_find(struct vcoproc_iommu *iommu, u64 add
 	return node ? rb_entry(node, struct vcoproc_mapping, node) : NULL;
 }
 
-/* All of [@addr, @addr + @size) or nothing */
-static struct vcoproc_mapping *mapping_of(struct vcoproc_iommu *iommu, u64 addr, u64 size)
-{
-	struct vcoproc_mapping *mapping = mapping_find(iommu, addr);
-
-	if (!mapping || !size || size > mapping->size - (addr - mapping->start))
-		return NULL;
-
-	return mapping;
-}
-
-static unsigned long mapping_pfn(const struct vcoproc_mapping *mapping, u64 page)
+static const struct vcoproc_extent *mapping_extent(const struct vcoproc_mapping *mapping, u64 page)
 {
 	unsigned int low = 0, high = mapping->count, middle;
 
@@ -132,7 +131,36 @@ static unsigned long mapping_pfn(const struct vcoproc_mapping *mapping, u64 page
 			high = middle;
 	}
 
-	return mapping->extents[low].pfn + (page - mapping->extents[low].first);
+	return &mapping->extents[low];
+}
+
+static unsigned long mapping_pfn(const struct vcoproc_mapping *mapping, u64 page)
+{
+	const struct vcoproc_extent *extent = mapping_extent(mapping, page);
+
+	return extent->pfn + (page - extent->first);
+}
+
+static bool in_one_entry(const struct vcoproc_mapping *mapping, u64 first, u64 last)
+{
+	return mapping->merged || mapping_extent(mapping, first >> PAGE_SHIFT) ==
+				  mapping_extent(mapping, last >> PAGE_SHIFT);
+}
+
+/* All of [@addr, @addr + @size) or nothing */
+static struct vcoproc_mapping *mapping_of(struct vcoproc_iommu *iommu, u64 addr, u64 size)
+{
+	struct vcoproc_mapping *mapping = mapping_find(iommu, addr);
+	u64 first;
+
+	if (!mapping || !size)
+		return NULL;
+
+	first = addr - mapping->start;
+	if (size > mapping->size - first || !in_one_entry(mapping, first, first + size - 1))
+		return NULL;
+
+	return mapping;
 }
 
 /* Pages are what can be granted, and only memory can be mapped by a process. */
@@ -150,7 +178,7 @@ static unsigned long entry_pfn(struct scatterlist *sg)
 }
 
 /* Returns the number of extents, which is at most that of the entries. */
-static int count_extents(struct scatterlist *sgl, int nents)
+static int count_extents(struct scatterlist *sgl, int nents, bool merged)
 {
 	unsigned long next = 0;
 	struct scatterlist *sg;
@@ -160,7 +188,7 @@ static int count_extents(struct scatterlist *sgl, int nents)
 		ret = check_entry(sg);
 		if (ret)
 			return ret;
-		if (!count || entry_pfn(sg) != next)
+		if (!count || !merged || entry_pfn(sg) != next)
 			count++;
 		next = entry_pfn(sg) + (sg->length >> PAGE_SHIFT);
 	}
@@ -177,7 +205,7 @@ static void fill_extents(struct vcoproc_mapping *mapping, struct scatterlist *sg
 	int i;
 
 	for_each_sg(sgl, sg, nents, i) {
-		if (!page || entry_pfn(sg) != next) {
+		if (!page || !mapping->merged || entry_pfn(sg) != next) {
 			extent->first = page;
 			extent->pfn = entry_pfn(sg);
 			extent++;
@@ -191,9 +219,10 @@ static void fill_extents(struct vcoproc_mapping *mapping, struct scatterlist *sg
 static struct vcoproc_mapping *mapping_alloc(struct scatterlist *sgl, int nents)
 {
 	struct vcoproc_mapping *mapping;
+	bool merged = READ_ONCE(merge);
 	int count;
 
-	count = count_extents(sgl, nents);
+	count = count_extents(sgl, nents, merged);
 	if (count < 0)
 		return ERR_PTR(count);
 
@@ -203,6 +232,7 @@ static struct vcoproc_mapping *mapping_alloc(struct scatterlist *sgl, int nents)
 
 	INIT_LIST_HEAD(&mapping->grants);
 	mapping->count = count;
+	mapping->merged = merged;
 	fill_extents(mapping, sgl, nents);
 
 	return mapping;
@@ -223,6 +253,21 @@ static bool mapping_add(struct vcoproc_iommu *iommu, struct vcoproc_mapping *map
 	up_write(&iommu->lock);
 
 	return room;
+}
+
+/* As they were, but with addresses that follow each other */
+static int describe_each(struct scatterlist *sgl, int nents, u64 start)
+{
+	struct scatterlist *sg;
+	int i;
+
+	for_each_sg(sgl, sg, nents, i) {
+		sg_dma_address(sg) = start;
+		sg_dma_len(sg) = sg->length;
+		start += sg->length;
+	}
+
+	return nents;
 }
 
 /* One range, but an entry has only 32 bits for a length. Returns the entries used. */
@@ -246,7 +291,8 @@ static int describe(struct scatterlist *sg, u64 start, u64 size)
  * @sgl: the pages
  * @nents: entries of @sgl
  *
- * Return: the number of entries that now describe the range, 1 below 4 GiB.
+ * Return: the number of entries that now describe the range, 1 below 4 GiB if
+ * they are merged.
  * -EINVAL for entries that are not whole pages, -EREMOTEIO for memory of another
  * device, -ENOMEM.
  */
@@ -266,7 +312,8 @@ int vcoproc_iommu_map(struct vcoproc_iommu *iommu, struct scatterlist *sgl, int 
 		return -ENOMEM;
 	}
 
-	return describe(sgl, mapping->start, mapping->size);
+	return mapping->merged ? describe(sgl, mapping->start, mapping->size) :
+				 describe_each(sgl, nents, mapping->start);
 }
 
 /* -- Grants -- */

@@ -110,6 +110,57 @@ fn exactly_the_pages_of_a_part_are_there() {
     }
 }
 
+/// Entries of scatterlists stay apart, as behind swiotlb, as long as this lives.
+struct Unmerged;
+
+const MERGE: &str = "/sys/module/vcoproc/parameters/merge";
+
+impl Unmerged {
+    fn new() -> Self {
+        std::fs::write(MERGE, "N").expect("vcoproc's parameter");
+        Self
+    }
+}
+
+impl Drop for Unmerged {
+    fn drop(&mut self) {
+        let _ = std::fs::write(MERGE, "Y");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_part_of_many_entries_is_synchronized_entry_by_entry() {
+    let bench = Bench::new();
+    let endpoint = bench.endpoint();
+    let _unmerged = Unmerged::new();
+    // Entries of a page each, and of 16 pages each.
+    for buffer in [pages(64 * PAGE, MemfdFlags::empty()), heap(64 * PAGE)] {
+        dmabuf::attach(&endpoint, &buffer).expect("addresses that follow each other");
+        let bytes = pattern(3, 64 * PAGE);
+        fill(&buffer, 0, &bytes);
+        for (offset, length) in [
+            (0, 64 * PAGE),
+            (PAGE - 1, 2),
+            (16 * PAGE - 7, 14),
+            (3 * PAGE + 5, 40 * PAGE),
+            (63 * PAGE, PAGE),
+            (20 * PAGE + 1, 1),
+        ] {
+            let at = usize::try_from(offset).unwrap()..usize::try_from(offset + length).unwrap();
+            let (from, part) = bench.give(&endpoint, &buffer, TO_REMOTE, offset, length);
+            let view = bench.remote.map(&part);
+            assert!(view.read() == Ok(bytes[at].to_vec()), "{length} bytes at {offset:#x}");
+            bench.remote.give_back(from, &part);
+            answer(&endpoint);
+            let first = part.address + offset / PAGE * PAGE;
+            for page in (first..part.address + offset + length).step_by(4096) {
+                View::new(bench.remote.core(), page, PAGE).assert_gone();
+            }
+        }
+    }
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn what_was_read_before_can_be_written_when_that_is_granted() {
