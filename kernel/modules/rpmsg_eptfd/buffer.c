@@ -313,8 +313,9 @@ struct eptfd_buffer *eptfd_share_remove(struct eptfd_share *share, struct dma_bu
 /**
  * eptfd_share_remove_all() - detach all buffers
  * @share: the share
+ * @put: eptfd_buffer_put(), or eptfd_buffer_put_later()
  */
-void eptfd_share_remove_all(struct eptfd_share *share)
+void eptfd_share_remove_all(struct eptfd_share *share, void (*put)(struct eptfd_buffer *buffer))
 {
 	struct eptfd_buffer *buffer, *next;
 	LIST_HEAD(buffers);
@@ -325,7 +326,7 @@ void eptfd_share_remove_all(struct eptfd_share *share)
 
 	list_for_each_entry_safe(buffer, next, &buffers, link) {
 		list_del_init(&buffer->link);
-		eptfd_buffer_put(buffer);
+		put(buffer);
 	}
 }
 

@@ -468,6 +468,43 @@ static int ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 }
 
 /**
+ * eptfd_ep_send_once() - send one message if there is room
+ * @ep: endpoint
+ * @data: the message
+ * @len: its length
+ * @nowait: do not even wait for a lock
+ * @block: ask the remote to make room, on a bus that can
+ *
+ * Return: as eptfd_ep_send().
+ */
+int eptfd_ep_send_once(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
+		       bool block)
+{
+	if (len > ep->mtu)
+		return -EMSGSIZE;
+
+	return ep_send(ep, data, len, nowait, block);
+}
+
+/**
+ * eptfd_ep_wait_room() - wait a moment after there was no room
+ * @ep: endpoint
+ * @pause: nanoseconds of the last pause, 0 for the first
+ *
+ * Return: 0 to try again, -ERESTARTSYS.
+ */
+int eptfd_ep_wait_room(struct eptfd_ep *ep, u64 *pause)
+{
+	int ret;
+
+	*pause = clamp_t(u64, 2 * *pause, EPTFD_TX_WAIT_MIN, EPTFD_TX_WAIT_MAX);
+	ret = wait_event_interruptible_hrtimeout(ep->wait, eptfd_queue_ended(&ep->queue),
+						 ns_to_ktime(*pause));
+
+	return ret == -ERESTARTSYS ? ret : 0;
+}
+
+/**
  * eptfd_ep_send() - send one message
  * @ep: endpoint
  * @data: the message
@@ -485,23 +522,17 @@ static int ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 int eptfd_ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 		  bool block)
 {
-	u64 pause = EPTFD_TX_WAIT_MIN;
+	u64 pause = 0;
 	int ret;
 
-	if (len > ep->mtu)
-		return -EMSGSIZE;
-
 	for (;;) {
-		ret = ep_send(ep, data, len, nowait, block);
+		ret = eptfd_ep_send_once(ep, data, len, nowait, block);
 		if (ret != -EAGAIN || !block)
 			return ret;
 
-		ret = wait_event_interruptible_hrtimeout(ep->wait,
-							 eptfd_queue_ended(&ep->queue),
-							 ns_to_ktime(pause));
-		if (ret == -ERESTARTSYS)
+		ret = eptfd_ep_wait_room(ep, &pause);
+		if (ret)
 			return ret;
-		pause = min_t(u64, 2 * pause, EPTFD_TX_WAIT_MAX);
 	}
 }
 

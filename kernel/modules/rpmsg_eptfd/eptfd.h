@@ -28,9 +28,10 @@
  *				callbacks run: callbacks must not take it.
  *	eptfd_queue.lock	the messages; taken in callbacks
  *	Of buffers, each with none of the above held but those of the caller of
- *	eptfd_ep_end(), and with none of the above taken inside:
+ *	eptfd_ep_end():
  *	dma_buf.resv		the fences of a buffer. Whoever holds it may wait for
  *				a fence: nothing that a fence waits for takes it.
+ *				eptfd_ep.lock is taken inside, to send.
  *	eptfd_share.setup	the list of buffers. Nothing is taken inside.
  *	eptfd_share.lock	what the remote has; taken in callbacks. Inside of
  *				dma_buf.resv, nothing is taken inside.
@@ -220,6 +221,9 @@ void eptfd_ep_break(struct eptfd_ep *ep);
 void eptfd_ep_end(struct eptfd_ep *ep);
 int eptfd_ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 		  bool block);
+int eptfd_ep_send_once(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
+		       bool block);
+int eptfd_ep_wait_room(struct eptfd_ep *ep, u64 *pause);
 void eptfd_ep_mark_full(struct eptfd_ep *ep);
 
 int eptfd_ep_rx(struct rpmsg_device *rpdev, void *data, int len, void *priv,

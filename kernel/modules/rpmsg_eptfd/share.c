@@ -94,6 +94,7 @@ static struct eptfd_share *share_alloc(struct eptfd_ep *ep)
 	spin_lock_init(&share->lock);
 	INIT_LIST_HEAD(&share->transfers);
 	INIT_WORK(&share->closing, share_closing);
+	INIT_DELAYED_WORK(&share->late, eptfd_share_late);
 	init_waitqueue_head(&share->idle);
 	mutex_init(&share->setup);
 	INIT_LIST_HEAD(&share->buffers);
@@ -153,7 +154,8 @@ struct eptfd_share *eptfd_share_enter(struct eptfd_ep *ep)
  */
 void eptfd_share_end(struct eptfd_share *share)
 {
-	eptfd_share_remove_all(share);
+	/* The callback of a name service can have led here, with a lock of the bus held */
+	eptfd_share_remove_all(share, eptfd_buffer_put_later);
 
 	spin_lock_irq(&share->lock);
 	wait_event_lock_irq(share->idle, !share->users, share->lock);
@@ -172,7 +174,7 @@ bool eptfd_share_close(struct eptfd_share *share, void (*closed)(struct eptfd_ep
 {
 	bool lingers;
 
-	eptfd_share_remove_all(share);
+	eptfd_share_remove_all(share, eptfd_buffer_put);
 
 	spin_lock_irq(&share->lock);
 	lingers = share->users;
@@ -192,6 +194,8 @@ bool eptfd_share_close(struct eptfd_share *share, void (*closed)(struct eptfd_ep
  */
 void eptfd_share_free(struct eptfd_share *share)
 {
+	if (share)
+		cancel_delayed_work_sync(&share->late);
 	kfree(share);
 }
 

@@ -57,6 +57,7 @@ struct eptfd_ep;
  * @ended: nothing is shared any more
  * @closed: finishes an endpoint whose file was closed while there were users
  * @closing: calls @closed; the last user may hold a lock that it takes
+ * @late: ends the fences of what the remote keeps too long
  * @idle: where the end waits for @users
  * @setup: protects @buffers
  * @buffers: attached buffers
@@ -70,6 +71,7 @@ struct eptfd_share {
 	bool ended;
 	void (*closed)(struct eptfd_ep *ep);
 	struct work_struct closing;
+	struct delayed_work late;
 	wait_queue_head_t idle;
 	struct mutex setup;	/* buffers */
 	struct list_head buffers;
@@ -103,14 +105,18 @@ struct eptfd_buffer {
  *	context of its own, because the remote gives back in any order.
  * @lock: of @fence
  * @share: whose part it is
- * @buffer: a reference
+ * @buffer: a reference while @link is on the list, and until it is finished
  * @link: in eptfd_share.transfers; empty once somebody finishes the transfer
  * @work: finishes it
+ * @deadline: when the fence is signalled at the latest, in jiffies, if @timed
  * @cookie: its name
  * @offset: first byte
  * @length: bytes
  * @dir: who writes
  * @armed: the message may be on its way
+ * @timed: it was sent, and the clock runs
+ * @expired: the fence was signalled, or is about to be, because it was time
+ * @busy: it is about to be. Then @work is queued afterwards.
  * @answered: the remote has given it back
  * @error: what the fence will say
  * @message: what the remote is told, and afterwards the reader
@@ -127,7 +133,11 @@ struct eptfd_transfer {
 	u64 offset;
 	u64 length;
 	enum dma_data_direction dir;
+	unsigned long deadline;
 	bool armed;
+	bool timed;
+	bool expired;
+	bool busy;
 	bool answered;
 	int error;
 	struct rpmsg_dmabuf_message message;
@@ -160,12 +170,13 @@ void eptfd_buffer_put_later(struct eptfd_buffer *buffer);
 struct eptfd_buffer *eptfd_share_find(struct eptfd_share *share, struct dma_buf *dmabuf);
 int eptfd_share_add(struct eptfd_share *share, struct eptfd_buffer *buffer);
 struct eptfd_buffer *eptfd_share_remove(struct eptfd_share *share, struct dma_buf *dmabuf);
-void eptfd_share_remove_all(struct eptfd_share *share);
+void eptfd_share_remove_all(struct eptfd_share *share, void (*put)(struct eptfd_buffer *buffer));
 
 /* transfer.c */
 void eptfd_fence_forget(struct dma_resv *resv);
 u64 eptfd_share_cookie(void);
 int eptfd_share_send(struct eptfd_share *share, struct dma_buf *dmabuf,
 		     const struct rpmsg_dmabuf *part, bool block);
+void eptfd_share_late(struct work_struct *work);
 
 #endif

@@ -5,12 +5,33 @@
 #include <linux/dma-buf.h>
 #include <linux/dma-resv.h>
 #include <linux/err.h>
+#include <linux/jiffies.h>
 #include <linux/module.h>
+#include <linux/moduleparam.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
 #include "eptfd.h"
 #include "share.h"
+
+/* Fences end in reasonable time, whatever the remote does */
+#define EPTFD_TIMEOUT_MAX_MS	(3600 * MSEC_PER_SEC)
+
+static unsigned int give_timeout_ms = 10 * MSEC_PER_SEC;
+
+static int give_timeout_set(const char *value, const struct kernel_param *param)
+{
+	return param_set_uint_minmax(value, param, 1, EPTFD_TIMEOUT_MAX_MS);
+}
+
+static const struct kernel_param_ops give_timeout_ops = {
+	.set = give_timeout_set,
+	.get = param_get_uint,
+};
+
+module_param_cb(give_timeout_ms, &give_timeout_ops, &give_timeout_ms, 0644);
+MODULE_PARM_DESC(give_timeout_ms,
+		 "milliseconds after which the fence of a part that the remote keeps is signalled with ETIMEDOUT, 1 to 3600000 (default: 10000)");
 
 /* One count for all endpoints: the next one at an address gets no answers to the last one */
 static atomic64_t share_cookie = ATOMIC64_INIT(0);
@@ -79,7 +100,6 @@ void eptfd_fence_forget(struct dma_resv *resv)
 
 static void transfer_work(struct work_struct *work);
 
-/* Takes over the reference of @buffer if it succeeds */
 static struct eptfd_transfer *transfer_create(struct eptfd_share *share,
 					      struct eptfd_buffer *buffer,
 					      const struct rpmsg_dmabuf *part)
@@ -133,10 +153,10 @@ static int share_check(struct eptfd_share *share, const struct eptfd_transfer *t
 		if (transfer_overlaps(t, other))
 			return -EBUSY;
 
-	return share->count < EPTFD_TRANSFERS_MAX ? 0 : -EAGAIN;
+	return share->count < EPTFD_TRANSFERS_MAX ? 0 : -EXFULL;
 }
 
-/* From here on the transfer has to be finished */
+/* From here on the transfer has to be undone or finished */
 static int transfer_list(struct eptfd_transfer *t)
 {
 	struct eptfd_share *share = t->share;
@@ -146,6 +166,7 @@ static int transfer_list(struct eptfd_transfer *t)
 	ret = share_check(share, t);
 	if (!ret) {
 		dma_fence_get(&t->fence);
+		kref_get(&t->buffer->ref);
 		list_add_tail(&t->link, &share->transfers);
 		share->count++;
 		share->users++;
@@ -173,6 +194,7 @@ static int transfer_arm(struct eptfd_transfer *t)
 static void transfer_take(struct eptfd_transfer *t)
 {
 	list_del_init(&t->link);
+	t->armed = false;
 	t->share->count--;
 }
 
@@ -190,23 +212,32 @@ static bool transfer_take_unless_taken(struct eptfd_transfer *t)
 	return taken;
 }
 
-/*
- * The part is the CPU's again. Nothing before the signal waits for a lock of
- * the buffer: somebody may hold that and wait for the signal.
- */
-static void transfer_finish(struct eptfd_transfer *t)
+/* With the lock of the share held, after transfer_take() */
+static void transfer_queue(struct eptfd_transfer *t)
 {
-	struct eptfd_ep *ep = t->share->ep;
+	if (!t->busy)
+		queue_work(eptfd_share_wq, &t->work);
+}
+
+/*
+ * The part is the CPU's again. Whoever reclaims memory may wait for the signal:
+ * nothing before it allocates, and nothing waits for somebody who does, or for a
+ * lock of the buffer.
+ */
+static void transfer_signal(struct eptfd_transfer *t, int error)
+{
+	bool cookie = dma_fence_begin_signalling();
 
 	eptfd_buffer_sync_for_cpu(t);
-	if (t->error)
-		dma_fence_set_error(&t->fence, t->error);
+	if (error)
+		dma_fence_set_error(&t->fence, error);
 	dma_fence_signal(&t->fence);
+	dma_fence_end_signalling(cookie);
+}
 
-	if (t->answered)
-		eptfd_queue_push(&ep->queue, &t->message, sizeof(t->message));
-	wake_up_interruptible_poll(&ep->wait, EPOLLIN | EPOLLRDNORM);
-
+/* Undoes transfer_list(), but for the list */
+static void transfer_put(struct eptfd_transfer *t)
+{
 	eptfd_buffer_put_later(t->buffer);
 	eptfd_share_put(t->share);
 	dma_fence_put(&t->fence);
@@ -214,7 +245,84 @@ static void transfer_finish(struct eptfd_transfer *t)
 
 static void transfer_work(struct work_struct *work)
 {
-	transfer_finish(container_of(work, struct eptfd_transfer, work));
+	struct eptfd_transfer *t = container_of(work, struct eptfd_transfer, work);
+	struct eptfd_ep *ep = t->share->ep;
+
+	if (!t->expired)
+		transfer_signal(t, t->error);
+	if (t->answered)
+		eptfd_queue_push(&ep->queue, &t->message, sizeof(t->message));
+	wake_up_interruptible_poll(&ep->wait, EPOLLIN | EPOLLRDNORM);
+	transfer_put(t);
+}
+
+/* -- The clock -- */
+
+/* From here on the fence ends by itself. The remote may have given it back already. */
+static void transfer_start_clock(struct eptfd_transfer *t)
+{
+	unsigned long patience = msecs_to_jiffies(READ_ONCE(give_timeout_ms));
+	struct eptfd_share *share = t->share;
+
+	spin_lock_irq(&share->lock);
+	t->deadline = jiffies + patience;
+	t->timed = true;
+	if (!delayed_work_pending(&share->late) ||
+	    time_before(t->deadline, share->late.timer.expires))
+		mod_delayed_work(eptfd_share_wq, &share->late, patience);
+	spin_unlock_irq(&share->lock);
+}
+
+/* One that is late, or NULL, and the work comes again when the next one is */
+static struct eptfd_transfer *share_next_late(struct eptfd_share *share)
+{
+	struct eptfd_transfer *each, *late = NULL;
+	unsigned long left = MAX_JIFFY_OFFSET;
+
+	spin_lock_irq(&share->lock);
+	list_for_each_entry(each, &share->transfers, link) {
+		if (!each->timed || each->expired)
+			continue;
+		if (time_after_eq(jiffies, each->deadline)) {
+			late = each;
+			late->expired = true;
+			late->busy = true;
+			break;
+		}
+		left = min(left, each->deadline - jiffies);
+	}
+	if (!late && left != MAX_JIFFY_OFFSET)
+		queue_delayed_work(eptfd_share_wq, &share->late, left);
+	spin_unlock_irq(&share->lock);
+
+	return late;
+}
+
+/* It stays the remote's, and nobody waits for it any more */
+static void transfer_expire(struct eptfd_transfer *t)
+{
+	struct eptfd_share *share = t->share;
+
+	transfer_signal(t, -ETIMEDOUT);
+
+	spin_lock_irq(&share->lock);
+	t->busy = false;
+	if (list_empty(&t->link))
+		transfer_queue(t);
+	spin_unlock_irq(&share->lock);
+}
+
+/**
+ * eptfd_share_late() - signal the fences of parts that the remote keeps too long
+ * @work: eptfd_share.late
+ */
+void eptfd_share_late(struct work_struct *work)
+{
+	struct eptfd_share *share = container_of(to_delayed_work(work), struct eptfd_share, late);
+	struct eptfd_transfer *t;
+
+	while ((t = share_next_late(share)))
+		transfer_expire(t);
 }
 
 /* -- Sending -- */
@@ -234,8 +342,38 @@ static struct dma_fence *transfer_obstacle(struct eptfd_transfer *t)
 	return NULL;
 }
 
-/* With the reservation locked */
-static int transfer_publish(struct eptfd_transfer *t)
+/* The transfer is the remote's if this succeeds */
+static int transfer_send(struct eptfd_transfer *t, bool block)
+{
+	struct rpmsg_dmabuf_message message = t->message;
+	int ret;
+
+	ret = transfer_list(t);
+	if (ret)
+		return ret;
+
+	eptfd_buffer_sync_for_device(t);
+	ret = transfer_arm(t);
+	if (!ret)
+		ret = eptfd_ep_send_once(t->share->ep, &message, sizeof(message), false, block);
+	if (!ret)
+		return 0;
+
+	/* Nobody knows the fence yet: the transfer can be tried again */
+	if (!transfer_take_unless_taken(t))
+		return -EPIPE;
+	eptfd_buffer_sync_for_cpu(t);
+	transfer_put(t);
+
+	return ret;
+}
+
+/*
+ * With the reservation locked. Whatever allocates, fails or waits comes before
+ * the fence, so that nothing is left for it to wait for but the remote, and the
+ * clock. Nobody can rely on the fence before the call has returned.
+ */
+static int transfer_publish(struct eptfd_transfer *t, bool block)
 {
 	struct dma_resv *resv = t->buffer->dmabuf->resv;
 	int ret;
@@ -244,10 +382,11 @@ static int transfer_publish(struct eptfd_transfer *t)
 	if (ret)
 		return ret;
 
-	ret = transfer_list(t);
+	ret = transfer_send(t, block);
 	if (ret)
 		return ret;
 
+	transfer_start_clock(t);
 	dma_resv_add_fence(resv, &t->fence, t->dir == DMA_FROM_DEVICE ?
 			   DMA_RESV_USAGE_WRITE : DMA_RESV_USAGE_READ);
 
@@ -288,18 +427,27 @@ static int share_wait_room(struct eptfd_share *share)
 					READ_ONCE(share->ended));
 }
 
-static int share_wait(struct eptfd_share *share, struct dma_fence *obstacle)
+/* Return: 0 to try again, or @why if that is nothing to wait for */
+static int share_wait(struct eptfd_share *share, int why, struct dma_fence *obstacle, u64 *pause)
 {
-	int ret;
+	int ret = why;
 
-	ret = obstacle ? share_wait_fence(share, obstacle) : share_wait_room(share);
+	if (obstacle)
+		ret = share_wait_fence(share, obstacle);
+	else if (why == -EXFULL)
+		ret = share_wait_room(share);
+	else if (why == -EAGAIN)
+		ret = eptfd_ep_wait_room(share->ep, pause);
 	if (!ret && READ_ONCE(share->ended))
 		ret = -EPIPE;
 
 	return ret;
 }
 
-/* Return: -EBUSY if @obstacle is in the way, -EAGAIN if there are too many parts */
+/*
+ * Return: -EBUSY if @obstacle is in the way, -EXFULL if there are too many parts,
+ * -EAGAIN without room to send
+ */
 static int transfer_try_start(struct eptfd_transfer *t, bool block, struct dma_fence **obstacle)
 {
 	struct dma_resv *resv = t->buffer->dmabuf->resv;
@@ -311,7 +459,7 @@ static int transfer_try_start(struct eptfd_transfer *t, bool block, struct dma_f
 		return ret;
 
 	*obstacle = transfer_obstacle(t);
-	ret = *obstacle ? -EBUSY : transfer_publish(t);
+	ret = *obstacle ? -EBUSY : transfer_publish(t, block);
 	dma_resv_unlock(resv);
 
 	return ret;
@@ -320,39 +468,25 @@ static int transfer_try_start(struct eptfd_transfer *t, bool block, struct dma_f
 static int transfer_start(struct eptfd_transfer *t, bool block)
 {
 	struct dma_fence *obstacle;
+	u64 pause = 0;
 	int ret;
 
 	for (;;) {
 		ret = transfer_try_start(t, block, &obstacle);
-		if (block && (obstacle || ret == -EAGAIN))
-			ret = share_wait(t->share, obstacle) ?: -EAGAIN;
-		else if (ret == -EAGAIN)
-			eptfd_ep_mark_full(t->share->ep);
+		if (ret && block)
+			ret = share_wait(t->share, ret, obstacle, &pause) ?: -ERESTART;
 		dma_fence_put(obstacle);
-		if (!block || ret != -EAGAIN)
-			return ret;
+		if (ret != -ERESTART)
+			break;
 	}
+	if (ret != -EXFULL)
+		return ret;
+
+	eptfd_ep_mark_full(t->share->ep);
+
+	return -EAGAIN;
 }
 
-/* The transfer is the remote's, or finished if this fails */
-static int transfer_send(struct eptfd_transfer *t, bool block)
-{
-	struct rpmsg_dmabuf_message message = t->message;
-	int ret;
-
-	eptfd_buffer_sync_for_device(t);
-	ret = transfer_arm(t);
-	if (!ret)
-		ret = eptfd_ep_send(t->share->ep, &message, sizeof(message), false, block);
-	if (ret && transfer_take_unless_taken(t)) {
-		t->error = -ECANCELED;
-		transfer_finish(t);
-	}
-
-	return ret;
-}
-
-/* Takes over the reference of @buffer */
 static int share_send_part(struct eptfd_share *share, struct eptfd_buffer *buffer,
 			   const struct rpmsg_dmabuf *part, bool block)
 {
@@ -360,16 +494,10 @@ static int share_send_part(struct eptfd_share *share, struct eptfd_buffer *buffe
 	int ret;
 
 	t = transfer_create(share, buffer, part);
-	if (!t) {
-		eptfd_buffer_put(buffer);
+	if (!t)
 		return -ENOMEM;
-	}
 
 	ret = transfer_start(t, block);
-	if (ret)
-		eptfd_buffer_put(buffer);
-	else
-		ret = transfer_send(t, block);
 	dma_fence_put(&t->fence);
 
 	return ret;
@@ -388,33 +516,23 @@ int eptfd_share_send(struct eptfd_share *share, struct dma_buf *dmabuf,
 		     const struct rpmsg_dmabuf *part, bool block)
 {
 	struct eptfd_buffer *buffer;
+	int ret;
 
 	mutex_lock(&share->setup);
 	buffer = eptfd_share_find(share, dmabuf);
 	if (buffer)
 		kref_get(&buffer->ref);
 	mutex_unlock(&share->setup);
+	if (!buffer)
+		return -EPERM;
 
-	return buffer ? share_send_part(share, buffer, part, block) : -EPERM;
+	ret = share_send_part(share, buffer, part, block);
+	eptfd_buffer_put(buffer);
+
+	return ret;
 }
 
-static struct eptfd_transfer *share_take(struct eptfd_share *share, u64 cookie)
-{
-	struct eptfd_transfer *each, *t = NULL;
-	unsigned long irq;
-
-	spin_lock_irqsave(&share->lock, irq);
-	list_for_each_entry(each, &share->transfers, link) {
-		if (each->cookie != cookie || !each->armed)
-			continue;
-		t = each;
-		transfer_take(t);
-		break;
-	}
-	spin_unlock_irqrestore(&share->lock, irq);
-
-	return t;
-}
+/* -- Coming back -- */
 
 /* The rest of the message is what the remote was told, whatever it says */
 static void transfer_answer(struct eptfd_transfer *t, const struct rpmsg_dmabuf_message *done)
@@ -426,11 +544,35 @@ static void transfer_answer(struct eptfd_transfer *t, const struct rpmsg_dmabuf_
 		length = min(length, t->length);
 		status = EPROTO;
 	}
+	if (t->expired)
+		status = ETIMEDOUT;
 	t->answered = true;
 	t->error = -(int)status;
 	t->message.type = cpu_to_le16(RPMSG_DMABUF_DONE);
 	t->message.length = cpu_to_le64(length);
 	t->message.status = cpu_to_le32(status);
+}
+
+static bool share_answer(struct eptfd_share *share, const struct rpmsg_dmabuf_message *done)
+{
+	u64 cookie = le64_to_cpu(done->cookie);
+	struct eptfd_transfer *t;
+	unsigned long irq;
+	bool found = false;
+
+	spin_lock_irqsave(&share->lock, irq);
+	list_for_each_entry(t, &share->transfers, link) {
+		if (t->cookie != cookie || !t->armed)
+			continue;
+		transfer_take(t);
+		transfer_answer(t, done);
+		transfer_queue(t);
+		found = true;
+		break;
+	}
+	spin_unlock_irqrestore(&share->lock, irq);
+
+	return found;
 }
 
 /**
@@ -446,7 +588,7 @@ static void transfer_answer(struct eptfd_transfer *t, const struct rpmsg_dmabuf_
 bool eptfd_share_rx(struct eptfd_share *share, const void *data, size_t len)
 {
 	struct rpmsg_dmabuf_message done;
-	struct eptfd_transfer *t;
+	bool signalling, found;
 
 	if (len != sizeof(done))
 		return false;
@@ -456,14 +598,11 @@ bool eptfd_share_rx(struct eptfd_share *share, const void *data, size_t len)
 	    done.type != cpu_to_le16(RPMSG_DMABUF_DONE))
 		return false;
 
-	t = share_take(share, le64_to_cpu(done.cookie));
-	if (!t)
-		return false;
+	signalling = dma_fence_begin_signalling();
+	found = share_answer(share, &done);
+	dma_fence_end_signalling(signalling);
 
-	transfer_answer(t, &done);
-	queue_work(eptfd_share_wq, &t->work);
-
-	return true;
+	return found;
 }
 
 /**
@@ -486,7 +625,7 @@ void eptfd_share_break(struct eptfd_share *share)
 			continue;
 		transfer_take(t);
 		t->error = -EPIPE;
-		queue_work(eptfd_share_wq, &t->work);
+		transfer_queue(t);
 	}
 	spin_unlock_irq(&share->lock);
 	wake_up_interruptible_all(&share->ep->wait);

@@ -31,7 +31,10 @@ module_param(merge, bool, 0644);
 MODULE_PARM_DESC(merge,
 		 "Buffers mapped from now on are one entry of a scatterlist; otherwise entries stay, and none of a driver's synchronization calls may cross from one to the next (default Y)");
 
-/* Pages that one fault inserts at most, aligned to as many */
+/*
+ * Pages that one fault inserts at most, aligned to as many in the process, so
+ * that one page table has them all
+ */
 #define VCOPROC_AROUND	256
 
 /**
@@ -403,7 +406,10 @@ void vcoproc_iommu_grant(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t si
  * @addr: first byte
  * @size: bytes
  *
- * Context: may sleep.
+ * Context: may sleep. A driver may have to call this before it can signal a
+ * fence: nothing allocates memory while it holds the lock. What is beyond our
+ * reach is that the page tables of a process are changed here, of which
+ * subscribers of its memory are told, who may wait for fences.
  */
 void vcoproc_iommu_revoke(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t size)
 {
@@ -418,6 +424,30 @@ void vcoproc_iommu_revoke(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t s
 }
 
 /* -- Faults of the process -- */
+
+static int leave_as_it_is(pte_t *pte, unsigned long addr, void *data)
+{
+	return 0;
+}
+
+/**
+ * vcoproc_iommu_prepare() - have the page table that a fault will insert into
+ * @vmf: the fault
+ *
+ * Before the IOMMU is locked: whoever reclaims memory may wait for a fence that
+ * needs the lock, see vcoproc_iommu_revoke().
+ *
+ * Return: 0 or %VM_FAULT_OOM.
+ */
+vm_fault_t vcoproc_iommu_prepare(struct vm_fault *vmf)
+{
+	unsigned long addr = vmf->address & PAGE_MASK;
+
+	if (apply_to_page_range(vmf->vma->vm_mm, addr, PAGE_SIZE, leave_as_it_is, NULL))
+		return VM_FAULT_OOM;
+
+	return 0;
+}
 
 /* The grant that allows most of what the others on the same page allow too */
 static struct vcoproc_grant *grant_of_page(struct vcoproc_mapping *mapping, u64 page)
@@ -457,11 +487,13 @@ static void insert_around(struct vm_fault *vmf, struct vcoproc_mapping *mapping,
 {
 	u64 base = mapping->start >> PAGE_SHIFT;
 	u64 begin = vmf->vma->vm_pgoff, end = begin + vma_pages(vmf->vma);
+	u64 before = (vmf->address >> PAGE_SHIFT) % VCOPROC_AROUND;
 	u64 first, last, each;
 
-	first = max3(ALIGN_DOWN(page, VCOPROC_AROUND), grant->first >> PAGE_SHIFT,
+	first = max3(page > before ? page - before : 0, grant->first >> PAGE_SHIFT,
 		     begin > base ? begin - base : 0);
-	last = min3(page | (VCOPROC_AROUND - 1), grant->last >> PAGE_SHIFT, end - base - 1);
+	last = min3(page - before + VCOPROC_AROUND - 1, grant->last >> PAGE_SHIFT,
+		    end - base - 1);
 	for (each = first; each <= last; each++)
 		if (each != page &&
 		    insert(vmf, mapping, each, grant->writable) != VM_FAULT_NOPAGE)
@@ -471,7 +503,7 @@ static void insert_around(struct vm_fault *vmf, struct vcoproc_mapping *mapping,
 /**
  * vcoproc_iommu_fault() - the process accesses a page that it does not have yet
  * @iommu: IOMMU, locked for reading
- * @vmf: the fault, at a device address
+ * @vmf: the fault, at a device address, after vcoproc_iommu_prepare()
  *
  * Return: %VM_FAULT_NOPAGE with the page and what is granted around it inserted,
  * %VM_FAULT_SIGBUS if it is not granted, %VM_FAULT_OOM.

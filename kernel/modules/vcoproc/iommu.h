@@ -20,7 +20,8 @@ struct scatterlist;
  * @lock: protects everything below. Held for reading while pages are inserted
  *	into the process, for writing while they are taken away: a fault that has
  *	seen a grant is over when the grant goes. Nests in the reservation lock
- *	of a DMABUF and in mmap_lock.
+ *	of a DMABUF and in mmap_lock. Whoever holds it allocates no memory, since
+ *	fences wait for it.
  * @mappings: struct vcoproc_mapping, by address
  * @next: address of the next mapping; none is used twice
  * @space: where the process maps from, NULL without a process
@@ -38,6 +39,7 @@ void vcoproc_iommu_unmap(struct vcoproc_iommu *iommu, dma_addr_t addr);
 void vcoproc_iommu_grant(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t size,
 			 enum dma_data_direction dir);
 void vcoproc_iommu_revoke(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t size);
+vm_fault_t vcoproc_iommu_prepare(struct vm_fault *vmf);
 vm_fault_t vcoproc_iommu_fault(struct vcoproc_iommu *iommu, struct vm_fault *vmf);
 vm_fault_t vcoproc_iommu_mkwrite(struct vcoproc_iommu *iommu, struct vm_fault *vmf);
 

@@ -821,6 +821,8 @@ static vm_fault_t vcoproc_fault(struct vm_fault *vmf)
 
 	va = offset < vc->mem_size ? vc->mem + offset : vc->table;
 
+	if (vcoproc_iommu_prepare(vmf))
+		return VM_FAULT_OOM;
 	down_read(&vc->iommu.lock);
 	if (!vcoproc_alive(vc, vmf->vma->vm_file))
 		ret = vmf_insert_page(vmf->vma, vmf->address, virt_to_page(va));
@@ -838,6 +840,8 @@ static vm_fault_t vcoproc_buffer_fault(struct vm_fault *vmf)
 	struct vcoproc *vc = vmf->vma->vm_private_data;
 	vm_fault_t ret = VM_FAULT_SIGBUS;
 
+	if (vcoproc_iommu_prepare(vmf))
+		return VM_FAULT_OOM;
 	down_read(&vc->iommu.lock);
 	if (!vcoproc_alive(vc, vmf->vma->vm_file))
 		ret = vcoproc_iommu_fault(&vc->iommu, vmf);

@@ -1052,3 +1052,100 @@ fn buffers_change_hands_in_any_order_while_the_remote_crashes() {
     wait_until("the end of all endpoints", || references() == before);
     println!("{rounds} crashes, {:?} parts", stress.given);
 }
+
+/// Parts have less time as long as this lives.
+struct Hurry;
+
+impl Hurry {
+    fn new(milliseconds: u32) -> Self {
+        set_timeout(milliseconds);
+        Self
+    }
+}
+
+impl Drop for Hurry {
+    fn drop(&mut self) {
+        set_timeout(600_000);
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_fence_ends_in_time_and_the_part_stays_with_the_remote() {
+    let bench = Bench::new();
+    let endpoint = bench.nonblocking();
+    let buffer = attached(&bench, &endpoint, 2 * PAGE);
+    // One that has all the time in the world, before and after one that has not.
+    let (from, slow) = bench.give(&endpoint, &buffer, TO_REMOTE, PAGE, 1);
+    let hurry = Hurry::new(50);
+    let (_, part) = bench.give(&endpoint, &buffer, FROM_REMOTE, 0, PAGE);
+    let file = fences(&buffer);
+    drop(hurry);
+    let (_, last) = bench.give(&endpoint, &buffer, TO_REMOTE, PAGE + 1, 1);
+    let view = bench.remote.map(&part);
+
+    wait_until("the fence", || usable(&buffer) == BY_READERS);
+    let mut both = [Fence::default(); 2];
+    assert_eq!(dmabuf::sync_file_fences(&file, &mut both), Ok(2));
+    let mut statuses = both.map(|fence| fence.status);
+    statuses.sort_unstable();
+    assert_eq!(statuses, [-Errno::TIMEDOUT.raw_os_error(), 0]);
+    view.assert_gone();
+    // It is not back.
+    assert_eq!(fdinfo(&endpoint, "rpmsg-given"), Some(3));
+    assert_eq!(dmabuf::send(&endpoint, &buffer, TO_REMOTE, 0, 1), Err(Errno::BUSY));
+    assert_eq!(rustix::io::read(&endpoint, &mut [0; 64]), Err(Errno::AGAIN));
+    let other = bench.nonblocking();
+    dmabuf::attach(&other, &buffer).unwrap();
+    let (by, read) = bench.give(&other, &buffer, TO_REMOTE, 0, PAGE);
+    bench.remote.give_back(by, &read);
+    answer(&other);
+
+    // Late, and the reader is told so.
+    bench.remote.give_back(from, &part);
+    let late = Errno::TIMEDOUT.raw_os_error().cast_unsigned();
+    assert_eq!(answer(&endpoint), part.done(PAGE, late));
+    let (_, again) = bench.give(&endpoint, &buffer, FROM_REMOTE, 0, PAGE);
+    for part in [again, slow, last] {
+        bench.remote.give_back(from, &part);
+        assert_eq!(answer(&endpoint), part.done(part.length, 0));
+    }
+    assert_eq!(usable(&buffer), BY_ALL);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_fence_ends_in_time_when_nobody_recovers_the_remote() {
+    let mut other = Other::new("child_keeps_what_it_is_given");
+    fs::write(other.side.remoteproc().join("recovery"), "disabled").unwrap();
+    set_timeout(600_000);
+    let endpoint = other.endpoint();
+    let buffer = heap(PAGE);
+    dmabuf::attach(&endpoint, &buffer).unwrap();
+    let hurry = Hurry::new(2000);
+    dmabuf::send(&endpoint, &buffer, FROM_REMOTE, 0, PAGE).unwrap();
+    drop(hurry);
+    let file = fences(&buffer);
+    assert_eq!(rustix::io::read(&endpoint, &mut [0; 8]), Ok(5));
+    other.child.kill().unwrap();
+    assert_eq!(other.signal_of_death(), Some(Signal::KILL.as_raw()));
+    wait_until("the fence", || usable(&buffer) == BY_ALL);
+    assert_eq!(outcome(&file), Some(Err(Errno::TIMEDOUT)));
+    // What has become of it makes no difference to the end.
+    rpmsg::destroy_ept(&endpoint).unwrap();
+    assert_eq!(dmabuf::send(&endpoint, &buffer, TO_REMOTE, 0, 1), Err(Errno::PIPE));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn the_time_for_a_part_is_bounded() {
+    let _bench = Bench::new();
+    let file = "/sys/module/rpmsg_eptfd/parameters/give_timeout_ms";
+    for wrong in ["0", "3600001", "-1", "x", "4294967296"] {
+        assert!(fs::write(file, wrong).is_err(), "{wrong}");
+    }
+    for right in ["1", "3600000", "600000"] {
+        fs::write(file, right).unwrap();
+        assert_eq!(fs::read_to_string(file).unwrap().trim(), right);
+    }
+}

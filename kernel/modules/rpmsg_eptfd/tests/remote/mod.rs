@@ -268,6 +268,8 @@ impl Bench {
         side.kill().unwrap();
         let remote = Remote::on(side.core());
         let control = bind(&mut side);
+        // Emulated, with a debug kernel, everything takes its time.
+        set_timeout(600_000);
         Self { remote, side, control }
     }
 
@@ -327,6 +329,12 @@ impl Bench {
     pub fn show(&self, endpoint: &OwnedFd, buffer: &OwnedFd) -> (u32, Message) {
         self.give(endpoint, buffer, TO_REMOTE, 0, PAGE)
     }
+}
+
+/// How long parts can be with the remote before their fences end.
+pub fn set_timeout(milliseconds: u32) {
+    let file = "/sys/module/rpmsg_eptfd/parameters/give_timeout_ms";
+    std::fs::write(file, milliseconds.to_string()).expect("the module's parameter");
 }
 
 /// Gives the control device of `side` to `rpmsg_eptfd` and opens it.
