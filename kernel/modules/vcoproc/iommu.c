@@ -244,10 +244,12 @@ static struct vcoproc_mapping *mapping_alloc(struct scatterlist *sgl, int nents)
 /* With a page between two mappings that is in neither */
 static bool mapping_add(struct vcoproc_iommu *iommu, struct vcoproc_mapping *mapping)
 {
+	/* What an offset of mmap() can have */
+	u64 end = min_t(u64, S64_MAX, (u64)ULONG_MAX << PAGE_SHIFT);
 	bool room;
 
 	down_write(&iommu->lock);
-	room = mapping->size <= S64_MAX - PAGE_SIZE - iommu->next;
+	room = iommu->next + PAGE_SIZE <= end && mapping->size <= end - PAGE_SIZE - iommu->next;
 	if (room) {
 		mapping->start = iommu->next;
 		iommu->next += mapping->size + PAGE_SIZE;

@@ -917,6 +917,8 @@ static int vcoproc_mmap(struct file *filp, struct vm_area_struct *vma)
 
 static const struct file_operations vcoproc_fops = {
 	.owner = THIS_MODULE,
+	/* Device addresses are offsets of mmap(), also where a long has 32 bits */
+	.fop_flags = FOP_UNSIGNED_OFFSET,
 	.open = vcoproc_open,
 	.release = vcoproc_release,
 	.read = vcoproc_read,
