@@ -129,5 +129,6 @@ static void __exit eptfd_exit(void)
 module_exit(eptfd_exit);
 
 MODULE_ALIAS("rpmsg:rpmsg_ctrl");
+MODULE_AUTHOR("The Busbar authors");
 MODULE_DESCRIPTION("rpmsg endpoints as device nodes and as file descriptors");
 MODULE_LICENSE("GPL");

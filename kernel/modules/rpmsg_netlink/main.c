@@ -60,4 +60,5 @@ static void __exit rpnl_exit(void)
 module_exit(rpnl_exit);
 
 MODULE_DESCRIPTION("Blocks of bytes over rpmsg channels, by generic netlink");
+MODULE_AUTHOR("The Busbar authors");
 MODULE_LICENSE("GPL");

@@ -363,5 +363,6 @@ static void __exit vnic_exit(void)
 module_exit(vnic_exit);
 
 MODULE_DESCRIPTION("Pairs of virtual NICs that device-memory TCP runs on");
+MODULE_AUTHOR("The Busbar authors");
 MODULE_LICENSE("GPL");
 MODULE_ALIAS_RTNL_LINK(VNIC_NAME);
