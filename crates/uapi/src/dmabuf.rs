@@ -206,6 +206,25 @@ pub const TO_REMOTE: u32 = 1;
 /// The remote fills what it is given (`RPMSG_DMABUF_FROM_REMOTE`).
 pub const FROM_REMOTE: u32 = 2;
 
+/// `struct rpmsg_dmabuf_attach`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RpmsgDmabufAttach {
+    /// Descriptor of the DMABUF.
+    pub fd: i32,
+    /// 0.
+    pub flags: u32,
+    /// 0.
+    pub reserved: [u64; 3],
+}
+
+/// `RPMSG_DMABUF_ATTACH_IOCTL`.
+pub const ATTACH: Opcode = opcode::write::<RpmsgDmabufAttach>(0xb5, 0xc);
+/// `RPMSG_DMABUF_DETACH_IOCTL`.
+pub const DETACH: Opcode = opcode::write::<RpmsgDmabufAttach>(0xb5, 0xd);
+/// `RPMSG_DMABUF_SEND_IOCTL`.
+pub const SEND: Opcode = opcode::read_write::<RpmsgDmabuf>(0xb5, 0xe);
+
 /// `struct rpmsg_dmabuf`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -220,20 +239,24 @@ pub struct RpmsgDmabuf {
     pub length: u64,
     /// Returned: names this use in the answer.
     pub cookie: u64,
+    /// 0.
+    pub reserved: [u64; 4],
 }
 
 /// `RPMSG_DMABUF_ATTACH_IOCTL`: lets `endpoint` send `buffer`.
 pub fn attach(endpoint: impl AsFd, buffer: impl AsFd) -> io::Result<()> {
-    let buffer = buffer.as_fd().as_raw_fd();
-    // SAFETY: the opcode is that of a call that reads an `__s32`.
-    unsafe { ioctl(endpoint, Setter::<{ opcode::write::<i32>(0xb5, 0x10) }, i32>::new(buffer)) }
+    let fd = buffer.as_fd().as_raw_fd();
+    let named = RpmsgDmabufAttach { fd, ..RpmsgDmabufAttach::default() };
+    // SAFETY: the opcode is that of a call that reads a `struct rpmsg_dmabuf_attach`.
+    unsafe { ioctl(endpoint, Setter::<ATTACH, _>::new(named)) }
 }
 
 /// `RPMSG_DMABUF_DETACH_IOCTL`: undoes [`attach`], at the latest when the remote is done.
 pub fn detach(endpoint: impl AsFd, buffer: impl AsFd) -> io::Result<()> {
-    let buffer = buffer.as_fd().as_raw_fd();
-    // SAFETY: the opcode is that of a call that reads an `__s32`.
-    unsafe { ioctl(endpoint, Setter::<{ opcode::write::<i32>(0xb5, 0x11) }, i32>::new(buffer)) }
+    let fd = buffer.as_fd().as_raw_fd();
+    let named = RpmsgDmabufAttach { fd, ..RpmsgDmabufAttach::default() };
+    // SAFETY: the opcode is that of a call that reads a `struct rpmsg_dmabuf_attach`.
+    unsafe { ioctl(endpoint, Setter::<DETACH, _>::new(named)) }
 }
 
 /// `RPMSG_DMABUF_SEND_IOCTL`: gives a part of an attached buffer to the remote; returns the cookie
@@ -245,9 +268,8 @@ pub fn send(
     offset: u64,
     length: u64,
 ) -> io::Result<u64> {
-    const SEND: Opcode = opcode::read_write::<RpmsgDmabuf>(0xb5, 0x12);
     let fd = buffer.as_fd().as_raw_fd();
-    let mut given = RpmsgDmabuf { fd, flags, offset, length, cookie: 0 };
+    let mut given = RpmsgDmabuf { fd, flags, offset, length, ..RpmsgDmabuf::default() };
     // SAFETY: the opcode is that of a call that updates a `struct rpmsg_dmabuf`.
     unsafe { ioctl(endpoint, Updater::<SEND, _>::new(&mut given)) }?;
     Ok(given.cookie)
@@ -261,7 +283,8 @@ mod tests {
     fn layouts_are_those_of_the_headers() {
         assert_eq!(size_of::<HeapAllocation>(), 24);
         assert_eq!(size_of::<UdmabufCreate>(), 24);
-        assert_eq!(size_of::<RpmsgDmabuf>(), 32);
+        assert_eq!(size_of::<RpmsgDmabufAttach>(), 32);
+        assert_eq!(size_of::<RpmsgDmabuf>(), 64);
         assert_eq!(size_of::<ExportSyncFile>(), 8);
         assert_eq!(size_of::<SyncFileInfo>(), 56);
         assert_eq!(size_of::<Fence>(), 80);
@@ -278,9 +301,9 @@ mod tests {
         assert_eq!(opcode::read_write::<SyncFileInfo>(b'>', 4), 0xc038_3e04);
         assert_eq!(opcode::read_write::<HeapAllocation>(b'H', 0), 0xc018_4800);
         assert_eq!(opcode::write::<UdmabufCreate>(b'u', 0x42), 0x4018_7542);
-        assert_eq!(opcode::write::<i32>(0xb5, 0x10), 0x4004_b510);
-        assert_eq!(opcode::write::<i32>(0xb5, 0x11), 0x4004_b511);
-        assert_eq!(opcode::read_write::<RpmsgDmabuf>(0xb5, 0x12), 0xc020_b512);
+        assert_eq!(ATTACH, 0x4020_b50c);
+        assert_eq!(DETACH, 0x4020_b50d);
+        assert_eq!(SEND, 0xc040_b50e);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 #include <linux/err.h>
 #include <linux/file.h>
 #include <linux/fs.h>
+#include <linux/string.h>
 #include <linux/uaccess.h>
 
 #include "eptfd.h"
@@ -74,15 +75,26 @@ static int ep_attach_dmabuf(struct eptfd_ep *ep, struct dma_buf *dmabuf, bool bl
 	return ret;
 }
 
-static int ep_attach(struct eptfd_ep *ep, struct file *file, const s32 __user *arg)
+/* The DMABUF that a call names */
+static struct dma_buf *get_named(const struct rpmsg_dmabuf_attach __user *arg)
+{
+	struct rpmsg_dmabuf_attach named;
+
+	if (copy_from_user(&named, arg, sizeof(named)))
+		return ERR_PTR(-EFAULT);
+	if (named.flags || memchr_inv(named.reserved, 0, sizeof(named.reserved)))
+		return ERR_PTR(-EINVAL);
+
+	return dma_buf_get(named.fd);
+}
+
+static int ep_attach(struct eptfd_ep *ep, struct file *file,
+		     const struct rpmsg_dmabuf_attach __user *arg)
 {
 	struct dma_buf *dmabuf;
-	int fd, ret;
+	int ret;
 
-	if (get_user(fd, arg))
-		return -EFAULT;
-
-	dmabuf = dma_buf_get(fd);
+	dmabuf = get_named(arg);
 	if (IS_ERR(dmabuf))
 		return PTR_ERR(dmabuf);
 
@@ -105,16 +117,13 @@ static int share_detach(struct eptfd_share *share, struct dma_buf *dmabuf)
 	return 0;
 }
 
-static int ep_detach(struct eptfd_ep *ep, const s32 __user *arg)
+static int ep_detach(struct eptfd_ep *ep, const struct rpmsg_dmabuf_attach __user *arg)
 {
 	struct eptfd_share *share;
 	struct dma_buf *dmabuf;
-	int fd, ret;
+	int ret;
 
-	if (get_user(fd, arg))
-		return -EFAULT;
-
-	dmabuf = dma_buf_get(fd);
+	dmabuf = get_named(arg);
 	if (IS_ERR(dmabuf))
 		return PTR_ERR(dmabuf);
 
@@ -153,6 +162,8 @@ static int ep_send(struct eptfd_ep *ep, struct file *file, struct rpmsg_dmabuf _
 	if (copy_from_user(&part, arg, sizeof(part)))
 		return -EFAULT;
 	if (part.flags != RPMSG_DMABUF_TO_REMOTE && part.flags != RPMSG_DMABUF_FROM_REMOTE)
+		return -EINVAL;
+	if (memchr_inv(part.reserved, 0, sizeof(part.reserved)))
 		return -EINVAL;
 
 	dmabuf = dma_buf_get(part.fd);

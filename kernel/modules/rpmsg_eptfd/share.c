@@ -207,13 +207,18 @@ void eptfd_share_free(struct eptfd_share *share)
 void eptfd_share_show_fdinfo(struct eptfd_share *share, struct seq_file *m)
 {
 	size_t buffers;
+	u64 strays;
 
 	mutex_lock(&share->setup);
 	buffers = list_count_nodes(&share->buffers);
 	mutex_unlock(&share->setup);
 
-	seq_printf(m, "rpmsg-buffers:\t%zu\nrpmsg-given:\t%u\n", buffers,
-		   READ_ONCE(share->count));
+	spin_lock_irq(&share->lock);
+	strays = share->strays;
+	spin_unlock_irq(&share->lock);
+
+	seq_printf(m, "rpmsg-buffers:\t%zu\nrpmsg-given:\t%u\nrpmsg-strays:\t%llu\n",
+		   buffers, READ_ONCE(share->count), strays);
 }
 
 /**

@@ -54,6 +54,7 @@ struct eptfd_ep;
  * @transfers: parts that the remote has, or will have in a moment
  * @count: number of @transfers
  * @users: see above
+ * @strays: number of answers to what the remote did not have
  * @ended: nothing is shared any more
  * @closed: finishes an endpoint whose file was closed while there were users
  * @closing: calls @closed; the last user may hold a lock that it takes
@@ -68,6 +69,7 @@ struct eptfd_share {
 	struct list_head transfers;
 	unsigned int count;
 	unsigned int users;
+	u64 strays;
 	bool ended;
 	void (*closed)(struct eptfd_ep *ep);
 	struct work_struct closing;

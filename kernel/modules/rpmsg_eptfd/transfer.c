@@ -8,6 +8,7 @@
 #include <linux/jiffies.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
+#include <linux/random.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
 
@@ -33,17 +34,15 @@ module_param_cb(give_timeout_ms, &give_timeout_ops, &give_timeout_ms, 0644);
 MODULE_PARM_DESC(give_timeout_ms,
 		 "milliseconds after which the fence of a part that the remote keeps is signalled with ETIMEDOUT, 1 to 3600000 (default: 10000)");
 
-/* One count for all endpoints: the next one at an address gets no answers to the last one */
-static atomic64_t share_cookie = ATOMIC64_INIT(0);
-
 /**
  * eptfd_share_cookie() - name a part
  *
- * Return: a name that no other part has or had.
+ * Return: a name that nobody can guess. The remote cannot answer before it was
+ * asked, and the next endpoint at an address gets no answers to the last one.
  */
 u64 eptfd_share_cookie(void)
 {
-	return atomic64_inc_return(&share_cookie);
+	return get_random_u64();
 }
 
 /* -- Fences -- */
@@ -549,11 +548,13 @@ static void transfer_answer(struct eptfd_transfer *t, const struct rpmsg_dmabuf_
 	t->answered = true;
 	t->error = -(int)status;
 	t->message.type = cpu_to_le16(RPMSG_DMABUF_DONE);
+	/* Of physical memory, where there is no IOMMU */
+	t->message.address = 0;
 	t->message.length = cpu_to_le64(length);
 	t->message.status = cpu_to_le32(status);
 }
 
-static bool share_answer(struct eptfd_share *share, const struct rpmsg_dmabuf_message *done)
+static void share_answer(struct eptfd_share *share, const struct rpmsg_dmabuf_message *done)
 {
 	u64 cookie = le64_to_cpu(done->cookie);
 	struct eptfd_transfer *t;
@@ -570,9 +571,9 @@ static bool share_answer(struct eptfd_share *share, const struct rpmsg_dmabuf_me
 		found = true;
 		break;
 	}
+	if (!found)
+		share->strays++;
 	spin_unlock_irqrestore(&share->lock, irq);
-
-	return found;
 }
 
 /**
@@ -581,14 +582,17 @@ static bool share_answer(struct eptfd_share *share, const struct rpmsg_dmabuf_me
  * @data: the message
  * @len: its length
  *
+ * One that gives back what the remote does not have is counted and forgotten:
+ * the reader is to rely on what it reads.
+ *
  * Context: any.
- * Return: whether it does. It is then queued when the remote has no access any
- * more.
+ * Return: whether it says that it does. If it is true the message is queued when
+ * the remote has no access any more.
  */
 bool eptfd_share_rx(struct eptfd_share *share, const void *data, size_t len)
 {
 	struct rpmsg_dmabuf_message done;
-	bool signalling, found;
+	bool signalling;
 
 	if (len != sizeof(done))
 		return false;
@@ -599,10 +603,10 @@ bool eptfd_share_rx(struct eptfd_share *share, const void *data, size_t len)
 		return false;
 
 	signalling = dma_fence_begin_signalling();
-	found = share_answer(share, &done);
+	share_answer(share, &done);
 	dma_fence_end_signalling(signalling);
 
-	return found;
+	return true;
 }
 
 /**

@@ -108,8 +108,9 @@ struct rpmsg_bulk_long_header {
  * @magic: RPMSG_DMABUF_MAGIC
  * @type: RPMSG_DMABUF_GIVEN or RPMSG_DMABUF_DONE
  * @direction: RPMSG_DMABUF_TO_REMOTE or RPMSG_DMABUF_FROM_REMOTE
- * @cookie: names this use of the buffer; the same in the answer
- * @address: where the buffer begins for the coprocessor
+ * @cookie: names this use of the buffer, any number; the same in the answer
+ * @address: where the buffer begins for the coprocessor. Who reads the answer on
+ *	Linux's side gets 0
  * @offset: first byte of the part that is given, from @address
  * @length: its bytes. In the answer: how many were used, counted from @offset
  * @status: in the answer, 0 or a number of errno.h; otherwise 0

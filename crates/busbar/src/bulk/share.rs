@@ -41,8 +41,8 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// `EINVAL` if the block is not attached or the part is not in it, `EBUSY` if part of it is
-    /// under way, [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the remote is gone.
+    /// `EPERM` if the block is not attached, `EINVAL` if the part is not in it, `EBUSY` if part of
+    /// it is under way, [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the remote is gone.
     pub fn give(&self, block: &mut Block, part: Range<usize>, direction: Direction) -> Result<u64> {
         if part.is_empty() || part.end > block.len() {
             let allowed = format!("at least one byte within 0..{}", block.len());
@@ -66,9 +66,9 @@ impl Endpoint {
         let error = Error::new(format!("{tried} {}", block.label()), self.label(), errno);
         match errno {
             Errno::NOTTY => error.help("sharing blocks needs rpmsg_eptfd: see `busbar doctor`"),
-            Errno::OPNOTSUPP => error.help(
-                "the device sees the block in pieces: use a heap of contiguous memory, or an IOMMU",
-            ),
+            Errno::OPNOTSUPP => {
+                error.help("the device sees the block in pieces: use a heap of contiguous memory")
+            }
             Errno::PIPE => error.help("the coprocessor stopped or crashed"),
             _ => error,
         }

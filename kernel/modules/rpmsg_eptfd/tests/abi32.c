@@ -45,30 +45,32 @@ static void share(int fd)
 		.len = 4096, .fd_flags = O_RDWR | O_CLOEXEC,
 	};
 	struct rpmsg_dmabuf_message message;
+	struct rpmsg_dmabuf_attach named = {};
 	struct rpmsg_dmabuf part = {
 		.flags = RPMSG_DMABUF_TO_REMOTE, .offset = 4095, .length = 1,
 	};
 	int device;
 
-	EXPECT(sizeof(part) == 32 && sizeof(message) == 48);
+	EXPECT(sizeof(named) == 32 && sizeof(part) == 64 && sizeof(message) == 48);
 	device = call(__NR_open, (long)"/dev/dma_heap/system", O_RDWR, 0);
 	EXPECT(device > 0);
 	EXPECT(ioctl(device, DMA_HEAP_IOCTL_ALLOC, &heap) == 0);
+	named.fd = heap.fd;
 	part.fd = heap.fd;
 	EXPECT(ioctl(fd, RPMSG_DMABUF_SEND_IOCTL, &part) == -EPERM);
-	EXPECT(ioctl(fd, RPMSG_DMABUF_ATTACH_IOCTL, &part.fd) == 0);
-	EXPECT(ioctl(fd, RPMSG_DMABUF_ATTACH_IOCTL, &part.fd) == -EBUSY);
+	EXPECT(ioctl(fd, RPMSG_DMABUF_ATTACH_IOCTL, &named) == 0);
+	EXPECT(ioctl(fd, RPMSG_DMABUF_ATTACH_IOCTL, &named) == -EBUSY);
 	EXPECT(ioctl(fd, RPMSG_DMABUF_SEND_IOCTL, &part) == 0);
 	EXPECT(call(__NR_read, fd, (long)&message, sizeof(message)) == sizeof(message));
 	EXPECT(message.magic == RPMSG_DMABUF_MAGIC);
 	EXPECT(message.type == RPMSG_DMABUF_GIVEN);
 	EXPECT(message.direction == RPMSG_DMABUF_TO_REMOTE);
-	EXPECT(part.cookie && message.cookie == part.cookie);
+	EXPECT(message.cookie == part.cookie);
 	EXPECT(message.offset == 4095 && message.length == 1);
 	part.offset = 1ULL << 32;
 	EXPECT(ioctl(fd, RPMSG_DMABUF_SEND_IOCTL, &part) == -EINVAL);
-	EXPECT(ioctl(fd, RPMSG_DMABUF_DETACH_IOCTL, &part.fd) == 0);
-	EXPECT(ioctl(fd, RPMSG_DMABUF_DETACH_IOCTL, &part.fd) == -EPERM);
+	EXPECT(ioctl(fd, RPMSG_DMABUF_DETACH_IOCTL, &named) == 0);
+	EXPECT(ioctl(fd, RPMSG_DMABUF_DETACH_IOCTL, &named) == -EPERM);
 	EXPECT(call(__NR_close, heap.fd, 0, 0) == 0);
 	EXPECT(call(__NR_close, device, 0, 0) == 0);
 }

@@ -10,17 +10,15 @@ use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::thread::{JoinHandle, spawn};
 
-use busbar_uapi::dmabuf::{self, RpmsgDmabuf, TO_REMOTE};
+use busbar_uapi::dmabuf::{self, RpmsgDmabuf, SEND, TO_REMOTE};
 use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, NAME_SIZE};
 use remote::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use rustix::ioctl::{Opcode, opcode};
 use support::{raw_ioctl, wait_until};
 use withheld::Withheld;
 
-const SEND: Opcode = opcode::read_write::<RpmsgDmabuf>(0xb5, 0x12);
 /// Endpoints of a control device that can wait for the remote.
 const LINGERING_MAX: usize = 256;
 

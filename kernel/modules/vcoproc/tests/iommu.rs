@@ -45,7 +45,7 @@ impl Shared {
 
     fn take(&self, from: u32, part: &Message) {
         self.bench.remote.give_back(from, part);
-        assert_eq!(answer(&self.endpoint), part.done(part.length, 0));
+        assert_eq!(answer(&self.endpoint), part.done(part.length, 0).read());
     }
 
     /// Pages of the buffer as the process sees it.

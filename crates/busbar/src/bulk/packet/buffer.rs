@@ -34,7 +34,7 @@ pub struct BufferMessage {
     pub direction: Direction,
     /// Names this use of the buffer; the same in the answer.
     pub cookie: u64,
-    /// Where the buffer begins for the coprocessor.
+    /// Where the buffer begins for the coprocessor; 0 in an answer that Linux has passed on.
     pub address: u64,
     /// First byte of the part, from `address`.
     pub offset: u64,
