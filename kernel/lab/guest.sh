@@ -6,7 +6,7 @@
 # The host puts beside this file
 #   setup.sh     folders to share, stdin, terminal, loglevel
 #   command.sh   environment, folder and command
-#   firmware/    what request_firmware() finds
+#   firmware/    what request_firmware() finds in /lib/firmware
 #
 # A virtio port has one opener at a time, so that the command gets pipes, as it
 # may on the host, and pumps carry bytes between pipes and ports. What the
@@ -52,6 +52,12 @@ ln -sf /proc/self/fd/1 /dev/stdout
 ln -sf /proc/self/fd/2 /dev/stderr
 mkdir /run/busbar.pipes && cd /run/busbar.pipes && mkfifo in out err || fail "cannot make pipes"
 echo "$loglevel" >/proc/sys/kernel/printk
+
+# Where firmware usually lies, so that whoever writes another there has it loaded. A folder that
+# cannot be written to comes second.
+if ! { mkdir -p /lib/firmware && cp "$here"/firmware/* /lib/firmware; } 2>/dev/null; then
+	printf %s "$here/firmware" >/sys/module/firmware_class/parameters/path
+fi
 
 pump() {
 	LC_ALL=C exec dd bs=64k 2>"$1.count"

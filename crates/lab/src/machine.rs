@@ -171,7 +171,6 @@ impl Machine<'_> {
             "rootflags=version=9p2000.L,trans=virtio,access=any,msize=512000,cache=loose"
                 .to_owned(),
             format!("virtme_link_mods={}", self.built.modules.display()),
-            format!("firmware_class.path={}/firmware", guest::FOLDER),
             "loglevel=5".to_owned(),
             // A busy host makes the guest's processors wait: no reason to find fault with timers,
             // clocks and read-side sections.
