@@ -54,9 +54,9 @@ Example, as root, before modprobe vcoproc:
         /// Buffers for each direction, a power of two from 2 to 256
         #[arg(long, default_value_t = Image::MAX_ENTRIES, value_parser = buffers)]
         buffers: u16,
-        /// Do not offer event indices, which save kicks
+        /// Offer event indices, which save kicks where the firmware knows them too
         #[arg(long)]
-        no_event_index: bool,
+        event_index: bool,
     },
 }
 
@@ -98,8 +98,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
     match args.verb {
         Verb::Run(args) => return run_core(&args),
         Verb::List { json } => list(json)?,
-        Verb::Firmware { file, buffers, no_event_index } => {
-            let image = Image::default().entries(buffers)?.event_index(!no_event_index);
+        Verb::Firmware { file, buffers, event_index } => {
+            let image = Image::default().entries(buffers)?.event_index(event_index);
             write_firmware(&file, image)?;
         }
     }

@@ -65,7 +65,7 @@ pub struct Image {
 
 impl Default for Image {
     fn default() -> Self {
-        Self { entries: Self::MAX_ENTRIES, event_index: true }
+        Self { entries: Self::MAX_ENTRIES, event_index: false }
     }
 }
 
@@ -84,7 +84,8 @@ impl Image {
         Ok(Self { entries, ..self })
     }
 
-    /// Whether to offer [`FEATURE_EVENT_INDEX`]; it is offered by default and saves kicks.
+    /// Whether to offer [`FEATURE_EVENT_INDEX`], which saves kicks. By default it is not: the
+    /// device role of `OpenAMP` accepts it and then loses kicks.
     #[must_use]
     pub fn event_index(self, offer: bool) -> Self {
         Self { event_index: offer, ..self }
@@ -254,7 +255,7 @@ mod tests {
         assert_eq!(image.len(), 88);
         assert_eq!(image[..20], [1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0]);
         assert_eq!(image[20..32], [3, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(image[32..48], [1, 0, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0]);
+        assert_eq!(image[32..48], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0]);
         let vring = [255, 255, 255, 255, 0, 16, 0, 0, 0, 1, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0];
         assert_eq!(image[48..68], vring);
         assert_eq!(image[68..], vring);
