@@ -37,7 +37,7 @@ pub struct Info {
     pub device_address: u64,
     /// Bytes of shared memory, mapped at offset 0.
     pub memory_size: u64,
-    /// `mmap` offset of the read-only resource table.
+    /// `mmap` offset of the copy of the resource table that the process has.
     pub table_offset: u64,
     /// Bytes of the mapping of the resource table.
     pub table_size: u64,

@@ -7,12 +7,12 @@
  * character device is the core: it maps the memory that rings and buffers
  * live in, reads start, stop and kick events, and kicks back.
  *
- * All memory that the process can write comes from one physically contiguous
- * block, so that device address, DMA address and physical address are one,
- * as on most SoCs. The DMA operations of the device hand out parts of this
- * block; remoteproc passes them on to the virtio device. The resource table
- * has a page of its own, which the process can only read: the remoteproc
- * core trusts what it finds there.
+ * Rings and buffers come from one physically contiguous block, so that device
+ * address, DMA address and physical address are one, as on most SoCs. The DMA
+ * operations of the device hand out parts of this block; remoteproc passes
+ * them on to the virtio device. What Linux alone writes of a ring, and trusts,
+ * the process can only read. Of the resource table it has a copy: firmware
+ * writes to it, and the remoteproc core trusts what it finds there.
  *
  * Buffers that drivers share with the process lie elsewhere. They go through
  * an IOMMU, see iommu.c.
@@ -29,14 +29,17 @@
 #include <linux/log2.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/pagemap.h>
 #include <linux/platform_device.h>
 #include <linux/poll.h>
 #include <linux/remoteproc.h>
+#include <linux/rwsem.h>
 #include <linux/sizes.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/uaccess.h>
 #include <linux/virtio_ids.h>
+#include <linux/virtio_ring.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
@@ -54,6 +57,22 @@ irqreturn_t rproc_vq_interrupt(struct rproc *rproc, int vq_id);
 #define VCOPROC_MAX		16
 #define VCOPROC_VRINGS		2
 #define VCOPROC_MAX_RING	256
+
+/*
+ * The rings lie at the start of the block, each at the end of a slot of its
+ * own. So the used ring is the last page of its slot, whatever the number of
+ * entries, and what is before it, descriptors and available ring, is Linux's:
+ * virtio_ring follows the flags of descriptors that it reads back. Which
+ * pages the process can write to never changes, so that none has to be taken
+ * back that it has found a way to keep.
+ */
+#define VCOPROC_DRIVER_PART	(VCOPROC_MAX_RING * sizeof(struct vring_desc) + \
+				 (3 + VCOPROC_MAX_RING) * sizeof(__virtio16))
+#define VCOPROC_SLOT_PAGES	(DIV_ROUND_UP(VCOPROC_DRIVER_PART, PAGE_SIZE) + 1)
+#define VCOPROC_RING_PAGES	(VCOPROC_VRINGS * VCOPROC_SLOT_PAGES)
+
+static_assert(3 * sizeof(__virtio16) + VCOPROC_MAX_RING * sizeof(struct vring_used_elem) <=
+	      PAGE_SIZE);
 
 /*
  * The rpmsg bus believes the 16-bit length of a message whose ring entry is
@@ -120,7 +139,10 @@ struct vcoproc_vring {
  * @mem_size: its size in bytes, the guard included
  * @used: pages of @mem that are handed out
  * @used_lock: protects @used
- * @table: page of the resource table
+ * @loaded: the resource table, as the remoteproc core has it
+ * @table: page with the copy of @loaded that the process has
+ * @pause: held for reading while any page of memory is mapped, for writing while
+ *	the process must not write. Taken before the lock of @iommu.
  * @iommu: which of Linux's buffers the process can access. Its lock is held for
  *	reading while any page is mapped, for writing to cut off and while @owner
  *	changes. Taken before @lock.
@@ -136,6 +158,7 @@ struct vcoproc_vring {
  * @stop: STOP waits to be read
  * @kicks: kicked vrings that wait to be read
  * @irqs: vrings that the process has kicked
+ * @table_size: bytes of @loaded, 0 before the first start
  * @boot: number of starts
  */
 struct vcoproc {
@@ -151,7 +174,9 @@ struct vcoproc {
 	size_t mem_size;
 	DECLARE_BITMAP(used, VCOPROC_MAX_PAGES);
 	spinlock_t used_lock; /* see above */
+	struct resource_table *loaded;
 	void *table;
+	struct rw_semaphore pause;
 	struct vcoproc_iommu iommu;
 
 	spinlock_t lock; /* see above */
@@ -166,6 +191,7 @@ struct vcoproc {
 	bool stop;
 	u32 kicks;
 	unsigned long irqs;
+	size_t table_size;
 	u64 boot;
 };
 
@@ -213,7 +239,20 @@ static int vcoproc_interrupts_start(struct rproc_subdev *subdev)
 	return 0;
 }
 
-/* The vrings go next: no callback may run from here on. */
+/* Has the process fault when it accesses memory next. */
+static void vcoproc_unmap_memory(struct vcoproc *vc)
+{
+	down_read(&vc->iommu.lock);
+	if (vc->iommu.space)
+		unmap_mapping_range(vc->iommu.space, 0, vc->mem_size, 1);
+	up_read(&vc->iommu.lock);
+}
+
+/*
+ * The vrings go next: no callback may run from here on. One that runs ends
+ * when it finds nothing more in its used ring, which the process could put off
+ * for ever. So it waits in its next access until they have ended.
+ */
 static void vcoproc_interrupts_stop(struct rproc_subdev *subdev, bool crashed)
 {
 	struct vcoproc *vc = container_of(subdev, struct vcoproc, interrupts);
@@ -224,8 +263,32 @@ static void vcoproc_interrupts_stop(struct rproc_subdev *subdev, bool crashed)
 	vc->irqs = 0;
 	spin_unlock_irq(&vc->lock);
 
+	down_write(&vc->pause);
+	vcoproc_unmap_memory(vc);
 	for (i = 0; i < VCOPROC_VRINGS; i++)
 		cancel_work_sync(&vc->vring[i].work);
+	up_write(&vc->pause);
+}
+
+/* -- Resource table: the remoteproc core fills it in, the process has a copy -- */
+
+/* Call with vc->lock held. */
+static void vcoproc_copy_table(struct vcoproc *vc)
+{
+	const struct resource_table *loaded = vc->loaded;
+	const u8 *from = (const u8 *)loaded;
+	u8 *to = vc->table;
+	size_t status;
+
+	if (!vc->table_size)
+		return;
+
+	status = loaded->offset[0] + offsetof(struct fw_rsc_hdr, data) +
+		 offsetof(struct fw_rsc_vdev, status);
+	memcpy(to, from, status);
+	memcpy(to + status + 1, from + status + 1, vc->table_size - status - 1);
+	/* Last: who sees that the driver is ready can read all that it has set up */
+	smp_store_release(&to[status], from[status]);
 }
 
 /* -- DMA operations: parts of the shared memory, and buffers -- */
@@ -238,26 +301,61 @@ static struct vcoproc *vcoproc_of_dma(struct device *dev)
 	return dev ? dev_get_drvdata(dev) : NULL;
 }
 
-/* Aligned to the power of two above the size, as dma_alloc_coherent() promises */
+/* Pages of the block that can be handed out */
+static unsigned long vcoproc_limit(struct vcoproc *vc)
+{
+	return (vc->mem_size - VCOPROC_GUARD) >> PAGE_SHIFT;
+}
+
+/* Call with vc->used_lock held. Returns the first of @pages that end a free slot. */
+static unsigned long vcoproc_find_ring(struct vcoproc *vc, unsigned long pages)
+{
+	unsigned long end;
+
+	if (pages > VCOPROC_SLOT_PAGES)
+		return vcoproc_limit(vc);
+
+	for (end = VCOPROC_SLOT_PAGES; end <= VCOPROC_RING_PAGES; end += VCOPROC_SLOT_PAGES)
+		if (!test_bit(end - 1, vc->used))
+			return end - pages;
+
+	return vcoproc_limit(vc);
+}
+
+/*
+ * Call with vc->used_lock held. Aligned to the power of two above the size, as
+ * dma_alloc_coherent() promises.
+ */
+static unsigned long vcoproc_find_buffer(struct vcoproc *vc, unsigned long pages)
+{
+	return bitmap_find_next_zero_area(vc->used, vcoproc_limit(vc), VCOPROC_RING_PAGES, pages,
+					  roundup_pow_of_two(pages) - 1);
+}
+
+/*
+ * The remoteproc core allocates for the coprocessor itself, and by a table that
+ * is valid nothing but rings. Drivers of the bus allocate for its device.
+ */
 static void *vcoproc_dma_alloc(struct device *dev, size_t size, dma_addr_t *handle,
 			       gfp_t gfp, unsigned long attrs)
 {
 	struct vcoproc *vc = vcoproc_of_dma(dev);
 	unsigned long pages = PAGE_ALIGN(size) >> PAGE_SHIFT;
-	unsigned long page, limit;
+	unsigned long page;
 	void *va;
 
 	if (!vc || !pages || size > vc->mem_size)
 		return NULL;
 
-	limit = (vc->mem_size - VCOPROC_GUARD) >> PAGE_SHIFT;
 	spin_lock(&vc->used_lock);
-	page = bitmap_find_next_zero_area(vc->used, limit, 0, pages,
-					  roundup_pow_of_two(pages) - 1);
-	if (page < limit)
+	if (dev == vc->dev.parent)
+		page = vcoproc_find_ring(vc, pages);
+	else
+		page = vcoproc_find_buffer(vc, pages);
+	if (page < vcoproc_limit(vc))
 		bitmap_set(vc->used, page, pages);
 	spin_unlock(&vc->used_lock);
-	if (page >= limit)
+	if (page >= vcoproc_limit(vc))
 		return NULL;
 
 	va = vc->mem + (page << PAGE_SHIFT);
@@ -278,6 +376,11 @@ static void vcoproc_dma_free(struct device *dev, size_t size, void *va,
 	spin_lock(&vc->used_lock);
 	bitmap_clear(vc->used, (va - vc->mem) >> PAGE_SHIFT, PAGE_ALIGN(size) >> PAGE_SHIFT);
 	spin_unlock(&vc->used_lock);
+
+	/* A driver that lets go of its buffers has reset the device, and nothing else tells. */
+	spin_lock_irq(&vc->lock);
+	vcoproc_copy_table(vc);
+	spin_unlock_irq(&vc->lock);
 }
 
 /* Access is granted by whole buffers only: a single page may be of anything. */
@@ -426,7 +529,7 @@ vcoproc_find_loaded_rsc_table(struct rproc *rproc, const struct firmware *fw)
 {
 	struct vcoproc *vc = rproc->priv;
 
-	return vc->table;
+	return vc->loaded;
 }
 
 /*
@@ -438,6 +541,8 @@ static int vcoproc_start(struct rproc *rproc)
 	struct vcoproc *vc = rproc->priv;
 
 	spin_lock_irq(&vc->lock);
+	vc->table_size = rproc->table_sz;
+	vcoproc_copy_table(vc);
 	vc->running = true;
 	vc->start = true;
 	vc->stop = false;
@@ -516,6 +621,7 @@ static void vcoproc_kick(struct rproc *rproc, int vqid)
 	unsigned long flags;
 
 	spin_lock_irqsave(&vc->lock, flags);
+	vcoproc_copy_table(vc);
 	if (vc->running)
 		vc->kicks |= BIT(vqid);
 	spin_unlock_irqrestore(&vc->lock, flags);
@@ -812,27 +918,103 @@ static long vcoproc_ioctl(struct file *filp, unsigned int cmd, unsigned long arg
 	}
 }
 
+/* The page at @pgoff of a mapping: of the memory, or behind it that of the table */
+static void *vcoproc_page(struct vcoproc *vc, pgoff_t pgoff)
+{
+	return pgoff < vc->mem_size >> PAGE_SHIFT ? vc->mem + (pgoff << PAGE_SHIFT) : vc->table;
+}
+
+/* Whether the process can write there. The used ring is the last page of a slot. */
+static bool vcoproc_page_writable(pgoff_t pgoff)
+{
+	return pgoff >= VCOPROC_RING_PAGES || (pgoff + 1) % VCOPROC_SLOT_PAGES == 0;
+}
+
+/* By number, so that nothing can pin it and keep it when it is taken away. */
+static vm_fault_t vcoproc_insert(struct vcoproc *vc, struct vm_fault *vmf)
+{
+	unsigned long pfn = PHYS_PFN(virt_to_phys(vcoproc_page(vc, vmf->pgoff)));
+	unsigned long flags = vmf->vma->vm_flags;
+
+	if (!vcoproc_page_writable(vmf->pgoff)) {
+		if (vmf->flags & FAULT_FLAG_WRITE)
+			return VM_FAULT_SIGBUS;
+		flags &= ~VM_WRITE;
+	}
+
+	return vmf_insert_pfn_prot(vmf->vma, vmf->address, pfn, vm_get_page_prot(flags));
+}
+
+/* Waits while the process must not write. Returns whether @filp is the core. */
+static bool vcoproc_lock_memory(struct vcoproc *vc, struct file *filp)
+{
+	if (down_read_killable(&vc->pause))
+		return false;
+
+	down_read(&vc->iommu.lock);
+	if (!vcoproc_alive(vc, filp))
+		return true;
+
+	up_read(&vc->iommu.lock);
+	up_read(&vc->pause);
+
+	return false;
+}
+
+static void vcoproc_unlock_memory(struct vcoproc *vc)
+{
+	up_read(&vc->iommu.lock);
+	up_read(&vc->pause);
+}
+
 static vm_fault_t vcoproc_fault(struct vm_fault *vmf)
 {
 	struct vcoproc *vc = vmf->vma->vm_private_data;
-	size_t offset = vmf->pgoff << PAGE_SHIFT;
-	vm_fault_t ret = VM_FAULT_SIGBUS;
-	void *va;
-
-	va = offset < vc->mem_size ? vc->mem + offset : vc->table;
+	vm_fault_t ret;
 
 	if (vcoproc_iommu_prepare(vmf))
 		return VM_FAULT_OOM;
-	down_read(&vc->iommu.lock);
-	if (!vcoproc_alive(vc, vmf->vma->vm_file))
-		ret = vmf_insert_page(vmf->vma, vmf->address, virt_to_page(va));
-	up_read(&vc->iommu.lock);
+	if (!vcoproc_lock_memory(vc, vmf->vma->vm_file))
+		return VM_FAULT_SIGBUS;
+	ret = vcoproc_insert(vc, vmf);
+	vcoproc_unlock_memory(vc);
 
 	return ret;
 }
 
+/* If the page is unmapped meanwhile, it faults again. */
+static vm_fault_t vcoproc_mkwrite(struct vm_fault *vmf)
+{
+	return vcoproc_page_writable(vmf->pgoff) ? 0 : VM_FAULT_SIGBUS;
+}
+
+/* For debuggers, which cannot pin the page either */
+static int vcoproc_access(struct vm_area_struct *vma, unsigned long addr, void *buf, int len,
+			  int write)
+{
+	struct vcoproc *vc = vma->vm_private_data;
+	pgoff_t pgoff = linear_page_index(vma, addr);
+	void *va = vcoproc_page(vc, pgoff) + offset_in_page(addr);
+
+	if (write && !(vma->vm_flags & VM_WRITE && vcoproc_page_writable(pgoff)))
+		return -EACCES;
+	if (!vcoproc_lock_memory(vc, vma->vm_file))
+		return -EIO;
+
+	len = min_t(int, len, PAGE_SIZE - offset_in_page(addr));
+	if (write)
+		memcpy(va, buf, len);
+	else
+		memcpy(buf, va, len);
+	vcoproc_unlock_memory(vc);
+
+	return len;
+}
+
 static const struct vm_operations_struct vcoproc_vm_ops = {
 	.fault = vcoproc_fault,
+	.pfn_mkwrite = vcoproc_mkwrite,
+	.access = vcoproc_access,
 };
 
 static vm_fault_t vcoproc_buffer_fault(struct vm_fault *vmf)
@@ -876,12 +1058,7 @@ static int vcoproc_mmap_memory(struct vcoproc *vc, struct vm_area_struct *vma)
 
 	if (vma->vm_pgoff > pages || vma_pages(vma) > (table ? 1 : pages - vma->vm_pgoff))
 		return -EINVAL;
-	if (table) {
-		if (vma->vm_flags & VM_WRITE)
-			return -EACCES;
-		vm_flags_clear(vma, VM_MAYWRITE);
-	}
-	vm_flags_set(vma, VM_MIXEDMAP);
+	vm_flags_set(vma, VM_PFNMAP);
 	vma->vm_ops = &vcoproc_vm_ops;
 
 	return 0;
@@ -952,6 +1129,7 @@ static void vcoproc_free_memory(struct vcoproc *vc)
 	if (vc->mem)
 		free_pages_exact(vc->mem, vc->mem_size);
 	free_page((unsigned long)vc->table);
+	kfree(vc->loaded);
 }
 
 static int vcoproc_alloc_memory(struct vcoproc *vc)
@@ -960,7 +1138,8 @@ static int vcoproc_alloc_memory(struct vcoproc *vc)
 	vc->mem_size = memory_kib * SZ_1K;
 	vc->mem = alloc_pages_exact(vc->mem_size, GFP_KERNEL | GFP_DMA32 | __GFP_ZERO);
 	vc->table = (void *)get_zeroed_page(GFP_KERNEL);
-	if (vc->mem && vc->table)
+	vc->loaded = kzalloc(PAGE_SIZE, GFP_KERNEL);
+	if (vc->mem && vc->table && vc->loaded)
 		return 0;
 
 	vcoproc_free_memory(vc);
@@ -980,6 +1159,7 @@ static void vcoproc_init(struct vcoproc *vc, struct platform_device *pdev)
 {
 	int i;
 
+	init_rwsem(&vc->pause);
 	vcoproc_iommu_init(&vc->iommu);
 	spin_lock_init(&vc->used_lock);
 	spin_lock_init(&vc->lock);

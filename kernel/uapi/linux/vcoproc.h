@@ -40,8 +40,12 @@ struct vcoproc_event {
  * @device_address: address of the first byte of the shared memory in resource
  *	table and vring descriptors
  * @memory_size: bytes of shared memory; mmap() at offset 0, MAP_SHARED,
- *	readable and writable
- * @table_offset: mmap() offset of the resource table, read-only
+ *	readable and writable. To write to pages that hold descriptors and
+ *	available rings is SIGBUS.
+ * @table_offset: mmap() offset of the process's copy of the resource table,
+ *	MAP_SHARED. It is brought up to date with each start, with each kick by
+ *	Linux, and when the driver lets go of the rings, the status last. The
+ *	process may write to it; Linux does not see that.
  * @table_size: bytes of the mapping of the resource table
  */
 struct vcoproc_info {

@@ -3,13 +3,18 @@
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
 
+#[path = "../../rpmsg_eptfd/tests/remote/mod.rs"]
+mod remote;
+
 use std::fs::{self, File};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use busbar_coprocessor::table::{self, Image, RECEIVE, TRANSMIT};
 use busbar_uapi::vcoproc::{self, EVENT_KICK, EVENT_START, EVENT_STOP, Event, Info};
+use remote::{PAGE, View};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::ioctl::opcode;
@@ -21,6 +26,7 @@ struct Bench {
     device: PathBuf,
     state: PathBuf,
     recovery: PathBuf,
+    remoteproc: PathBuf,
 }
 
 impl Bench {
@@ -34,6 +40,7 @@ impl Bench {
             device: format!("/dev/vcoproc{index}").into(),
             state: remoteproc.join("state"),
             recovery: remoteproc.join("recovery"),
+            remoteproc,
         };
         wait_until("the device node", || bench.device.exists());
         bench
@@ -60,6 +67,35 @@ impl Drop for Bench {
     fn drop(&mut self) {
         let _ = fs::write(&self.recovery, "enabled");
         let _ = fs::write(&self.state, "stop");
+    }
+}
+
+/// A firmware file of a coprocessor's own, until this goes.
+struct Firmware {
+    file: PathBuf,
+    attribute: PathBuf,
+    state: PathBuf,
+}
+
+impl Firmware {
+    fn of(bench: &Bench) -> Self {
+        const NAME: &str = "vcoproc-test.fw";
+        let attribute = bench.remoteproc.join("firmware");
+        fs::write(&attribute, NAME).unwrap();
+        Self { file: Path::new("/lib/firmware").join(NAME), attribute, state: bench.state.clone() }
+    }
+
+    fn write(&self, image: &[u8]) {
+        fs::write(&self.file, image).unwrap();
+    }
+}
+
+impl Drop for Firmware {
+    fn drop(&mut self) {
+        // Or it cannot have another.
+        let _ = fs::write(&self.state, "stop");
+        let _ = fs::write(&self.attribute, "vcoproc.fw");
+        let _ = fs::remove_file(&self.file);
     }
 }
 
@@ -113,7 +149,7 @@ fn only_memory_and_table_can_be_mapped() {
 
     assert!(Mapping::new(&core, memory, rw, shared, 0).is_ok());
     assert!(Mapping::new(&core, 4096, rw, shared, memory - 4096).is_ok());
-    assert!(Mapping::new(&core, info.table_size, ro, shared, info.table_offset).is_ok());
+    assert!(Mapping::new(&core, info.table_size, rw, shared, info.table_offset).is_ok());
 
     let refused = [
         (memory + 4096, rw, shared, 0, Errno::INVAL),
@@ -122,15 +158,165 @@ fn only_memory_and_table_can_be_mapped() {
         (4096, ro, shared, info.table_offset + 4096, Errno::INVAL),
         (4096, ro, shared, 1 << 39, Errno::INVAL),
         (4096, ro, MapFlags::PRIVATE, 0, Errno::INVAL),
-        (4096, rw, shared, info.table_offset, Errno::ACCESS),
     ];
     for (len, access, flags, at, errno) in refused {
         let result = Mapping::new(&core, len, access, flags, at);
         assert_eq!(result.err(), Some(errno), "{len} bytes at {at:#x}, {access:?} {flags:?}");
     }
-    // Nor can the table be made writable afterwards.
-    let table = Mapping::new(&core, info.table_size, ro, shared, info.table_offset).unwrap();
-    assert_eq!(table.make_writable(), Err(Errno::ACCESS));
+}
+
+/// The copy of the resource table.
+fn table(core: &File) -> View {
+    let info = vcoproc::info(core).unwrap();
+    View::new(core, info.table_offset, info.table_size)
+}
+
+/// What Linux has made of the rpmsg device.
+fn device(core: &File) -> table::Device {
+    table::parse(&table(core).read().unwrap()).expect("a table")
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn firmware_that_is_written_to_the_usual_place_is_loaded() {
+    const USUAL: &str = "/lib/firmware/vcoproc.fw";
+    let bench = Bench::new(0);
+    let before = fs::read(USUAL).expect("the lab's firmware");
+    let output = support::command(&["coprocessor", "firmware", "--buffers", "16", USUAL]).output();
+    assert!(output.unwrap().status.success());
+    let core = bench.open().unwrap();
+    bench.set("start");
+    wait_for_kick(&core);
+    let device = device(&core);
+    fs::write(USUAL, before).unwrap();
+    assert_eq!(device.vring(RECEIVE).unwrap().entries, 16);
+    // Firmware made with OpenAMP does not keep to the rules of event indices.
+    assert!(!device.has(table::FEATURE_EVENT_INDEX));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn what_linux_writes_of_a_ring_is_read_only() {
+    let bench = Bench::new(0);
+    let firmware = Firmware::of(&bench);
+    for entries in [2, 16, 128, 256] {
+        firmware.write(&Image::default().entries(entries).unwrap().build());
+        let core = bench.open().unwrap();
+        bench.set("start");
+        wait_for_kick(&core);
+        let info = vcoproc::info(&core).unwrap();
+        let rings = [RECEIVE, TRANSMIT].map(|index| {
+            let vring = device(&core).vring(index).unwrap();
+            let ring = u64::from(vring.address) - info.device_address;
+            let used = ring + u64::from(entries) * 18 + 6;
+            ring / PAGE..used.div_ceil(PAGE)
+        });
+        let mut writable = 0;
+        for page in 0..info.memory_size / PAGE {
+            let all = View::new(&core, page * PAGE, PAGE);
+            let bytes = all.read().expect("all of it can be read");
+            let written = all.write(&bytes[..8]).is_ok();
+            let driver = rings.iter().any(|ring| ring.contains(&page));
+            assert!(!(driver && written), "{entries} entries: page {page} of {rings:?}");
+            writable += u64::from(written);
+        }
+        // The used rings, and all but what the longest rings need.
+        let used = rings.iter().map(|ring| View::new(&core, ring.end * PAGE, PAGE));
+        used.for_each(|ring| ring.write(&[0; 4]).expect("a used ring"));
+        assert_eq!(writable, info.memory_size / PAGE - 4);
+        bench.set("stop");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+#[allow(unsafe_code)]
+fn nothing_can_keep_a_page_of_the_memory() {
+    let bench = Bench::new(0);
+    let core = bench.open().unwrap();
+    let view = View::new(&core, 64 * PAGE, PAGE);
+    view.write(b"here").unwrap();
+    let (_reader, writer) = std::io::pipe().unwrap();
+    // SAFETY: only the kernel is given this, and it checks.
+    let bytes = unsafe { std::slice::from_raw_parts(view.base(), 4096) };
+    let gifts = [rustix::pipe::IoSliceRaw::from_slice(bytes)];
+    // SAFETY: as above; nothing is given away.
+    let spliced =
+        unsafe { rustix::pipe::vmsplice(&writer, &gifts, rustix::pipe::SpliceFlags::NONBLOCK) };
+    assert_eq!(spliced, Err(Errno::FAULT));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_debugger_can_do_what_the_process_can() {
+    let bench = Bench::new(0);
+    let core = bench.open().unwrap();
+    let memory = File::options().read(true).write(true).open("/proc/self/mem").unwrap();
+    let view = View::new(&core, 64 * PAGE, 2 * PAGE);
+    let at = |offset: u64| u64::try_from(view.base().addr()).unwrap() + offset;
+    // Over the end of a page.
+    memory.write_all_at(b"debugger", at(PAGE - 4)).expect("a buffer");
+    let mut bytes = [0; 8];
+    memory.read_exact_at(&mut bytes, at(PAGE - 4)).unwrap();
+    assert_eq!(&bytes, b"debugger");
+    assert_eq!(&view.read().unwrap()[4092..4100], b"debugger");
+
+    let descriptors = View::new(&core, 0, PAGE);
+    let at = u64::try_from(descriptors.base().addr()).unwrap();
+    memory.read_exact_at(&mut bytes, at).expect("descriptors");
+    assert!(memory.write_at(b"x", at).is_err());
+    let (shared, size) = (MapFlags::SHARED, 2 * PAGE);
+    let read_only = Mapping::new(&core, size, ProtFlags::READ, shared, 64 * PAGE).unwrap();
+    let at = u64::try_from(read_only.base.addr()).unwrap();
+    memory.read_exact_at(&mut bytes, at).unwrap();
+    assert!(memory.write_at(b"x", at).is_err());
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn what_the_process_writes_to_the_table_linux_does_not_see() {
+    let bench = Bench::new(0);
+    let core = bench.open().unwrap();
+    bench.set("start");
+    wait_for_kick(&core);
+    let first = device(&core);
+    assert!(first.is_ready());
+    table(&core).write(&[0xff; 4096]).expect("a copy");
+
+    let name = bench.remoteproc.file_name().unwrap().to_str().unwrap();
+    let seen = format!("/sys/kernel/debug/remoteproc/{name}/resource_table");
+    let seen = fs::read_to_string(seen).expect("debugfs");
+    assert_eq!(seen.matches("Entry").count(), 1, "{seen}");
+    drop(core);
+
+    // What the next one finds is as Linux has it.
+    let core = bench.open().unwrap();
+    wait_for_kick(&core);
+    let next = device(&core);
+    assert!(next.is_ready());
+    assert_eq!(next.vring(TRANSMIT).unwrap(), first.vring(TRANSMIT).unwrap());
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn the_copy_of_the_table_follows_the_driver() {
+    let bench = Bench::new(0);
+    let core = bench.open().unwrap();
+    bench.set("start");
+    wait_for_kick(&core);
+    assert!(device(&core).is_ready());
+    let drivers = Path::new("/sys/bus/virtio/drivers/virtio_rpmsg_bus");
+    let own = |entry: &fs::DirEntry| {
+        let device = fs::canonicalize(entry.path()).unwrap();
+        device.starts_with(fs::canonicalize(&bench.remoteproc).unwrap())
+    };
+    let bus = fs::read_dir(drivers).unwrap().flatten().find(own).expect("the bus").file_name();
+    let bus = bus.to_str().unwrap();
+    fs::write(drivers.join("unbind"), bus).unwrap();
+    assert_eq!(device(&core).status, 0, "reset");
+    fs::write(drivers.join("bind"), bus).unwrap();
+    wait_for_kick(&core);
+    assert!(device(&core).is_ready());
 }
 
 #[test]
@@ -301,14 +487,8 @@ fn two_coprocessors_do_not_meet() {
 #[ignore = "needs the lab"]
 fn bad_firmware_is_refused() {
     let bench = Bench::new(0);
-    let good = fs::read("/sys/module/firmware_class/parameters/path").unwrap();
-    let path = PathBuf::from(String::from_utf8(good).unwrap().trim());
-    let image = fs::read(path.join("vcoproc.fw")).expect("the lab's firmware");
-    let firmware = bench.state.with_file_name("firmware");
-    let temporary = tempfile::tempdir().unwrap();
-    let parameter = "/sys/module/firmware_class/parameters/path";
-    fs::write(parameter, temporary.path().to_str().unwrap()).unwrap();
-    fs::write(&firmware, "bad.fw").unwrap();
+    let firmware = Firmware::of(&bench);
+    let image = Image::default().build();
 
     // Byte 20 begins the entry: type, then id … as in struct fw_rsc_vdev.
     let change = |at: usize, value: u32| {
@@ -335,13 +515,11 @@ fn bad_firmware_is_refused() {
         ("unequal rings", change(76, 128)),
     ];
     for (what, bytes) in bad {
-        fs::write(temporary.path().join("bad.fw"), bytes).unwrap();
+        firmware.write(&bytes);
         assert!(fs::write(&bench.state, "start").is_err(), "{what}");
         assert_eq!(bench.state(), "offline", "{what}");
     }
-    fs::write(temporary.path().join("bad.fw"), &image).unwrap();
+    firmware.write(&image);
     bench.set("start");
     bench.set("stop");
-    fs::write(parameter, path.to_str().unwrap()).unwrap();
-    fs::write(&firmware, "vcoproc.fw").unwrap();
 }

@@ -7,24 +7,33 @@
 mod support;
 
 use std::fs::{self, File};
+use std::os::fd::OwnedFd;
+use std::thread::{sleep, spawn};
 use std::time::Duration;
 
+use busbar_lab::stage::Side;
 use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, NAME_SIZE};
 use busbar_uapi::vcoproc::{self, EVENT_KICK};
 use fastrand::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
+use rustix::fs::{MemfdFlags, OFlags, memfd_create};
+use rustix::io::{Errno, pread, pwrite};
 use rustix::mm::{MapFlags, ProtFlags};
 use support::{Mapping, eptfd, wait_until};
 
 const RING: usize = 256;
 const BUFFER: usize = 512;
+/// Bytes of a descriptor, and where in it its flags are.
+const DESCRIPTOR: usize = 16;
+const FLAGS: usize = 12;
+const NEXT: u16 = 1;
 
 /// The shared memory of a core, and where the receiving ring's parts are in it.
 struct Memory {
     mapping: Mapping,
     size: usize,
     device_address: u64,
+    descriptors: usize,
     used: usize,
 }
 
@@ -43,8 +52,8 @@ impl Memory {
             std::array::from_fn(|i| unsafe { table.base.add(20 + 4 + 24 + i).read_volatile() });
         let da = u64::from(u32::from_ne_bytes(da));
         let ring = usize::try_from(da - info.device_address).unwrap();
-        let used = (ring + 16 * RING + 6 + 2 * RING).next_multiple_of(4096);
-        Self { mapping, size, device_address: info.device_address, used }
+        let used = (ring + DESCRIPTOR * RING + 6 + 2 * RING).next_multiple_of(4096);
+        Self { mapping, size, device_address: info.device_address, descriptors: ring, used }
     }
 
     fn put(&self, at: usize, bytes: &[u8]) {
@@ -52,6 +61,32 @@ impl Memory {
             let at = (at + index) % self.size;
             // SAFETY: within the mapping.
             unsafe { self.mapping.base.add(at).write_volatile(*byte) }
+        }
+    }
+
+    /// Has the kernel write, which fails where an instruction would be `SIGBUS`.
+    fn try_put(&self, at: usize, bytes: &[u8]) -> Result<usize, Errno> {
+        assert!(at + bytes.len() <= self.size);
+        let scratch = memfd_create("scratch", MemfdFlags::CLOEXEC).unwrap();
+        assert_eq!(pwrite(&scratch, bytes, 0), Ok(bytes.len()));
+        // SAFETY: within the mapping. Only the kernel is given this, and it checks.
+        let to = unsafe { self.mapping.base.add(at) };
+        // SAFETY: as above.
+        pread(&scratch, unsafe { std::slice::from_raw_parts_mut(to, bytes.len()) }, 0)
+    }
+
+    /// Says that every buffer is used, by a message to nobody.
+    fn fill_used(&self) {
+        for index in 0..RING {
+            let at = DESCRIPTOR * index + self.descriptors;
+            let buffer = u64::from_ne_bytes(self.get(at)) - self.device_address;
+            let mut message = [0; 20];
+            message[4..8].copy_from_slice(&0x1234_5678u32.to_le_bytes());
+            message[12] = 4;
+            self.put(usize::try_from(buffer).unwrap(), &message);
+            let slot = self.used + 4 + 8 * index;
+            self.put(slot, &u32::try_from(index).unwrap().to_le_bytes());
+            self.put(slot + 4, &20u32.to_le_bytes());
         }
     }
 
@@ -63,11 +98,21 @@ impl Memory {
     }
 }
 
+/// Another descriptor, or an entry of the available ring: what Linux writes and believes.
+fn lie_about_descriptors(memory: &Memory, random: &mut Rng) {
+    let mut bytes = [0; DESCRIPTOR];
+    random.fill(&mut bytes);
+    bytes[FLAGS] = random.u8(..8);
+    let at = memory.descriptors + 2 * random.usize(..DESCRIPTOR * RING / 2 + RING - 8);
+    assert_eq!(memory.try_put(at, &bytes), Err(Errno::FAULT), "{at:#x}");
+}
+
 /// One round of lies about the ring in which Linux receives.
 fn lie(memory: &Memory, random: &mut Rng, index: &mut u16) {
+    lie_about_descriptors(memory, random);
     let descriptor = random.usize(..RING + 8);
-    let descriptors = memory.used - (16 * RING + 6 + 2 * RING).next_multiple_of(4096);
-    let address = u64::from_ne_bytes(memory.get(descriptors + 16 * (descriptor % RING)));
+    let at = memory.descriptors + DESCRIPTOR * (descriptor % RING);
+    let address = u64::from_ne_bytes(memory.get(at));
     let buffer = usize::try_from(address.wrapping_sub(memory.device_address)).unwrap_or(0);
 
     let addresses = [0, 53, 1024, 1025, random.u32(..), u32::MAX];
@@ -92,15 +137,62 @@ fn lie(memory: &Memory, random: &mut Rng, index: &mut u16) {
     memory.put(memory.used + 2, &index.to_le_bytes());
 }
 
+/// This process as the core of the coprocessor, once Linux has set up the rings.
+fn become_core(side: &mut Side) -> File {
+    side.kill().unwrap();
+    let core = File::options().read(true).write(true).open(side.core()).unwrap();
+    while vcoproc::read_event(&core).unwrap().events & EVENT_KICK == 0 {}
+    core
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn descriptors_cannot_be_made_to_lead_in_a_circle() {
+    let mut side = eptfd(&["echo"]);
+    let core = become_core(&mut side);
+    let memory = Memory::map(&core);
+    memory.fill_used();
+    for index in 0..RING {
+        let flags = memory.descriptors + DESCRIPTOR * index + FLAGS;
+        assert_eq!(memory.try_put(flags, &NEXT.to_le_bytes()), Err(Errno::FAULT), "{index}");
+    }
+    memory.put(memory.used + 2, &1u16.to_le_bytes());
+    vcoproc::kick(&core, 1).unwrap();
+    drop((memory, core));
+    side.start().expect("an honest process is served again");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn process_that_never_lets_up_does_not_hold_up_a_stop() {
+    let mut side = eptfd(&["echo"]);
+    let core = become_core(&mut side);
+    let busy = spawn(move || {
+        let memory = Memory::map(&core);
+        memory.fill_used();
+        let mut index = 0u16;
+        // Until the kernel has taken the memory away. Linux is always behind by thousands.
+        while memory.try_put(memory.used + 2, &index.to_le_bytes()).is_ok() {
+            let _ = vcoproc::kick(&core, 1);
+            index = index.wrapping_add(0x1f01);
+        }
+    });
+    sleep(Duration::from_secs(1));
+    let state = side.remoteproc().join("state");
+    let stopper = spawn(move || fs::write(state, "stop"));
+    wait_until("the stop", || stopper.is_finished());
+    stopper.join().unwrap().unwrap();
+    busy.join().unwrap();
+    side.start().expect("an honest process is served again");
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn kernel_survives_a_hostile_process() {
     let rounds = support::rounds(60, 20);
     let mut side = eptfd(&["echo"]);
     for round in 0..rounds {
-        side.kill().unwrap();
-        let core = File::options().read(true).write(true).open(side.core()).unwrap();
-        while vcoproc::read_event(&core).unwrap().events & EVENT_KICK == 0 {}
+        let core = become_core(&mut side);
         side.bind().unwrap();
         let victim = victim(&side);
         let memory = Memory::map(&core);
@@ -122,7 +214,7 @@ fn kernel_survives_a_hostile_process() {
 }
 
 /// An endpoint at the address that most lies are sent to.
-fn victim(side: &busbar_lab::stage::Side) -> std::os::fd::OwnedFd {
+fn victim(side: &Side) -> OwnedFd {
     let control = File::options().read(true).write(true).open(side.controller()).unwrap();
     let flags = (OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK).bits();
     let name = [b'v'; NAME_SIZE];
@@ -131,7 +223,7 @@ fn victim(side: &busbar_lab::stage::Side) -> std::os::fd::OwnedFd {
 }
 
 /// Takes whatever came: never more than a message, whatever the ring says.
-fn drain(victim: &std::os::fd::OwnedFd) {
+fn drain(victim: &OwnedFd) {
     let mut fds = [PollFd::new(victim, PollFlags::IN)];
     let patience = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
     poll(&mut fds, Some(&patience)).unwrap();
@@ -139,5 +231,5 @@ fn drain(victim: &std::os::fd::OwnedFd) {
     while let Ok(len) = rustix::io::read(victim, &mut buffer) {
         assert!(len <= 0xffff);
     }
-    std::thread::sleep(Duration::from_millis(5));
+    sleep(Duration::from_millis(5));
 }
