@@ -100,10 +100,21 @@ static ssize_t name_show(struct device *dev, struct device_attribute *attr,
 }
 static DEVICE_ATTR_RO(name);
 
+/*
+ * The address that the bus has chosen, while there is one: programs that tell
+ * the remote where to answer have it from here.
+ */
 static ssize_t src_show(struct device *dev, struct device_attribute *attr,
 			char *buf)
 {
-	return sysfs_emit(buf, "%d\n", node_of_dev(dev)->ep.chinfo.src);
+	struct eptfd_ep *ep = &node_of_dev(dev)->ep;
+	u32 src;
+
+	mutex_lock(&ep->lock);
+	src = ep->ept ? ep->addr : ep->chinfo.src;
+	mutex_unlock(&ep->lock);
+
+	return sysfs_emit(buf, "%d\n", src);
 }
 static DEVICE_ATTR_RO(src);
 

@@ -50,6 +50,38 @@ fn vectors_are_one_message() {
     assert_eq!(writev(&ept, &[IoSlice::new(&long), IoSlice::new(&long)]), Err(Errno::MSGSIZE));
 }
 
+#[test]
+#[ignore = "needs the lab"]
+fn sysfs_tells_the_address_that_an_open_node_has() {
+    let side = eptfd(&["echo"]);
+    let control = control(&side);
+    let before = fs::read_dir("/sys/class/rpmsg").unwrap().count();
+    rpmsg::create_ept(&control, named("address", ADDR_ANY, ECHO)).unwrap();
+    rpmsg::create_ept(&control, named("address", 77, ECHO)).unwrap();
+    assert_eq!(fs::read_dir("/sys/class/rpmsg").unwrap().count(), before + 2);
+    let folder = |wanted: &str| {
+        let all = fs::read_dir("/sys/class/rpmsg").unwrap().flatten().map(|entry| entry.path());
+        let is = |folder: &std::path::PathBuf, file: &str, text: &str| {
+            fs::read_to_string(folder.join(file)).is_ok_and(|is| is.trim() == text)
+        };
+        all.into_iter()
+            .find(|folder| is(folder, "name", "address") && is(folder, "src", wanted))
+            .expect("a node")
+    };
+    for (asked, folder) in [("-1", folder("-1")), ("77", folder("77"))] {
+        let src = || fs::read_to_string(folder.join("src")).unwrap();
+        let node = std::path::Path::new("/dev").join(folder.file_name().unwrap());
+        wait_until("the node", || node.exists());
+        let file = File::options().read(true).write(true).open(&node).unwrap();
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).unwrap();
+        let chosen = info.lines().find_map(|line| line.strip_prefix("rpmsg-src:\t0x")).unwrap();
+        let chosen = u32::from_str_radix(chosen, 16).unwrap();
+        assert_eq!(src().trim(), chosen.to_string());
+        drop(file);
+        assert_eq!(src().trim(), asked, "closed, it has none but the one that was asked for");
+    }
+}
+
 /// Puts `entry` into the ring; what it points to outlives its completion.
 fn submit(ring: &mut IoUring, entry: squeue::Entry, tag: u64) {
     let entry = entry.user_data(tag);
