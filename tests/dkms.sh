@@ -35,10 +35,21 @@ expect() {
 }
 
 all="rpmsg_eptfd rpmsg_netlink vconv vcoproc vnic"
+replaces() {
+    conf=$root/etc/modprobe.d/rpmsg_eptfd.conf
+    if [ "$1" = yes ]; then [ -s "$conf" ]; else [ ! -e "$conf" ]; fi || failed "$conf: wanted: $1"
+}
 dkms_make install-modules "$build" || failed "all modules"
 expect "$all" "one package"
+replaces yes
 dkms_make uninstall-modules "$build" || failed "uninstall"
 expect "" "uninstalled"
+replaces no
+dkms_make dkms "$build" || failed "a package"
+replaces yes
+dkms_make dkms "$build" BESIDE=1 || failed "a package beside the pair"
+replaces no
+rm -rf "$root/usr/src"/*
 [ -z "$(ls "$root/usr/src")" ] || failed "left: $(ls "$root/usr/src")"
 
 dkms_make install-modules "$build" PACKAGE=busbar-vconv MODULES=vconv || failed "vconv alone"

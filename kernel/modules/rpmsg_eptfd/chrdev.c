@@ -73,7 +73,6 @@ static const struct rpmsg_device_id chrdev_ids[] = {
 	{ .name = "rpmsg_chrdev" },
 	{ }
 };
-MODULE_DEVICE_TABLE(rpmsg, chrdev_ids);
 
 static struct rpmsg_driver chrdev_driver = {
 	.probe = chrdev_probe,

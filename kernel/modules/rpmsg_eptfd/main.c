@@ -128,7 +128,11 @@ static void __exit eptfd_exit(void)
 }
 module_exit(eptfd_exit);
 
-MODULE_ALIAS("rpmsg:rpmsg_ctrl");
+/*
+ * Without an alias: udev would load the module for each control device, beside
+ * the pair, and without the parameter. modprobe.conf has the aliases, for who
+ * wants it in place of the pair.
+ */
 MODULE_AUTHOR("The Busbar authors");
 MODULE_DESCRIPTION("rpmsg endpoints as device nodes and as file descriptors");
 MODULE_LICENSE("GPL");

@@ -25,11 +25,13 @@ fn fd_info() -> EndpointFdInfo {
     EndpointFdInfo { name: INFO.name, src: ADDR_ANY, dst: ECHO, flags, fd: -1 }
 }
 
-/// Unloads it for longer than a moment: udevd loads it for each control device that it hears of, and
-/// may be late.
 fn unload() {
-    assert!(Command::new("udevadm").arg("settle").status().unwrap().success());
     modprobe(&["-r", "rpmsg_eptfd"]).unwrap();
+}
+
+/// Until udevd has dealt with all that it has heard of.
+fn udev_settles() {
+    assert!(Command::new("udevadm").arg("settle").status().unwrap().success());
 }
 
 /// Loaded with `options`, and unloaded in the end, so that others get it as it is by default.
@@ -120,21 +122,20 @@ fn a_first_number_beyond_the_minors_is_refused() {
     }
 }
 
-/// A file of `modprobe.d`, as the README of the module advises it.
-struct Advice;
+/// The file of `modprobe.d` that `make install-modules` brings.
+struct Installed;
 
-impl Advice {
+impl Installed {
     const PATH: &str = "/etc/modprobe.d/rpmsg_eptfd.conf";
 
-    fn follow() -> Self {
-        let advice = "blacklist rpmsg_ctrl\nblacklist rpmsg_char\noptions rpmsg_eptfd replace=1\n";
-        fs::write(Self::PATH, advice).unwrap();
+    fn new() -> Self {
+        fs::write(Self::PATH, include_str!("../modprobe.conf")).unwrap();
         udev_rereads();
         Self
     }
 }
 
-impl Drop for Advice {
+impl Drop for Installed {
     fn drop(&mut self) {
         fs::remove_file(Self::PATH).unwrap();
         udev_rereads();
@@ -156,12 +157,43 @@ impl Drop for Process {
     }
 }
 
+/// A coprocessor with a control device and a channel for user space, of which the kernel tells udevd.
+fn coprocessor() -> Process {
+    let services = ["--service", "echo,raw"];
+    let coprocessor = Command::new(busbar())
+        .args(["coprocessor", "run", "--device", "/dev/vcoproc0"])
+        .args(services)
+        .stdout(Stdio::null())
+        .spawn();
+    Process(coprocessor.unwrap())
+}
+
+fn is_loaded(module: &str) -> bool {
+    Path::new("/sys/module").join(module).exists()
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn nothing_loads_it_that_does_not_mean_to() {
+    unload();
+    let pair = ["rpmsg_ctrl", "rpmsg_char"];
+    // Loaded by nothing else before, they are now by the coming of their devices.
+    modprobe(&[&["-r"][..], &pair].concat()).unwrap();
+    modprobe(&["-a", "virtio_rpmsg_bus", "rpmsg_ns", "vcoproc"]).unwrap();
+    let coprocessor = coprocessor();
+    let bound = || pair.map(is_loaded) == [true; 2] && Path::new("/dev/rpmsg0").exists();
+    wait_until("the pair", bound);
+    udev_settles();
+    assert!(!is_loaded("rpmsg_eptfd"));
+    drop(coprocessor);
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn it_takes_the_place_of_the_pair() {
     unload();
     modprobe(&["-a", "rpmsg_ctrl", "rpmsg_char", "vcoproc"]).unwrap();
-    let advice = Advice::follow();
+    let installed = Installed::new();
     for other in ["rpmsg_ctrl", "rpmsg_char"] {
         let said = modprobe(&["rpmsg_eptfd"]).unwrap_err();
         assert!(said.contains("busy"), "beside {other}: {said}");
@@ -170,11 +202,7 @@ fn it_takes_the_place_of_the_pair() {
     }
 
     // Nothing but the coming of the device loads and binds the module.
-    let coprocessor = Command::new(busbar())
-        .args(["coprocessor", "run", "--device", "/dev/vcoproc0", "--service", "echo"])
-        .stdout(Stdio::null())
-        .spawn();
-    let coprocessor = Process(coprocessor.unwrap());
+    let coprocessor = coprocessor();
     let find = || -> Option<std::path::PathBuf> {
         let nodes = fs::read_dir("/dev").unwrap().flatten();
         let mut names = nodes.map(|node| node.path());
@@ -182,13 +210,15 @@ fn it_takes_the_place_of_the_pair() {
     };
     wait_until("the control device", || find().is_some());
     assert_eq!(find().unwrap(), Path::new("/dev/rpmsg_ctrl0"));
-    assert!(!Path::new("/sys/module/rpmsg_ctrl").exists());
+    wait_until("the channel's node", || Path::new("/dev/rpmsg0").exists());
+    udev_settles();
+    assert!(!is_loaded("rpmsg_ctrl") && !is_loaded("rpmsg_char"));
 
     let control = open("/dev/rpmsg_ctrl0").unwrap();
     let echo = rpmsg::create_ept_fd(&control, fd_info()).unwrap();
     rpmsg::create_ept(&control, INFO).unwrap();
-    wait_until("the node", || Path::new("/dev/rpmsg0").exists());
-    let node = open("/dev/rpmsg0").unwrap();
+    wait_until("the node", || Path::new("/dev/rpmsg1").exists());
+    let node = open("/dev/rpmsg1").unwrap();
     for (number, endpoint) in [echo.into(), node].iter().enumerate() {
         let message = number.to_le_bytes();
         wait_until("the service", || write(endpoint, &message).is_ok());
@@ -197,6 +227,6 @@ fn it_takes_the_place_of_the_pair() {
         assert_eq!(&answer[..message.len()], &message);
     }
     drop(control);
-    drop((coprocessor, advice));
+    drop((coprocessor, installed));
     wait_until("it to go", || modprobe(&["-r", "rpmsg_eptfd"]).is_ok());
 }
