@@ -68,7 +68,7 @@ SOAK_KERNEL ?=
 soak: build
 	$(BUSBAR) lab run $(SOAK_KERNEL) --timeout $$(($(SOAK_SECONDS) * 3 + 900)) \
 		--known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
-		-- tests/soak.sh $(SOAK_SECONDS) $(SEED)
+		--known 'add_dma_entry+' -- tests/soak.sh $(SOAK_SECONDS) $(SEED)
 
 # What `make demo` shows, in short.
 test-demo: build

@@ -61,12 +61,16 @@ if [ "$kernels" != race ] && [ $# = 0 ]; then
     done >>"$plan.release"
 fi
 
-# Two faults of Linux 6.12 that tests come across: rpmsg_char warns when an endpoint ends while
-# somebody polls it (kernel/modules/rpmsg_eptfd/README.md), and the bus when a blocking send finds
-# its ring full (docs/endpoint.md). And vzalloc() tells of an allocation that devmem_fault had fail.
+# Faults of Linux 6.12 that tests come across: rpmsg_char warns when an endpoint ends while somebody
+# polls it (kernel/modules/rpmsg_eptfd/README.md), and the bus when a blocking send finds its ring
+# full (docs/endpoint.md). vzalloc() tells of an allocation that devmem_fault had fail. And the
+# checks of DMA mappings take it for a mistake of a driver that a DMABUF is attached twice, and that a
+# program synchronizes it in another direction than it was mapped.
 in_lab() {
     "$busbar" lab run --known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
-        --known 'gen_pool_add_owner+' "$@"
+        --known 'gen_pool_add_owner+' --known 'add_dma_entry+' \
+        --known 'system_heap_dma_buf_begin_cpu_access+' --known 'system_heap_dma_buf_end_cpu_access+' \
+        "$@"
 }
 
 # One kernel is built after the other; they run at the same time, as tests mostly keep one

@@ -174,6 +174,33 @@ fn read_goes_on_after_a_failed_block() {
 
 #[test]
 #[ignore = "needs the lab"]
+fn write_goes_on_after_a_failed_and_an_empty_block() {
+    let converter = Converter::looped();
+    let (rx, tx) = (&converter.rx, &converter.tx);
+    rx.set("buffer/length", 128);
+    tx.set("buffer/length", 128);
+    for fault in ["fail_blocks", "short_samples"] {
+        rx.enable();
+        let (mut from, mut to) = (tx.open(), rx.open());
+        tx.inject(fault, if fault == "fail_blocks" { 2 } else { 64 });
+        let lost = if fault == "fail_blocks" { 128 } else { 64 };
+        tx.enable();
+        let mut bytes = vec![0; 1024 * FRAME - lost * FRAME];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let samples: Vec<_> = (0..1024_u64).flat_map(u64::to_le_bytes).collect();
+                from.write_all(&samples).unwrap();
+            });
+            to.read_exact(&mut bytes).unwrap();
+        });
+        assert_counter(&bytes, lost as u64);
+        tx.disable();
+        rx.disable();
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
 fn samples_of_a_failed_block_go_nowhere() {
     let converter = Converter::looped();
     let (rx, tx) = (&converter.rx, &converter.tx);
