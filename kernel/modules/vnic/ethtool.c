@@ -24,54 +24,108 @@ static void vnic_get_drvinfo(struct net_device *dev, struct ethtool_drvinfo *inf
 	strscpy(info->driver, VNIC_NAME, sizeof(info->driver));
 }
 
+/* A channel is a receive and a transmit queue; what there is more of one kind is alone. */
 static void vnic_get_channels(struct net_device *dev, struct ethtool_channels *channels)
 {
-	channels->max_rx = dev->num_rx_queues;
-	channels->max_tx = dev->num_tx_queues;
-	channels->rx_count = dev->real_num_rx_queues;
-	channels->tx_count = dev->real_num_tx_queues;
+	unsigned int rx = dev->real_num_rx_queues, tx = dev->real_num_tx_queues;
+
+	channels->max_combined = min(dev->num_rx_queues, dev->num_tx_queues);
+	channels->max_rx = dev->num_rx_queues - 1;
+	channels->max_tx = dev->num_tx_queues - 1;
+	channels->combined_count = min(rx, tx);
+	channels->rx_count = rx - channels->combined_count;
+	channels->tx_count = tx - channels->combined_count;
 }
 
-static int vnic_set_rx_channels(struct net_device *dev, unsigned int count)
+static int vnic_set_rx_queues(struct net_device *dev, unsigned int count)
 {
 	unsigned int old = dev->real_num_rx_queues;
 	struct vnic *vnic = netdev_priv(dev);
-	int err;
+	struct vnic_rss *rss = NULL;
+	int err = 0;
 
-	if (count > old && netif_running(dev)) {
+	if (!netif_is_rxfh_configured(dev)) {
+		rss = vnic_rss_spread(vnic, count);
+		if (!rss)
+			return -ENOMEM;
+	}
+
+	if (count > old && netif_running(dev))
 		err = vnic_queues_open(dev, old, count);
-		if (err)
-			return err;
-	}
-
+	if (err)
+		goto free;
 	err = netif_set_real_num_rx_queues(dev, count);
-	if (err) {
-		if (count > old && netif_running(dev))
-			vnic_queues_close(dev, old, count);
-		return err;
-	}
+	if (err)
+		goto close;
 
-	if (!netif_is_rxfh_configured(dev))
-		vnic_rss_reset(vnic, count);
+	if (rss)
+		vnic_rss_publish(vnic, 0, rss);
 	if (count < old && netif_running(dev))
 		vnic_queues_close(dev, count, old);
 
 	return 0;
+
+close:
+	if (count > old && netif_running(dev))
+		vnic_queues_close(dev, old, count);
+free:
+	kfree(rss);
+	return err;
 }
 
 static int vnic_set_channels(struct net_device *dev, struct ethtool_channels *channels)
 {
+	unsigned int rx = channels->combined_count + channels->rx_count;
+	unsigned int tx = channels->combined_count + channels->tx_count;
 	unsigned int old_tx = dev->real_num_tx_queues;
 	int err;
 
-	err = netif_set_real_num_tx_queues(dev, channels->tx_count);
+	/* Of each, there would be a combined one more. */
+	if (channels->rx_count && channels->tx_count)
+		return -EINVAL;
+	if (rx > dev->num_rx_queues || tx > dev->num_tx_queues)
+		return -EINVAL;
+
+	err = netif_set_real_num_tx_queues(dev, tx);
 	if (err)
 		return err;
-	err = vnic_set_rx_channels(dev, channels->rx_count);
+	err = vnic_set_rx_queues(dev, rx);
 	if (err)
 		netif_set_real_num_tx_queues(dev, old_tx);
 
 	return err;
+}
+
+static int vnic_get_coalesce(struct net_device *dev, struct ethtool_coalesce *coalesce,
+			     struct kernel_ethtool_coalesce *kernel,
+			     struct netlink_ext_ack *extack)
+{
+	struct vnic *vnic = netdev_priv(dev);
+
+	coalesce->rx_coalesce_usecs = vnic->usecs;
+	coalesce->rx_max_coalesced_frames = vnic->frames;
+
+	return 0;
+}
+
+static int vnic_set_coalesce(struct net_device *dev, struct ethtool_coalesce *coalesce,
+			     struct kernel_ethtool_coalesce *kernel,
+			     struct netlink_ext_ack *extack)
+{
+	struct vnic *vnic = netdev_priv(dev);
+
+	if (coalesce->rx_coalesce_usecs > VNIC_USECS_MAX) {
+		NL_SET_ERR_MSG_MOD(extack, "a frame waits for 1 s at most");
+		return -ERANGE;
+	}
+	if (!coalesce->rx_max_coalesced_frames) {
+		NL_SET_ERR_MSG_MOD(extack, "1 frame or more");
+		return -EINVAL;
+	}
+	WRITE_ONCE(vnic->usecs, coalesce->rx_coalesce_usecs);
+	WRITE_ONCE(vnic->frames, coalesce->rx_max_coalesced_frames);
+
+	return 0;
 }
 
 static void vnic_get_ringparam(struct net_device *dev, struct ethtool_ringparam *ring,
@@ -129,44 +183,36 @@ static u32 vnic_get_rxfh_indir_size(struct net_device *dev)
 	return VNIC_RSS_ENTRIES;
 }
 
-static int vnic_get_rxfh(struct net_device *dev, struct ethtool_rxfh_param *rxfh)
+static u32 vnic_get_rxfh_key_size(struct net_device *dev)
 {
-	struct vnic *vnic = netdev_priv(dev);
-
-	if (rxfh->indir)
-		memcpy(rxfh->indir, vnic->rss, sizeof(vnic->rss));
-
-	return 0;
-}
-
-static int vnic_set_rxfh(struct net_device *dev, struct ethtool_rxfh_param *rxfh,
-			 struct netlink_ext_ack *extack)
-{
-	struct vnic *vnic = netdev_priv(dev);
-	unsigned int i;
-
-	/* The hash is the stack's own, of the kernel's secret. */
-	if (rxfh->hfunc != ETH_RSS_HASH_NO_CHANGE || rxfh->key)
-		return -EOPNOTSUPP;
-	if (rxfh->indir)
-		for (i = 0; i < VNIC_RSS_ENTRIES; i++)
-			WRITE_ONCE(vnic->rss[i], rxfh->indir[i]);
-
-	return 0;
+	return VNIC_RSS_KEY;
 }
 
 const struct ethtool_ops vnic_ethtool_ops = {
+	.rxfh_per_ctx_key	= true,
+	.rxfh_max_num_contexts	= VNIC_CONTEXTS,
+	.supported_coalesce_params = ETHTOOL_COALESCE_RX_USECS | ETHTOOL_COALESCE_RX_MAX_FRAMES,
 	.supported_ring_params	= ETHTOOL_RING_USE_TCP_DATA_SPLIT,
 	.get_link		= ethtool_op_get_link,
 	.get_link_ksettings	= vnic_get_link_ksettings,
 	.get_drvinfo		= vnic_get_drvinfo,
+	.get_ts_info		= ethtool_op_get_ts_info,
 	.get_channels		= vnic_get_channels,
 	.set_channels		= vnic_set_channels,
+	.get_coalesce		= vnic_get_coalesce,
+	.set_coalesce		= vnic_set_coalesce,
 	.get_ringparam		= vnic_get_ringparam,
 	.set_ringparam		= vnic_set_ringparam,
+	.get_sset_count		= vnic_get_sset_count,
+	.get_strings		= vnic_get_strings,
+	.get_ethtool_stats	= vnic_get_ethtool_stats,
 	.get_rxfh_indir_size	= vnic_get_rxfh_indir_size,
+	.get_rxfh_key_size	= vnic_get_rxfh_key_size,
 	.get_rxfh		= vnic_get_rxfh,
 	.set_rxfh		= vnic_set_rxfh,
+	.create_rxfh_context	= vnic_create_rxfh_context,
+	.modify_rxfh_context	= vnic_modify_rxfh_context,
+	.remove_rxfh_context	= vnic_remove_rxfh_context,
 	.get_rxnfc		= vnic_rules_get,
 	.set_rxnfc		= vnic_rules_set,
 };

@@ -12,7 +12,8 @@
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/platform_device.h>
-#include <net/netdev_queues.h>
+#include <linux/slab.h>
+#include <linux/veth.h>
 #include <net/rtnetlink.h>
 
 #include "vnic.h"
@@ -22,22 +23,32 @@ static struct platform_device *vnic_parent;
 
 static struct rtnl_link_ops vnic_link_ops;
 
+/* Brings a frame to the other end; false: that is not there. */
 static bool vnic_deliver(struct net_device *peer, struct sk_buff *skb)
 {
 	struct vnic *vnic = netdev_priv(peer);
 	unsigned int queue;
 
-	if (!netif_running(peer) || !is_skb_forwardable(peer, skb))
-		goto drop;
+	if (!netif_running(peer)) {
+		kfree_skb(skb);
+		return false;
+	}
+
+	/* From here on it is the other end that may lose it. */
+	if (!is_skb_forwardable(peer, skb)) {
+		atomic64_inc(&vnic->oversized);
+		kfree_skb_reason(skb, SKB_DROP_REASON_PKT_TOO_BIG);
+		return true;
+	}
 	queue = vnic_steer(peer, skb);
-	if (queue == VNIC_DROP)
-		goto drop;
+	if (queue == VNIC_DROP) {
+		atomic64_inc(&vnic->filtered);
+		kfree_skb(skb);
+		return true;
+	}
+	vnic_queue_push(&vnic->rq[queue], skb);
 
-	return vnic_queue_push(&vnic->rq[queue], skb);
-
-drop:
-	kfree_skb(skb);
-	return false;
+	return true;
 }
 
 static netdev_tx_t vnic_start_xmit(struct sk_buff *skb, struct net_device *dev)
@@ -106,75 +117,6 @@ static int vnic_stop(struct net_device *dev)
 	return 0;
 }
 
-static void vnic_get_queue_stats_rx(struct net_device *dev, int index,
-				    struct netdev_queue_stats_rx *stats)
-{
-	struct vnic *vnic = netdev_priv(dev);
-	struct vnic_rq *rq = &vnic->rq[index];
-	unsigned int start;
-
-	do {
-		start = u64_stats_fetch_begin(&rq->syncp);
-		stats->packets = u64_stats_read(&rq->packets);
-		stats->bytes = u64_stats_read(&rq->bytes);
-		stats->alloc_fail = u64_stats_read(&rq->alloc_fail);
-	} while (u64_stats_fetch_retry(&rq->syncp, start));
-	stats->hw_drop_overruns = atomic64_read(&rq->overruns);
-	stats->hw_drops = stats->hw_drop_overruns;
-}
-
-static void vnic_get_queue_stats_tx(struct net_device *dev, int index,
-				    struct netdev_queue_stats_tx *stats)
-{
-	struct vnic *vnic = netdev_priv(dev);
-	struct vnic_tq *tq = &vnic->tq[index];
-	unsigned int start;
-
-	do {
-		start = u64_stats_fetch_begin(&tq->syncp);
-		stats->packets = u64_stats_read(&tq->packets);
-		stats->bytes = u64_stats_read(&tq->bytes);
-		stats->hw_drops = u64_stats_read(&tq->drops);
-	} while (u64_stats_fetch_retry(&tq->syncp, start));
-}
-
-/* What the queues that the device has no more, or not yet, have counted */
-static void vnic_get_base_stats(struct net_device *dev, struct netdev_queue_stats_rx *rx,
-				struct netdev_queue_stats_tx *tx)
-{
-	rx->packets = 0;
-	rx->bytes = 0;
-	rx->alloc_fail = 0;
-	rx->hw_drops = 0;
-	rx->hw_drop_overruns = 0;
-	tx->packets = 0;
-	tx->bytes = 0;
-	tx->hw_drops = 0;
-	netdev_stat_queue_sum(dev, dev->real_num_rx_queues, dev->num_rx_queues, rx,
-			      dev->real_num_tx_queues, dev->num_tx_queues, tx);
-}
-
-static const struct netdev_stat_ops vnic_stat_ops = {
-	.get_queue_stats_rx	= vnic_get_queue_stats_rx,
-	.get_queue_stats_tx	= vnic_get_queue_stats_tx,
-	.get_base_stats		= vnic_get_base_stats,
-};
-
-static void vnic_get_stats64(struct net_device *dev, struct rtnl_link_stats64 *stats)
-{
-	struct netdev_queue_stats_rx rx = {};
-	struct netdev_queue_stats_tx tx = {};
-
-	netdev_stat_queue_sum(dev, 0, dev->num_rx_queues, &rx, 0, dev->num_tx_queues, &tx);
-	stats->rx_packets = rx.packets;
-	stats->rx_bytes = rx.bytes;
-	stats->rx_dropped = rx.alloc_fail;
-	stats->rx_missed_errors = rx.hw_drop_overruns;
-	stats->tx_packets = tx.packets;
-	stats->tx_bytes = tx.bytes;
-	stats->tx_dropped = tx.hw_drops;
-}
-
 static int vnic_set_features(struct net_device *dev, netdev_features_t features)
 {
 	if (!(features & NETIF_F_NTUPLE))
@@ -197,18 +139,48 @@ static int vnic_get_iflink(const struct net_device *dev)
 	return iflink;
 }
 
-static void vnic_uninit(struct net_device *dev)
+static int vnic_init_device(struct net_device *dev)
+{
+	int err;
+
+	err = vnic_queues_init(dev);
+	if (err)
+		return err;
+	err = vnic_rss_init(dev);
+	if (err) {
+		vnic_queues_uninit(dev);
+		vnic_queues_free(dev);
+	}
+
+	return err;
+}
+
+static void vnic_uninit_device(struct net_device *dev)
 {
 	vnic_rules_flush(dev);
+	vnic_queues_uninit(dev);
+}
+
+/* What may be read till the device's last user has gone */
+static void vnic_free(struct net_device *dev)
+{
+	vnic_rss_free(dev);
+	vnic_queues_free(dev);
+}
+
+/* All frames come in, whomever they are for. */
+static void vnic_set_rx_mode(struct net_device *dev)
+{
 }
 
 static const struct net_device_ops vnic_netdev_ops = {
-	.ndo_init		= vnic_queues_init,
-	.ndo_uninit		= vnic_uninit,
+	.ndo_init		= vnic_init_device,
+	.ndo_uninit		= vnic_uninit_device,
 	.ndo_open		= vnic_open,
 	.ndo_stop		= vnic_stop,
 	.ndo_start_xmit		= vnic_start_xmit,
 	.ndo_get_stats64	= vnic_get_stats64,
+	.ndo_set_rx_mode	= vnic_set_rx_mode,
 	.ndo_set_mac_address	= eth_mac_addr,
 	.ndo_validate_addr	= eth_validate_addr,
 	.ndo_set_features	= vnic_set_features,
@@ -222,6 +194,7 @@ static const struct net_device_ops vnic_netdev_ops = {
 static void vnic_setup(struct net_device *dev)
 {
 	struct vnic *vnic = netdev_priv(dev);
+	unsigned int flow;
 
 	ether_setup(dev);
 	SET_NETDEV_DEV(dev, &vnic_parent->dev);
@@ -230,44 +203,141 @@ static void vnic_setup(struct net_device *dev)
 	dev->stat_ops = &vnic_stat_ops;
 	dev->queue_mgmt_ops = &vnic_queue_mgmt_ops;
 	dev->needs_free_netdev = true;
-	dev->priv_destructor = vnic_queues_uninit;
+	dev->priv_destructor = vnic_free;
 
 	dev->priv_flags &= ~IFF_TX_SKB_SHARING;
-	dev->priv_flags |= IFF_LIVE_ADDR_CHANGE | IFF_NO_QUEUE;
+	dev->priv_flags |= IFF_LIVE_ADDR_CHANGE | IFF_NO_QUEUE | IFF_UNICAST_FLT;
 	dev->features |= VNIC_FEATURES;
 	dev->hw_features |= VNIC_FEATURES;
 	dev->vlan_features |= VNIC_FEATURES & ~NETIF_F_NTUPLE;
 	dev->max_mtu = ETH_MAX_MTU;
 	vnic->ring = VNIC_RING_DEFAULT;
+	vnic->frames = VNIC_FRAMES_DEFAULT;
+	for (flow = 0; flow < VNIC_FLOWS; flow++)
+		vnic->ports[flow] = true;
 }
 
 static int vnic_register(struct net_device *dev)
 {
-	int err;
+	int err = register_netdevice(dev);
 
-	vnic_rss_reset(netdev_priv(dev), dev->real_num_rx_queues);
-	err = register_netdevice(dev);
 	if (!err)
 		netif_carrier_off(dev);
 
 	return err;
 }
 
-static int vnic_newlink(struct net *src_net, struct net_device *dev, struct nlattr *tb[],
-			struct nlattr *data[], struct netlink_ext_ack *extack)
+static int vnic_validate(struct nlattr *tb[], struct nlattr *data[],
+			 struct netlink_ext_ack *extack)
 {
-	struct vnic *vnic = netdev_priv(dev);
-	struct net_device *peer;
+	const struct nlattr *address = tb[IFLA_ADDRESS];
+
+	if (!address)
+		return 0;
+	if (nla_len(address) != ETH_ALEN) {
+		NL_SET_ERR_MSG_ATTR(extack, address, "an address has 6 bytes");
+		return -EINVAL;
+	}
+	if (!is_valid_ether_addr(nla_data(address))) {
+		NL_SET_ERR_MSG_ATTR(extack, address, "not a unicast address");
+		return -EADDRNOTAVAIL;
+	}
+
+	return 0;
+}
+
+/* Whether this user may make a pair with that many queues */
+static int vnic_check(const struct net_device *dev, struct netlink_ext_ack *extack)
+{
+	/* Frames are received into pages that no control group counts. */
+	if (!capable(CAP_NET_ADMIN)) {
+		NL_SET_ERR_MSG_MOD(extack, "needs CAP_NET_ADMIN in the initial user namespace");
+		return -EPERM;
+	}
+	if (dev->num_rx_queues > VNIC_QUEUES_MAX || dev->num_tx_queues > VNIC_QUEUES_MAX) {
+		NL_SET_ERR_MSG_MOD(extack, "more than 128 queues of a kind");
+		return -EINVAL;
+	}
+
+	return 0;
+}
+
+/**
+ * struct vnic_other - what was said of the other end
+ * @tb: its attributes
+ * @ifm: their header; NULL: nothing was said
+ * @parsed: for @tb
+ */
+struct vnic_other {
+	struct nlattr **tb;
+	const struct ifinfomsg *ifm;
+	struct nlattr *parsed[IFLA_MAX + 1];
+};
+
+static int vnic_parse_other(struct vnic_other *other, struct nlattr *tb[], struct nlattr *data[],
+			    struct netlink_ext_ack *extack)
+{
 	int err;
 
-	peer = rtnl_create_link(dev_net(dev), VNIC_NAME "%d", NET_NAME_ENUM, &vnic_link_ops, tb,
-				extack);
-	if (IS_ERR(peer))
-		return PTR_ERR(peer);
+	if (!data || !data[VETH_INFO_PEER]) {
+		other->tb = tb;
+		return 0;
+	}
+	err = rtnl_nla_parse_ifinfomsg(other->parsed, data[VETH_INFO_PEER], extack);
+	if (err)
+		return err;
+	other->tb = other->parsed;
+	other->ifm = nla_data(data[VETH_INFO_PEER]);
 
-	if (!tb[IFLA_ADDRESS])
-		eth_hw_addr_random(dev);
-	eth_hw_addr_random(peer);
+	return vnic_validate(other->tb, NULL, extack);
+}
+
+/* Makes the other end, in the namespace that was said or @src_net; it is not registered. */
+static struct net_device *vnic_create_other(struct net *src_net, const struct vnic_other *other,
+					    struct netlink_ext_ack *extack)
+{
+	unsigned char assign_type = NET_NAME_ENUM;
+	char name[IFNAMSIZ] = VNIC_NAME "%d";
+	struct net_device *peer;
+	struct net *net;
+	int err;
+
+	if (other->ifm && other->tb[IFLA_IFNAME]) {
+		nla_strscpy(name, other->tb[IFLA_IFNAME], sizeof(name));
+		assign_type = NET_NAME_USER;
+	}
+	net = rtnl_link_get_net(src_net, other->tb);
+	if (IS_ERR(net))
+		return ERR_CAST(net);
+	peer = rtnl_create_link(net, name, assign_type, &vnic_link_ops, other->tb, extack);
+	put_net(net);
+	if (IS_ERR(peer))
+		return peer;
+
+	err = vnic_check(peer, extack);
+	if (err) {
+		free_netdev(peer);
+		return ERR_PTR(err);
+	}
+	if (!other->ifm || !other->tb[IFLA_ADDRESS])
+		eth_hw_addr_random(peer);
+	if (other->ifm)
+		peer->ifindex = other->ifm->ifi_index;
+
+	return peer;
+}
+
+static void vnic_set_peer(struct net_device *dev, struct net_device *peer)
+{
+	struct vnic *vnic = netdev_priv(dev);
+
+	rcu_assign_pointer(vnic->peer, peer);
+}
+
+static int vnic_register_pair(struct net_device *dev, struct net_device *peer,
+			      const struct vnic_other *other)
+{
+	int err;
 
 	err = vnic_register(dev);
 	if (err) {
@@ -279,20 +349,50 @@ static int vnic_newlink(struct net *src_net, struct net_device *dev, struct nlat
 		free_netdev(peer);
 		goto unregister_dev;
 	}
-	err = rtnl_configure_link(peer, NULL, 0, NULL);
+	vnic_set_peer(dev, peer);
+	vnic_set_peer(peer, dev);
+	err = rtnl_configure_link(peer, other->ifm, 0, NULL);
 	if (err)
 		goto unregister_peer;
-
-	rcu_assign_pointer(vnic->peer, peer);
-	vnic = netdev_priv(peer);
-	rcu_assign_pointer(vnic->peer, dev);
 
 	return 0;
 
 unregister_peer:
+	vnic_set_peer(dev, NULL);
+	vnic_set_peer(peer, NULL);
 	unregister_netdevice(peer);
 unregister_dev:
 	unregister_netdevice(dev);
+	return err;
+}
+
+static int vnic_newlink(struct net *src_net, struct net_device *dev, struct nlattr *tb[],
+			struct nlattr *data[], struct netlink_ext_ack *extack)
+{
+	struct vnic_other *other;
+	struct net_device *peer;
+	int err;
+
+	err = vnic_check(dev, extack);
+	if (err)
+		return err;
+	other = kzalloc(sizeof(*other), GFP_KERNEL);
+	if (!other)
+		return -ENOMEM;
+	err = vnic_parse_other(other, tb, data, extack);
+	if (err)
+		goto out;
+	peer = vnic_create_other(src_net, other, extack);
+	if (IS_ERR(peer)) {
+		err = PTR_ERR(peer);
+		goto out;
+	}
+	if (!tb[IFLA_ADDRESS])
+		eth_hw_addr_random(dev);
+	err = vnic_register_pair(dev, peer, other);
+
+out:
+	kfree(other);
 	return err;
 }
 
@@ -324,8 +424,16 @@ static struct net *vnic_get_link_net(const struct net_device *dev)
 	return peer ? dev_net(peer) : dev_net(dev);
 }
 
+/* As veth has it */
+static const struct nla_policy vnic_policy[VETH_INFO_MAX + 1] = {
+	[VETH_INFO_PEER]	= { .len = sizeof(struct ifinfomsg) },
+};
+
 static struct rtnl_link_ops vnic_link_ops = {
 	.kind			= VNIC_NAME,
+	.maxtype		= VETH_INFO_MAX,
+	.policy			= vnic_policy,
+	.validate		= vnic_validate,
 	.priv_size		= sizeof(struct vnic),
 	.setup			= vnic_setup,
 	.newlink		= vnic_newlink,
@@ -347,6 +455,7 @@ static int __init vnic_init(void)
 	vnic_parent = platform_device_register_full(&info);
 	if (IS_ERR(vnic_parent))
 		return PTR_ERR(vnic_parent);
+	dma_set_max_seg_size(&vnic_parent->dev, UINT_MAX);
 	err = rtnl_link_register(&vnic_link_ops);
 	if (err)
 		platform_device_unregister(vnic_parent);
@@ -365,4 +474,4 @@ module_exit(vnic_exit);
 MODULE_DESCRIPTION("Pairs of virtual NICs that device-memory TCP runs on");
 MODULE_AUTHOR("The Busbar authors");
 MODULE_LICENSE("GPL");
-MODULE_ALIAS_RTNL_LINK(VNIC_NAME);
+/* No alias: who may not make a pair is not to load the module by asking for one. */

@@ -2,28 +2,21 @@
 /*
  * vnic: receive queues
  *
- * The sending end leaves frames on a queue's wire; the queue's NAPI copies them,
- * as a NIC's DMA would, into headers and pages of the queue's page pool. The
- * pages may be device memory: then the data of TCP segments goes there, and
- * everything else stays in ordinary memory.
+ * The sending end leaves frames on a queue's wire and interrupts, at once or when
+ * as many or as old frames are there as coalescing says; the queue's NAPI takes
+ * them in. While its NAPI works, or puts interrupts off, a queue's interrupt is
+ * masked.
  */
 
-#include <linux/dma-direct.h>
-#include <linux/etherdevice.h>
-#include <linux/highmem.h>
-#include <linux/iommu.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-#include <net/checksum.h>
-#include <net/ip6_checksum.h>
+#include <linux/device.h>
 #include <net/netdev_queues.h>
 #include <net/netdev_rx_queue.h>
 #include <net/page_pool/helpers.h>
 
 #include "vnic.h"
 
-/* As the stack's own limit of a queue of packets that are not yet taken in */
-#define VNIC_POOL_SIZE	4096
+/* Pages that a pool keeps for frames to come */
+#define VNIC_POOL_SIZE	256
 
 /* What queue management calls a queue's memory */
 struct vnic_queue_mem {
@@ -58,6 +51,7 @@ static void vnic_queue_start(struct vnic_rq *rq, struct page_pool *pool)
 	 */
 	WRITE_ONCE(pool->p.napi, &rq->napi);
 	napi_enable(&rq->napi);
+	WRITE_ONCE(rq->armed, true);
 
 	local_bh_disable();
 	if (!skb_queue_empty(&rq->wire))
@@ -172,6 +166,7 @@ void vnic_queues_close(struct net_device *dev, unsigned int from, unsigned int t
 		rq = &vnic->rq[i];
 		netif_queue_set_napi(dev, i, NETDEV_QUEUE_TYPE_RX, NULL);
 		page_pool_destroy(vnic_queue_stop(rq));
+		hrtimer_cancel(&rq->timer);
 		atomic64_add(skb_queue_len(&rq->wire), &rq->overruns);
 		skb_queue_purge(&rq->wire);
 	}
@@ -221,207 +216,67 @@ destroy:
 }
 
 /**
- * vnic_queue_push() - send a frame to a receive queue
+ * vnic_queue_kick() - interrupt, or have that done soon, for frames that wait
  * @rq: the queue
+ *
+ * Context: softirqs off.
+ */
+void vnic_queue_kick(struct vnic_rq *rq)
+{
+	struct vnic *vnic = netdev_priv(rq->dev);
+	u64 nsecs = (u64)READ_ONCE(vnic->usecs) * NSEC_PER_USEC;
+
+	/* Either this sees that the interrupt is not masked any more, or who has
+	 * unmasked it sees the frame.
+	 */
+	smp_mb();
+	if (!READ_ONCE(rq->armed))
+		return;
+	if (!nsecs || skb_queue_len_lockless(&rq->wire) >= READ_ONCE(vnic->frames))
+		napi_schedule(&rq->napi);
+	else if (!hrtimer_is_queued(&rq->timer))
+		hrtimer_start(&rq->timer, ns_to_ktime(nsecs), HRTIMER_MODE_REL_SOFT);
+}
+
+static enum hrtimer_restart vnic_queue_timer(struct hrtimer *timer)
+{
+	struct vnic_rq *rq = container_of(timer, struct vnic_rq, timer);
+
+	if (READ_ONCE(rq->armed))
+		napi_schedule(&rq->napi);
+
+	return HRTIMER_NORESTART;
+}
+
+/**
+ * vnic_queue_push() - send a frame to a receive queue
+ * @rq: the queue; if it is full, the frame is dropped
  * @skb: the frame; the queue's from here on
  *
  * Context: RCU read lock, softirqs off.
- * Return: false if the queue is full; then the frame is dropped.
  */
-bool vnic_queue_push(struct vnic_rq *rq, struct sk_buff *skb)
+void vnic_queue_push(struct vnic_rq *rq, struct sk_buff *skb)
 {
 	struct vnic *vnic = netdev_priv(rq->dev);
 
 	if (skb_queue_len_lockless(&rq->wire) >= READ_ONCE(vnic->ring)) {
 		atomic64_inc(&rq->overruns);
 		kfree_skb_reason(skb, SKB_DROP_REASON_FULL_RING);
-		return false;
+		return;
 	}
 	skb_queue_tail(&rq->wire, skb);
-	napi_schedule(&rq->napi);
-
-	return true;
+	vnic_queue_kick(rq);
 }
 
-/* The page that a NIC would reach by the address of @netmem; NULL: it has none */
-static struct page *vnic_dma_page(struct vnic_rq *rq, netmem_ref netmem)
+static void vnic_queue_init(struct vnic_rq *rq, struct net_device *dev, unsigned int index)
 {
-	unsigned long pfn;
-
-	if (!netmem_is_net_iov(netmem))
-		return netmem_to_page(netmem);
-	/* A device's own memory may be nothing that the processor can write. */
-	pfn = PHYS_PFN(dma_to_phys(rq->dev->dev.parent, page_pool_get_dma_addr_netmem(netmem)));
-
-	return pfn_valid(pfn) ? pfn_to_page(pfn) : NULL;
-}
-
-static int vnic_dma_copy(struct vnic_rq *rq, const struct sk_buff *from, unsigned int offset,
-			 netmem_ref netmem, unsigned int len)
-{
-	struct page *page = vnic_dma_page(rq, netmem);
-	void *to;
-	int err;
-
-	if (!page)
-		return -EFAULT;
-	to = kmap_local_page(page);
-	err = skb_copy_bits(from, offset, to, len);
-	kunmap_local(to);
-	/* Whoever reads device memory expects nothing of it in our cache. */
-	if (netmem_is_net_iov(netmem))
-		dma_sync_single_for_device(rq->dev->dev.parent,
-					   page_pool_get_dma_addr_netmem(netmem), len,
-					   DMA_TO_DEVICE);
-
-	return err;
-}
-
-/* Copies a piece of a frame into a page of its own, and adds that to @to. */
-static int vnic_dma(struct vnic_rq *rq, struct sk_buff *to, const struct sk_buff *from,
-		    unsigned int offset, unsigned int len)
-{
-	netmem_ref netmem = page_pool_alloc_netmems(rq->pool, GFP_ATOMIC | __GFP_NOWARN);
-	int err;
-
-	if (!netmem)
-		return -ENOMEM;
-	err = vnic_dma_copy(rq, from, offset, netmem, len);
-	if (err) {
-		page_pool_put_full_netmem(rq->pool, netmem, true);
-		return err;
-	}
-	skb_add_rx_frag_netmem(to, skb_shinfo(to)->nr_frags, netmem, 0, len, PAGE_SIZE);
-
-	return 0;
-}
-
-/* Whether the checksum that a TCP segment came with is right */
-static bool vnic_checksum_right(struct sk_buff *skb)
-{
-	struct vnic_cb *cb = vnic_cb(skb);
-	unsigned int len, ip_len = cb->transport - cb->network;
-	struct ipv6hdr *ip6;
-	struct iphdr *ip;
-	__wsum sum;
-
-	if (!pskb_may_pull(skb, cb->headers))
-		return false;
-	ip = (void *)skb->data + cb->network;
-	ip6 = (void *)ip;
-	len = ip->version == 4 ? ntohs(ip->tot_len) : ntohs(ip6->payload_len) + sizeof(*ip6);
-	if (len < ip_len || cb->network + len > skb->len)
-		return false;
-	len -= ip_len;
-	sum = skb_checksum(skb, cb->transport, len, 0);
-
-	return ip->version == 4 ?
-		!csum_tcpudp_magic(ip->saddr, ip->daddr, len, IPPROTO_TCP, sum) :
-		!csum_ipv6_magic(&ip6->saddr, &ip6->daddr, len, IPPROTO_TCP, sum);
-}
-
-/* Whether the data of a frame may go where the stack cannot read it */
-static bool vnic_may_split(const struct vnic_rq *rq, struct sk_buff *skb)
-{
-	unsigned int headers = vnic_cb(skb)->headers;
-
-	if (!headers || headers == skb->len)
-		return false;
-	if (DIV_ROUND_UP(skb->len - headers, PAGE_SIZE) > MAX_SKB_FRAGS)
-		return false;
-
-	return !rq->pool->mp_priv || skb->ip_summed == CHECKSUM_PARTIAL ||
-	       vnic_checksum_right(skb);
-}
-
-static void vnic_copy_offloads(struct sk_buff *to, const struct sk_buff *from)
-{
-	if (skb_is_gso(from)) {
-		skb_shinfo(to)->gso_size = skb_shinfo(from)->gso_size;
-		skb_shinfo(to)->gso_segs = skb_shinfo(from)->gso_segs;
-		skb_shinfo(to)->gso_type = skb_shinfo(from)->gso_type;
-	}
-
-	if (!skb_frags_readable(to)) {
-		to->ip_summed = CHECKSUM_UNNECESSARY;
-	} else if (from->ip_summed == CHECKSUM_PARTIAL) {
-		/* Still to be filled in, should the frame travel on. */
-		to->ip_summed = CHECKSUM_PARTIAL;
-		to->csum_start = skb_headroom(to) + skb_checksum_start_offset(from);
-		to->csum_offset = from->csum_offset;
-	}
-}
-
-/* The frame as the receiving end has it; %NULL if there is no memory for it */
-static struct sk_buff *vnic_take_in(struct vnic_rq *rq, struct sk_buff *from)
-{
-	bool split = vnic_may_split(rq, from);
-	unsigned int linear = split ? vnic_cb(from)->headers : from->len;
-	unsigned int offset, len;
-	struct sk_buff *to;
-
-	to = napi_alloc_skb(&rq->napi, linear);
-	if (!to)
-		return NULL;
-	skb_mark_for_recycle(to);
-	if (skb_copy_bits(from, 0, skb_put(to, linear), linear))
-		goto drop;
-
-	for (offset = linear; offset < from->len; offset += len) {
-		len = min_t(unsigned int, from->len - offset, PAGE_SIZE);
-		if (vnic_dma(rq, to, from, offset, len))
-			goto drop;
-	}
-	vnic_copy_offloads(to, from);
-
-	return to;
-
-drop:
-	kfree_skb(to);
-	return NULL;
-}
-
-static void vnic_receive(struct vnic_rq *rq, struct sk_buff *from)
-{
-	struct sk_buff *skb = vnic_take_in(rq, from);
-
-	u64_stats_update_begin(&rq->syncp);
-	if (skb) {
-		u64_stats_inc(&rq->packets);
-		u64_stats_add(&rq->bytes, from->len);
-	} else {
-		u64_stats_inc(&rq->alloc_fail);
-	}
-	u64_stats_update_end(&rq->syncp);
-	if (!skb)
-		return;
-
-	if (rq->dev->features & NETIF_F_RXHASH)
-		skb_set_hash(skb, vnic_cb(from)->hash, PKT_HASH_TYPE_L4);
-	skb_record_rx_queue(skb, rq->index);
-	skb->protocol = eth_type_trans(skb, rq->dev);
-	napi_gro_receive(&rq->napi, skb);
-}
-
-static int vnic_poll(struct napi_struct *napi, int budget)
-{
-	struct vnic_rq *rq = container_of(napi, struct vnic_rq, napi);
-	struct sk_buff *skb;
-	int work = 0;
-
-	while (work < budget) {
-		skb = skb_dequeue(&rq->wire);
-		if (!skb)
-			break;
-		vnic_receive(rq, skb);
-		napi_consume_skb(skb, budget);
-		work++;
-	}
-
-	if (work < budget)
-		napi_complete_done(napi, work);
-
-	return work;
+	rq->dev = dev;
+	rq->index = index;
+	skb_queue_head_init(&rq->wire);
+	u64_stats_init(&rq->syncp);
+	hrtimer_init(&rq->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
+	rq->timer.function = vnic_queue_timer;
+	netif_napi_add(dev, &rq->napi, vnic_poll);
 }
 
 /**
@@ -438,18 +293,12 @@ int vnic_queues_init(struct net_device *dev)
 	vnic->rq = kvcalloc(dev->num_rx_queues, sizeof(*vnic->rq), GFP_KERNEL_ACCOUNT);
 	vnic->tq = kvcalloc(dev->num_tx_queues, sizeof(*vnic->tq), GFP_KERNEL_ACCOUNT);
 	if (!vnic->rq || !vnic->tq) {
-		kvfree(vnic->rq);
-		kvfree(vnic->tq);
+		vnic_queues_free(dev);
 		return -ENOMEM;
 	}
 
-	for (i = 0; i < dev->num_rx_queues; i++) {
-		vnic->rq[i].dev = dev;
-		vnic->rq[i].index = i;
-		skb_queue_head_init(&vnic->rq[i].wire);
-		u64_stats_init(&vnic->rq[i].syncp);
-		netif_napi_add(dev, &vnic->rq[i].napi, vnic_poll);
-	}
+	for (i = 0; i < dev->num_rx_queues; i++)
+		vnic_queue_init(&vnic->rq[i], dev, i);
 	for (i = 0; i < dev->num_tx_queues; i++)
 		u64_stats_init(&vnic->tq[i].syncp);
 
@@ -457,8 +306,8 @@ int vnic_queues_init(struct net_device *dev)
 }
 
 /**
- * vnic_queues_uninit() - free all queues
- * @dev: the device; it is down
+ * vnic_queues_uninit() - end all queues; their counters can still be read
+ * @dev: the device; it is down, and nothing is sent to it any more
  */
 void vnic_queues_uninit(struct net_device *dev)
 {
@@ -466,10 +315,23 @@ void vnic_queues_uninit(struct net_device *dev)
 	unsigned int i;
 
 	for (i = 0; i < dev->num_rx_queues; i++) {
-		netif_napi_del(&vnic->rq[i].napi);
+		hrtimer_cancel(&vnic->rq[i].timer);
+		__netif_napi_del(&vnic->rq[i].napi);
 		/* What came while the device was only about to open */
 		skb_queue_purge(&vnic->rq[i].wire);
 	}
+	/* One grace period for all of them */
+	synchronize_net();
+}
+
+/**
+ * vnic_queues_free() - free the memory of all queues
+ * @dev: the device
+ */
+void vnic_queues_free(struct net_device *dev)
+{
+	struct vnic *vnic = netdev_priv(dev);
+
 	kvfree(vnic->rq);
 	kvfree(vnic->tq);
 }

@@ -2,11 +2,13 @@
 /*
  * vnic: which queue a frame goes to
  *
- * By the first n-tuple rule that it matches, else by the hash of its flow.
+ * By the first n-tuple rule that it matches, else by the hash of its flow, which
+ * is Toeplitz' as NICs have it.
  */
 
-#include <linux/slab.h>
 #include <linux/tcp.h>
+#include <linux/udp.h>
+#include <linux/unaligned.h>
 #include <net/flow_dissector.h>
 #include <net/ipv6.h>
 
@@ -40,7 +42,7 @@ static bool vnic_masked_v6(const struct flow_keys *keys, const struct ethtool_rx
 
 static bool vnic_rule_matches(const struct vnic_rule *rule, const struct flow_keys *keys)
 {
-	switch (rule->fs.flow_type) {
+	switch (rule->type) {
 	case TCP_V4_FLOW:
 		return keys->basic.ip_proto == IPPROTO_TCP && vnic_masked_v4(keys, &rule->fs);
 	case UDP_V4_FLOW:
@@ -52,21 +54,98 @@ static bool vnic_rule_matches(const struct vnic_rule *rule, const struct flow_ke
 	}
 }
 
-/* Bytes before the data of a TCP segment; 0 of anything else */
-static unsigned int vnic_tcp_headers(const struct sk_buff *skb, const struct flow_keys *keys)
+/* Bytes before the data of TCP or UDP; 0 of anything else */
+static unsigned int vnic_headers(const struct sk_buff *skb, const struct flow_keys *keys)
 {
+	unsigned int headers = keys->control.thoff;
 	const struct tcphdr *th;
 	struct tcphdr buffer;
-	unsigned int headers;
 
-	if (keys->basic.ip_proto != IPPROTO_TCP || (keys->control.flags & FLOW_DIS_IS_FRAGMENT))
+	if (keys->control.flags & FLOW_DIS_IS_FRAGMENT)
 		return 0;
-	th = skb_header_pointer(skb, keys->control.thoff, sizeof(buffer), &buffer);
-	if (!th || th->doff * 4 < sizeof(*th))
+	switch (keys->basic.ip_proto) {
+	case IPPROTO_TCP:
+		th = skb_header_pointer(skb, headers, sizeof(buffer), &buffer);
+		if (!th || th->doff * 4 < sizeof(*th))
+			return 0;
+		headers += th->doff * 4;
+		break;
+	case IPPROTO_UDP:
+		headers += sizeof(struct udphdr);
+		break;
+	default:
 		return 0;
-	headers = keys->control.thoff + th->doff * 4;
+	}
 
 	return headers <= skb->len && headers <= VNIC_HEADERS_MAX ? headers : 0;
+}
+
+static u32 vnic_toeplitz(const u8 *key, const u8 *data, unsigned int len)
+{
+	u32 hash = 0, window = get_unaligned_be32(key);
+	unsigned int i;
+	int bit;
+
+	for (i = 0; i < len; i++) {
+		for (bit = 7; bit >= 0; bit--) {
+			if (data[i] & BIT(bit))
+				hash ^= window;
+			window = window << 1 | (key[i + sizeof(hash)] >> bit & 1);
+		}
+	}
+
+	return hash;
+}
+
+/* Whether ports are hashed of a flow; fragments have none. */
+static bool vnic_hashes_ports(const struct vnic *vnic, const struct flow_keys *keys, bool is_ip4)
+{
+	if (keys->control.flags & FLOW_DIS_IS_FRAGMENT)
+		return false;
+	switch (keys->basic.ip_proto) {
+	case IPPROTO_TCP:
+		return READ_ONCE(vnic->ports[is_ip4 ? VNIC_TCP4 : VNIC_TCP6]);
+	case IPPROTO_UDP:
+		return READ_ONCE(vnic->ports[is_ip4 ? VNIC_UDP4 : VNIC_UDP6]);
+	default:
+		return false;
+	}
+}
+
+static void vnic_hash(const struct vnic *vnic, const struct vnic_rss *rss,
+		      const struct flow_keys *keys, struct vnic_cb *cb)
+{
+	u8 data[sizeof(keys->addrs.v6addrs) + sizeof(keys->ports)];
+	bool is_ip4 = keys->control.addr_type == FLOW_DISSECTOR_KEY_IPV4_ADDRS;
+	unsigned int len;
+
+	if (!is_ip4 && keys->control.addr_type != FLOW_DISSECTOR_KEY_IPV6_ADDRS)
+		return;
+	len = is_ip4 ? sizeof(keys->addrs.v4addrs) : sizeof(keys->addrs.v6addrs);
+	memcpy(data, &keys->addrs, len);
+	cb->hash_type = PKT_HASH_TYPE_L3;
+	if (vnic_hashes_ports(vnic, keys, is_ip4)) {
+		memcpy(data + len, &keys->ports, sizeof(keys->ports));
+		len += sizeof(keys->ports);
+		cb->hash_type = PKT_HASH_TYPE_L4;
+	}
+	BUILD_BUG_ON(sizeof(data) + sizeof(cb->hash) > VNIC_RSS_KEY);
+	cb->hash = vnic_toeplitz(rss->key, data, len);
+}
+
+/* The first rule that a frame matches; NULL: none */
+static const struct vnic_rule *vnic_find_rule(struct vnic *vnic, const struct flow_keys *keys)
+{
+	const struct vnic_rule *rule;
+	unsigned int i;
+
+	for (i = 0; i < VNIC_RULES; i++) {
+		rule = rcu_dereference(vnic->rules[i]);
+		if (rule && vnic_rule_matches(rule, keys))
+			return rule;
+	}
+
+	return NULL;
 }
 
 /**
@@ -81,194 +160,33 @@ unsigned int vnic_steer(struct net_device *to, struct sk_buff *skb)
 {
 	struct vnic *vnic = netdev_priv(to);
 	struct vnic_cb *cb = vnic_cb(skb);
-	unsigned int queue, i;
-	struct vnic_rule *rule;
+	const struct vnic_rule *rule;
+	const struct vnic_rss *rss;
 	struct flow_keys keys;
+	unsigned int queue;
 
 	memset(cb, 0, sizeof(*cb));
 	if (!skb_flow_dissect_flow_keys(skb, &keys, FLOW_DISSECTOR_F_STOP_AT_ENCAP))
 		return 0;
 
-	cb->headers = vnic_tcp_headers(skb, &keys);
+	cb->headers = vnic_headers(skb, &keys);
+	cb->proto = keys.basic.ip_proto;
 	cb->network = skb_network_offset(skb);
 	cb->transport = keys.control.thoff;
 
-	for (i = 0; i < VNIC_RULES; i++) {
-		rule = rcu_dereference(vnic->rules[i]);
-		if (!rule || !vnic_rule_matches(rule, &keys))
-			continue;
-		if (rule->fs.ring_cookie == RX_CLS_FLOW_DISC)
-			return VNIC_DROP;
+	rule = vnic_find_rule(vnic, &keys);
+	if (rule && rule->fs.ring_cookie == RX_CLS_FLOW_DISC)
+		return VNIC_DROP;
+	/* The context of a rule that was just deleted may be gone. */
+	rss = rule ? rcu_dereference(vnic->rss[rule->context]) : NULL;
+	if (!rss)
+		rss = rcu_dereference(vnic->rss[0]);
+	vnic_hash(vnic, rss, &keys, cb);
+	if (rule && !(rule->fs.flow_type & FLOW_RSS))
 		queue = rule->fs.ring_cookie;
-		break;
-	}
-
-	/* This sorts addresses and ports: not before the rules. */
-	cb->hash = flow_hash_from_keys(&keys);
-	if (i == VNIC_RULES)
-		queue = READ_ONCE(vnic->rss[cb->hash % VNIC_RSS_ENTRIES]);
+	else
+		queue = rss->table[cb->hash % VNIC_RSS_ENTRIES];
 
 	/* The number of queues may just have been lowered. */
 	return queue < READ_ONCE(to->real_num_rx_queues) ? queue : 0;
-}
-
-/**
- * vnic_rss_reset() - spread the flows evenly
- * @vnic: the receiving end
- * @queues: number of its receive queues
- */
-void vnic_rss_reset(struct vnic *vnic, unsigned int queues)
-{
-	unsigned int i;
-
-	for (i = 0; i < VNIC_RSS_ENTRIES; i++)
-		WRITE_ONCE(vnic->rss[i], ethtool_rxfh_indir_default(i, queues));
-}
-
-static unsigned int vnic_rules_count(struct vnic *vnic, u32 *locations)
-{
-	unsigned int i, count = 0;
-
-	for (i = 0; i < VNIC_RULES; i++) {
-		if (!rtnl_dereference(vnic->rules[i]))
-			continue;
-		if (locations)
-			locations[count] = i;
-		count++;
-	}
-
-	return count;
-}
-
-/**
- * vnic_rules_get() - answer ethtool about n-tuple rules
- * @dev: the device
- * @info: the question, and the answer
- * @locations: numbers of the rules, if they are asked for
- *
- * Return: 0, -EINVAL: no such location, -ENOENT: no rule there, -EMSGSIZE: more
- * rules than there is room for, or -EOPNOTSUPP.
- */
-int vnic_rules_get(struct net_device *dev, struct ethtool_rxnfc *info, u32 *locations)
-{
-	struct vnic *vnic = netdev_priv(dev);
-	struct vnic_rule *rule;
-
-	switch (info->cmd) {
-	case ETHTOOL_GRXRINGS:
-		info->data = dev->real_num_rx_queues;
-		return 0;
-	case ETHTOOL_GRXCLSRLCNT:
-		info->data = VNIC_RULES;
-		info->rule_cnt = vnic_rules_count(vnic, NULL);
-		return 0;
-	case ETHTOOL_GRXCLSRULE:
-		if (info->fs.location >= VNIC_RULES)
-			return -EINVAL;
-		rule = rtnl_dereference(vnic->rules[info->fs.location]);
-		if (!rule)
-			return -ENOENT;
-		info->fs = rule->fs;
-		return 0;
-	case ETHTOOL_GRXCLSRLALL:
-		if (info->rule_cnt < vnic_rules_count(vnic, NULL))
-			return -EMSGSIZE;
-		info->data = VNIC_RULES;
-		info->rule_cnt = vnic_rules_count(vnic, locations);
-		return 0;
-	default:
-		return -EOPNOTSUPP;
-	}
-}
-
-static int vnic_rule_check(struct net_device *dev, const struct ethtool_rx_flow_spec *fs)
-{
-	if (!(dev->features & NETIF_F_NTUPLE))
-		return -EOPNOTSUPP;
-	if (fs->location >= VNIC_RULES)
-		return -EINVAL;
-	if (fs->ring_cookie != RX_CLS_FLOW_DISC && fs->ring_cookie >= dev->real_num_rx_queues)
-		return -EINVAL;
-
-	/* FLOW_EXT and the like are more bits of the type: not known here. */
-	switch (fs->flow_type) {
-	case TCP_V4_FLOW:
-	case UDP_V4_FLOW:
-		return fs->m_u.tcp_ip4_spec.tos ? -EOPNOTSUPP : 0;
-	case TCP_V6_FLOW:
-	case UDP_V6_FLOW:
-		return fs->m_u.tcp_ip6_spec.tclass ? -EOPNOTSUPP : 0;
-	default:
-		return -EOPNOTSUPP;
-	}
-}
-
-static int vnic_rule_insert(struct net_device *dev, const struct ethtool_rx_flow_spec *fs)
-{
-	struct vnic *vnic = netdev_priv(dev);
-	struct vnic_rule *rule, *old;
-	int err;
-
-	err = vnic_rule_check(dev, fs);
-	if (err)
-		return err;
-	rule = kzalloc(sizeof(*rule), GFP_KERNEL);
-	if (!rule)
-		return -ENOMEM;
-
-	rule->fs = *fs;
-	old = rtnl_dereference(vnic->rules[fs->location]);
-	rcu_assign_pointer(vnic->rules[fs->location], rule);
-	if (old)
-		kfree_rcu(old, rcu);
-
-	return 0;
-}
-
-static int vnic_rule_delete(struct vnic *vnic, u32 location)
-{
-	struct vnic_rule *rule;
-
-	if (location >= VNIC_RULES)
-		return -EINVAL;
-	rule = rtnl_dereference(vnic->rules[location]);
-	if (!rule)
-		return -ENOENT;
-	RCU_INIT_POINTER(vnic->rules[location], NULL);
-	kfree_rcu(rule, rcu);
-
-	return 0;
-}
-
-/**
- * vnic_rules_set() - insert or delete an n-tuple rule
- * @dev: the device
- * @info: the rule
- *
- * Return: 0, -EINVAL: no such location or queue, -ENOENT: no rule to delete, -ENOMEM,
- * or -EOPNOTSUPP: n-tuple filters are off, or it asks for more than addresses and
- * ports of TCP and UDP.
- */
-int vnic_rules_set(struct net_device *dev, struct ethtool_rxnfc *info)
-{
-	switch (info->cmd) {
-	case ETHTOOL_SRXCLSRLINS:
-		return vnic_rule_insert(dev, &info->fs);
-	case ETHTOOL_SRXCLSRLDEL:
-		return vnic_rule_delete(netdev_priv(dev), info->fs.location);
-	default:
-		return -EOPNOTSUPP;
-	}
-}
-
-/**
- * vnic_rules_flush() - delete all n-tuple rules
- * @dev: the device
- */
-void vnic_rules_flush(struct net_device *dev)
-{
-	unsigned int i;
-
-	for (i = 0; i < VNIC_RULES; i++)
-		vnic_rule_delete(netdev_priv(dev), i);
 }

@@ -3,6 +3,7 @@
 #define VNIC_H
 
 #include <linux/ethtool.h>
+#include <linux/hrtimer.h>
 #include <linux/netdevice.h>
 #include <linux/skbuff.h>
 #include <linux/u64_stats_sync.h>
@@ -10,28 +11,63 @@
 
 #define VNIC_NAME		"vnic"
 #define VNIC_QUEUES		16
+/* More are refused: each has memory of its own */
+#define VNIC_QUEUES_MAX		128
 #define VNIC_RING_DEFAULT	1024
 #define VNIC_RING_MAX		8192
 #define VNIC_RSS_ENTRIES	128
+/* Toeplitz' key: the longest input, IPv6 addresses and ports, and 4 bytes */
+#define VNIC_RSS_KEY		40
+/* Number 0 is the main context */
+#define VNIC_CONTEXTS		64
 #define VNIC_RULES		64
+#define VNIC_USECS_MAX		1000000
+#define VNIC_FRAMES_DEFAULT	64
 /* Longest headers that are split off; a frame with more stays in one piece */
 #define VNIC_HEADERS_MAX	256
 
 /**
  * struct vnic_rule - an n-tuple rule
  * @fs: the rule as ethtool gave it
+ * @type: what of @fs.flow_type is the type
+ * @context: RSS context that chooses the queue, if @fs.flow_type has %FLOW_RSS
  * @rcu: for freeing it
  */
 struct vnic_rule {
 	struct ethtool_rx_flow_spec fs;
+	u32 type;
+	u32 context;
 	struct rcu_head rcu;
+};
+
+/**
+ * struct vnic_rss - an RSS context; it is replaced, never changed
+ * @table: receive queue of each hash
+ * @key: Toeplitz' key
+ * @rcu: for freeing it
+ */
+struct vnic_rss {
+	u32 table[VNIC_RSS_ENTRIES];
+	u8 key[VNIC_RSS_KEY];
+	struct rcu_head rcu;
+};
+
+/* Flows of which ports may be hashed, or not */
+enum vnic_flow {
+	VNIC_TCP4,
+	VNIC_UDP4,
+	VNIC_TCP6,
+	VNIC_UDP6,
+	VNIC_FLOWS,
 };
 
 /**
  * struct vnic_rq - a receive queue
  * @napi: takes the frames in
+ * @timer: schedules @napi when frames have waited for as long as they may
  * @dev: the device
  * @index: number of the queue
+ * @armed: the queue's interrupt is not masked: a frame schedules @napi
  * @pool: what the frames are copied into; NULL while the queue is stopped
  * @wire: frames that are under way to this queue
  * @syncp: for the counters; their only writer is @napi
@@ -42,8 +78,10 @@ struct vnic_rule {
  */
 struct vnic_rq {
 	struct napi_struct napi;
+	struct hrtimer timer;
 	struct net_device *dev;
 	unsigned int index;
+	bool armed;
 	struct page_pool *pool;
 	struct sk_buff_head wire;
 
@@ -59,7 +97,7 @@ struct vnic_rq {
  * @syncp: for the counters
  * @packets: frames sent
  * @bytes: their bytes
- * @drops: frames that the other end did not take
+ * @drops: frames that there was no other end for
  */
 struct vnic_tq {
 	struct u64_stats_sync syncp;
@@ -74,8 +112,13 @@ struct vnic_tq {
  * @rq: receive queues, as many as the device has at most
  * @tq: transmit queues, likewise
  * @ring: frames that a receive queue holds at most
+ * @usecs: how long a frame may wait for more before it is taken in
+ * @frames: how many frames do not wait any more
  * @split: whether headers and data of TCP frames are kept apart
- * @rss: receive queue of each hash
+ * @ports: whether ports are hashed, for each &enum vnic_flow
+ * @filtered: frames that a rule has dropped
+ * @oversized: frames dropped since they were longer than the MTU allows
+ * @rss: the RSS contexts; changed under RTNL
  * @rules: n-tuple rules, the first that matches wins; changed under RTNL
  */
 struct vnic {
@@ -83,23 +126,32 @@ struct vnic {
 	struct vnic_rq *rq;
 	struct vnic_tq *tq;
 	unsigned int ring;
+	unsigned int usecs;
+	unsigned int frames;
 	bool split;
-	u32 rss[VNIC_RSS_ENTRIES];
+	bool ports[VNIC_FLOWS];
+	atomic64_t filtered;
+	atomic64_t oversized;
+	struct vnic_rss __rcu *rss[VNIC_CONTEXTS];
 	struct vnic_rule __rcu *rules[VNIC_RULES];
 };
 
 /**
  * struct vnic_cb - what the sending end found out of a frame
  * @hash: of its flow
- * @headers: bytes before TCP's data; 0: no TCP segment, or not to be split
+ * @hash_type: &enum pkt_hash_types: what is hashed
+ * @proto: of the transport header; 0: there is none that is known
  * @network: offset of the IP header
- * @transport: offset of the TCP header
+ * @transport: offset of the transport header
+ * @headers: bytes before the transport's data; 0: not known
  */
 struct vnic_cb {
 	u32 hash;
-	u16 headers;
+	u8 hash_type;
+	u8 proto;
 	u16 network;
 	u16 transport;
+	u16 headers;
 };
 
 static inline struct vnic_cb *vnic_cb(const struct sk_buff *skb)
@@ -112,18 +164,51 @@ static inline struct vnic_cb *vnic_cb(const struct sk_buff *skb)
 extern const struct netdev_queue_mgmt_ops vnic_queue_mgmt_ops;
 int vnic_queues_init(struct net_device *dev);
 void vnic_queues_uninit(struct net_device *dev);
+void vnic_queues_free(struct net_device *dev);
 int vnic_queues_open(struct net_device *dev, unsigned int from, unsigned int to);
 void vnic_queues_close(struct net_device *dev, unsigned int from, unsigned int to);
 int vnic_queues_set_split(struct net_device *dev, bool split);
-bool vnic_queue_push(struct vnic_rq *rq, struct sk_buff *skb);
+void vnic_queue_push(struct vnic_rq *rq, struct sk_buff *skb);
+void vnic_queue_kick(struct vnic_rq *rq);
+
+/* receive.c */
+int vnic_poll(struct napi_struct *napi, int budget);
 
 /* steer.c */
 #define VNIC_DROP	UINT_MAX
 unsigned int vnic_steer(struct net_device *to, struct sk_buff *skb);
-void vnic_rss_reset(struct vnic *vnic, unsigned int queues);
+
+/* rules.c */
 int vnic_rules_get(struct net_device *dev, struct ethtool_rxnfc *info, u32 *locations);
 int vnic_rules_set(struct net_device *dev, struct ethtool_rxnfc *info);
+bool vnic_rules_use(struct vnic *vnic, u32 context);
 void vnic_rules_flush(struct net_device *dev);
+
+/* rss.c */
+int vnic_rss_init(struct net_device *dev);
+void vnic_rss_free(struct net_device *dev);
+struct vnic_rss *vnic_rss_spread(struct vnic *vnic, unsigned int queues);
+void vnic_rss_publish(struct vnic *vnic, u32 context, struct vnic_rss *rss);
+int vnic_rss_get_fields(struct vnic *vnic, struct ethtool_rxnfc *info);
+int vnic_rss_set_fields(struct vnic *vnic, const struct ethtool_rxnfc *info);
+int vnic_get_rxfh(struct net_device *dev, struct ethtool_rxfh_param *rxfh);
+int vnic_set_rxfh(struct net_device *dev, struct ethtool_rxfh_param *rxfh,
+		  struct netlink_ext_ack *extack);
+int vnic_create_rxfh_context(struct net_device *dev, struct ethtool_rxfh_context *ctx,
+			     const struct ethtool_rxfh_param *rxfh,
+			     struct netlink_ext_ack *extack);
+int vnic_modify_rxfh_context(struct net_device *dev, struct ethtool_rxfh_context *ctx,
+			     const struct ethtool_rxfh_param *rxfh,
+			     struct netlink_ext_ack *extack);
+int vnic_remove_rxfh_context(struct net_device *dev, struct ethtool_rxfh_context *ctx,
+			     u32 context, struct netlink_ext_ack *extack);
+
+/* stats.c */
+extern const struct netdev_stat_ops vnic_stat_ops;
+void vnic_get_stats64(struct net_device *dev, struct rtnl_link_stats64 *stats);
+int vnic_get_sset_count(struct net_device *dev, int set);
+void vnic_get_strings(struct net_device *dev, u32 set, u8 *data);
+void vnic_get_ethtool_stats(struct net_device *dev, struct ethtool_stats *stats, u64 *data);
 
 /* ethtool.c */
 extern const struct ethtool_ops vnic_ethtool_ops;

@@ -145,7 +145,7 @@ fn choose_queues(device: &str, wanted: &Queues, all: &[Queue]) -> Result<Vec<u32
         let why = std::io::Error::new(std::io::ErrorKind::ResourceBusy, why);
         return Err(Error::new("take a queue of", device, why).help(format!(
             "it takes two, one of them for everything else: `ip link set {device} up`, or \
-             `ethtool -L {device} rx 2` for more"
+             `ethtool -L {device} combined 2` for more"
         )));
     }
     match wanted {

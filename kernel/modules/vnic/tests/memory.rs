@@ -49,8 +49,9 @@ fn its_queues_cannot_be_taken_away() {
     let pair = Pair::new();
     let receiver = pair.receiver(LEN);
     let queue = receiver.queues()[0];
-    let set =
-        |count: &str| Command::new("ethtool").args(["-L", DEVICE, "rx", count]).output().unwrap();
+    let set = |count: &str| {
+        Command::new("ethtool").args(["-L", DEVICE, "combined", count]).output().unwrap()
+    };
     let count = queue.to_string();
     let refused = set(&count);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -42,29 +42,35 @@ fn arrives(index: usize) -> bool {
 fn channels_stay_within_their_limits() {
     let _pair = Pair::new();
     for (arguments, says) in [
-        ("rx 17", "exceeds maximum"),
-        ("tx 17", "exceeds maximum"),
-        ("rx 0", "no RX or TX channel"),
-        ("tx 0", "no RX or TX channel"),
+        ("combined 17", "exceeds maximum"),
+        ("rx 16", "exceeds maximum"),
+        ("tx 16", "exceeds maximum"),
+        ("combined 0", "no RX or TX channel"),
+        ("combined 0 rx 5", "no RX or TX channel"),
+        ("combined 2 rx 15", "Invalid argument"),
+        ("combined 2 tx 15", "Invalid argument"),
+        ("combined 2 rx 1 tx 1", "Invalid argument"),
     ] {
         let said = ethtool(&format!("-L {DEVICE} {arguments}")).unwrap_err();
         assert!(said.contains(says), "{arguments}: {said}");
     }
-    for (rx, tx) in [(1, 1), (3, 16), (16, 2)] {
-        run(&format!("ethtool -L {DEVICE} rx {rx} tx {tx}"));
+    for (rx, tx) in [(1, 1), (3, 16), (16, 2), (16, 16)] {
+        let both = rx.min(tx);
+        let (more_rx, more_tx) = (rx - both, tx - both);
+        run(&format!("ethtool -L {DEVICE} combined {both} rx {more_rx} tx {more_tx}"));
         assert!(arrives(0), "{rx} and {tx} queues");
         let table = run(&format!("ethtool -x {DEVICE}"));
         assert!(table.contains(&format!("with {rx} RX ring(s)")), "{table}");
     }
     // What the table, or a rule, names stays.
     run(&format!("ethtool -X {DEVICE} equal 8"));
-    let said = ethtool(&format!("-L {DEVICE} rx 7")).unwrap_err();
+    let said = ethtool(&format!("-L {DEVICE} combined 7")).unwrap_err();
     assert!(said.contains("indirection table (7)"), "{said}");
     run(&format!("ethtool -X {DEVICE} equal 1"));
     run(&format!("ethtool -N {DEVICE} flow-type tcp4 dst-port 1 queue 5"));
-    let said = ethtool(&format!("-L {DEVICE} rx 5")).unwrap_err();
+    let said = ethtool(&format!("-L {DEVICE} combined 5")).unwrap_err();
     assert!(said.contains("ntuple"), "{said}");
-    run(&format!("ethtool -L {DEVICE} rx 6"));
+    run(&format!("ethtool -L {DEVICE} combined 6"));
 }
 
 #[test]

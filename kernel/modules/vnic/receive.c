@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * vnic: how a frame is taken in
+ *
+ * A queue's NAPI copies frames from its wire, as a NIC's DMA would, into headers
+ * and pages of the queue's page pool. The pages may be device memory: then the
+ * data of TCP segments goes there, and everything else stays in ordinary memory.
+ */
+
+#include <linux/dma-direct.h>
+#include <linux/etherdevice.h>
+#include <linux/highmem.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <net/checksum.h>
+#include <net/gro.h>
+#include <net/ip6_checksum.h>
+#include <net/page_pool/helpers.h>
+
+#include "vnic.h"
+
+/* What fits into the first part of a frame without more than a page for it */
+#define VNIC_LINEAR_MAX	(SKB_WITH_OVERHEAD(PAGE_SIZE) - NET_SKB_PAD - NET_IP_ALIGN)
+
+static bool vnic_is_readable(const struct vnic_rq *rq)
+{
+	return !rq->pool->mp_priv;
+}
+
+/* The page that a NIC would reach by the address of @netmem; NULL: it has none */
+static struct page *vnic_dma_page(struct vnic_rq *rq, netmem_ref netmem)
+{
+	unsigned long pfn;
+
+	if (!netmem_is_net_iov(netmem))
+		return netmem_to_page(netmem);
+	/* A device's own memory may be nothing that the processor can write. */
+	pfn = PHYS_PFN(dma_to_phys(rq->dev->dev.parent, page_pool_get_dma_addr_netmem(netmem)));
+
+	return pfn_valid(pfn) ? pfn_to_page(pfn) : NULL;
+}
+
+static int vnic_dma_copy(struct vnic_rq *rq, const struct sk_buff *from, unsigned int offset,
+			 netmem_ref netmem, unsigned int len)
+{
+	struct page *page = vnic_dma_page(rq, netmem);
+	void *to;
+	int err;
+
+	if (!page)
+		return -EFAULT;
+	to = kmap_local_page(page);
+	err = skb_copy_bits(from, offset, to, len);
+	kunmap_local(to);
+	/* Whoever reads device memory expects nothing of it in our cache. */
+	if (netmem_is_net_iov(netmem))
+		dma_sync_single_for_device(rq->dev->dev.parent,
+					   page_pool_get_dma_addr_netmem(netmem), len,
+					   DMA_TO_DEVICE);
+
+	return err;
+}
+
+/* Copies a piece of a frame into a page of its own, and adds that to @to. */
+static int vnic_dma(struct vnic_rq *rq, struct sk_buff *to, const struct sk_buff *from,
+		    unsigned int offset, unsigned int len)
+{
+	netmem_ref netmem = page_pool_alloc_netmems(rq->pool, GFP_ATOMIC | __GFP_NOWARN);
+	int err;
+
+	if (!netmem)
+		return -ENOMEM;
+	err = vnic_dma_copy(rq, from, offset, netmem, len);
+	if (err) {
+		page_pool_put_full_netmem(rq->pool, netmem, true);
+		return err;
+	}
+	skb_add_rx_frag_netmem(to, skb_shinfo(to)->nr_frags, netmem, 0, len, PAGE_SIZE);
+
+	return 0;
+}
+
+/* The same into ordinary memory, where the pool has none */
+static int vnic_copy(struct sk_buff *to, const struct sk_buff *from, unsigned int offset,
+		     unsigned int len)
+{
+	struct page *page = dev_alloc_page();
+	void *data;
+	int err;
+
+	if (!page)
+		return -ENOMEM;
+	data = kmap_local_page(page);
+	err = skb_copy_bits(from, offset, data, len);
+	kunmap_local(data);
+	if (err) {
+		put_page(page);
+		return err;
+	}
+	skb_add_rx_frag(to, skb_shinfo(to)->nr_frags, page, 0, len, PAGE_SIZE);
+
+	return 0;
+}
+
+/* Whether the checksum that a TCP segment came with is right */
+static bool vnic_checksum_right(struct sk_buff *skb)
+{
+	struct vnic_cb *cb = vnic_cb(skb);
+	unsigned int len, ip_len = cb->transport - cb->network;
+	struct ipv6hdr *ip6;
+	struct iphdr *ip;
+	__wsum sum;
+
+	/* Of a VLAN's frame, the IP header is elsewhere. */
+	if (skb->protocol != htons(ETH_P_IP) && skb->protocol != htons(ETH_P_IPV6))
+		return false;
+	if (!pskb_may_pull(skb, cb->headers))
+		return false;
+	ip = (void *)skb->data + cb->network;
+	ip6 = (void *)ip;
+	len = ip->version == 4 ? ntohs(ip->tot_len) : ntohs(ip6->payload_len) + sizeof(*ip6);
+	if (len < ip_len || cb->network + len > skb->len)
+		return false;
+	len -= ip_len;
+	sum = skb_checksum(skb, cb->transport, len, 0);
+
+	return ip->version == 4 ?
+		!csum_tcpudp_magic(ip->saddr, ip->daddr, len, IPPROTO_TCP, sum) :
+		!csum_ipv6_magic(&ip6->saddr, &ip6->daddr, len, IPPROTO_TCP, sum);
+}
+
+/* Whether the checksum that is still to be filled in is that of the transport header */
+static bool vnic_checksum_is_known(const struct sk_buff *skb)
+{
+	const struct vnic_cb *cb = vnic_cb(skb);
+
+	return cb->headers && skb_checksum_start_offset(skb) == cb->transport &&
+	       skb->csum_offset == (cb->proto == IPPROTO_TCP ? offsetof(struct tcphdr, check) :
+							       offsetof(struct udphdr, check));
+}
+
+/* Whether the data of a frame is to be kept apart; it may go where nobody can read it. */
+static bool vnic_may_split(const struct vnic_rq *rq, struct sk_buff *skb)
+{
+	const struct vnic *vnic = netdev_priv(rq->dev);
+	const struct vnic_cb *cb = vnic_cb(skb);
+
+	if (!READ_ONCE(vnic->split) || cb->proto != IPPROTO_TCP)
+		return false;
+	if (!cb->headers || cb->headers == skb->len)
+		return false;
+	if (DIV_ROUND_UP(skb->len - cb->headers, PAGE_SIZE) > MAX_SKB_FRAGS)
+		return false;
+	if (skb->ip_summed == CHECKSUM_PARTIAL)
+		return vnic_checksum_is_known(skb);
+
+	return vnic_is_readable(rq) || vnic_checksum_right(skb);
+}
+
+/* Bytes of a frame that are in one piece, before those in pages */
+static unsigned int vnic_linear(const struct sk_buff *skb, bool split)
+{
+	const struct vnic_cb *cb = vnic_cb(skb);
+
+	if (!split && skb->len <= VNIC_LINEAR_MAX)
+		return skb->len;
+
+	return cb->headers ?: min_t(unsigned int, skb->len, VNIC_HEADERS_MAX);
+}
+
+/* Fills a checksum in that the sender has left to its NIC. */
+static void vnic_finish_checksum(struct sk_buff *to, const struct sk_buff *from)
+{
+	unsigned int start = skb_checksum_start_offset(from);
+	__sum16 sum;
+
+	sum = csum_fold(skb_checksum(from, start, from->len - start, 0)) ?: CSUM_MANGLED_0;
+	if (skb_store_bits(to, start + from->csum_offset, &sum, sizeof(sum)))
+		return;
+	if ((to->dev->features & NETIF_F_RXCSUM) && vnic_checksum_is_known(from))
+		to->ip_summed = CHECKSUM_UNNECESSARY;
+}
+
+static void vnic_copy_offloads(struct sk_buff *to, const struct sk_buff *from)
+{
+	if (skb_is_gso(from)) {
+		skb_shinfo(to)->gso_size = skb_shinfo(from)->gso_size;
+		skb_shinfo(to)->gso_segs = skb_shinfo(from)->gso_segs;
+		skb_shinfo(to)->gso_type = skb_shinfo(from)->gso_type;
+	}
+
+	if (!skb_frags_readable(to)) {
+		to->ip_summed = CHECKSUM_UNNECESSARY;
+	} else if (from->ip_summed == CHECKSUM_PARTIAL && skb_is_gso(from)) {
+		/* As GRO leaves it: each segment's own, should the frame travel on */
+		to->ip_summed = CHECKSUM_PARTIAL;
+		to->csum_start = skb_headroom(to) + skb_checksum_start_offset(from);
+		to->csum_offset = from->csum_offset;
+	} else if (from->ip_summed == CHECKSUM_PARTIAL) {
+		vnic_finish_checksum(to, from);
+	}
+}
+
+/* The frame as the receiving end has it; %NULL if there is no memory for it */
+static struct sk_buff *vnic_take_in(struct vnic_rq *rq, struct sk_buff *from)
+{
+	bool split = vnic_may_split(rq, from);
+	unsigned int linear = vnic_linear(from, split);
+	unsigned int offset, len;
+	struct sk_buff *to;
+	int err;
+
+	to = napi_alloc_skb(&rq->napi, linear);
+	if (!to)
+		return NULL;
+	skb_mark_for_recycle(to);
+	if (skb_copy_bits(from, 0, skb_put(to, linear), linear))
+		goto drop;
+
+	for (offset = linear; offset < from->len; offset += len) {
+		if (skb_shinfo(to)->nr_frags == MAX_SKB_FRAGS)
+			goto drop;
+		len = min_t(unsigned int, from->len - offset, PAGE_SIZE);
+		if (split || vnic_is_readable(rq))
+			err = vnic_dma(rq, to, from, offset, len);
+		else
+			err = vnic_copy(to, from, offset, len);
+		if (err)
+			goto drop;
+	}
+	vnic_copy_offloads(to, from);
+
+	return to;
+
+drop:
+	kfree_skb(to);
+	return NULL;
+}
+
+static void vnic_receive(struct vnic_rq *rq, struct sk_buff *from)
+{
+	struct sk_buff *skb = vnic_take_in(rq, from);
+	const struct vnic_cb *cb = vnic_cb(from);
+
+	u64_stats_update_begin(&rq->syncp);
+	if (skb) {
+		u64_stats_inc(&rq->packets);
+		u64_stats_add(&rq->bytes, from->len);
+	} else {
+		u64_stats_inc(&rq->alloc_fail);
+	}
+	u64_stats_update_end(&rq->syncp);
+	if (!skb)
+		return;
+
+	if ((rq->dev->features & NETIF_F_RXHASH) && cb->hash_type != PKT_HASH_TYPE_NONE)
+		skb_set_hash(skb, cb->hash, cb->hash_type);
+	skb_record_rx_queue(skb, rq->index);
+	skb->protocol = eth_type_trans(skb, rq->dev);
+	napi_gro_receive(&rq->napi, skb);
+}
+
+/**
+ * vnic_poll() - take in frames that are under way to a queue
+ * @napi: the queue's
+ * @budget: how many at most
+ *
+ * Return: how many.
+ */
+int vnic_poll(struct napi_struct *napi, int budget)
+{
+	struct vnic_rq *rq = container_of(napi, struct vnic_rq, napi);
+	struct sk_buff *skb;
+	int work = 0;
+
+	WRITE_ONCE(rq->armed, false);
+	while (work < budget) {
+		skb = skb_dequeue(&rq->wire);
+		if (!skb)
+			break;
+		vnic_receive(rq, skb);
+		napi_consume_skb(skb, budget);
+		work++;
+	}
+
+	/* If interrupts are put off, a timer of the core's polls again. */
+	if (work < budget && napi_complete_done(napi, work)) {
+		WRITE_ONCE(rq->armed, true);
+		smp_mb(); /* with vnic_queue_kick() */
+		if (!skb_queue_empty(&rq->wire))
+			vnic_queue_kick(rq);
+	}
+
+	return work;
+}
