@@ -29,7 +29,8 @@ Destinations:
   verify:N          as `ncdevmem -v N`: 1, 2, … N-1, 0, 1, …; N is 2 to 256
 
 Example, with the lab's virtual pair, as root:
-  ip link add nic0 type vnic && ip netns add far && ip link set vnic0 netns far
+  modprobe vnic && ip link add nic0 type vnic
+  ip netns add far && ip link set vnic0 netns far
   ip addr add 10.0.0.1/24 dev nic0 && ip link set nic0 up
   ip -n far addr add 10.0.0.2/24 dev vnic0 && ip -n far link set vnic0 up
   busbar receive --device nic0 --port 5201 --dst verify:7 &

@@ -115,7 +115,7 @@ static int vnic_set_coalesce(struct net_device *dev, struct ethtool_coalesce *co
 	struct vnic *vnic = netdev_priv(dev);
 
 	if (coalesce->rx_coalesce_usecs > VNIC_USECS_MAX) {
-		NL_SET_ERR_MSG_MOD(extack, "a frame waits for 1 s at most");
+		NL_SET_ERR_MSG_MOD(extack, "a frame waits for 10 s at most");
 		return -ERANGE;
 	}
 	if (!coalesce->rx_max_coalesced_frames) {

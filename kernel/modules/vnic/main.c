@@ -292,8 +292,16 @@ static int vnic_parse_other(struct vnic_other *other, struct nlattr *tb[], struc
 	return vnic_validate(other->tb, NULL, extack);
 }
 
-/* Makes the other end, in the namespace that was said or @src_net; it is not registered. */
-static struct net_device *vnic_create_other(struct net *src_net, const struct vnic_other *other,
+/* Where the other end is to be; without a word of it, where this one is made. */
+static struct net *vnic_other_net(struct net *src_net, const struct net_device *dev,
+				  const struct vnic_other *other)
+{
+	return other->ifm ? rtnl_link_get_net(src_net, other->tb) : get_net(dev_net(dev));
+}
+
+/* Makes the other end of @dev; it is not registered. */
+static struct net_device *vnic_create_other(struct net *src_net, const struct net_device *dev,
+					    const struct vnic_other *other,
 					    struct netlink_ext_ack *extack)
 {
 	unsigned char assign_type = NET_NAME_ENUM;
@@ -306,7 +314,7 @@ static struct net_device *vnic_create_other(struct net *src_net, const struct vn
 		nla_strscpy(name, other->tb[IFLA_IFNAME], sizeof(name));
 		assign_type = NET_NAME_USER;
 	}
-	net = rtnl_link_get_net(src_net, other->tb);
+	net = vnic_other_net(src_net, dev, other);
 	if (IS_ERR(net))
 		return ERR_CAST(net);
 	peer = rtnl_create_link(net, name, assign_type, &vnic_link_ops, other->tb, extack);
@@ -382,7 +390,7 @@ static int vnic_newlink(struct net *src_net, struct net_device *dev, struct nlat
 	err = vnic_parse_other(other, tb, data, extack);
 	if (err)
 		goto out;
-	peer = vnic_create_other(src_net, other, extack);
+	peer = vnic_create_other(src_net, dev, other, extack);
 	if (IS_ERR(peer)) {
 		err = PTR_ERR(peer);
 		goto out;

@@ -190,16 +190,17 @@ static void vnic_copy_offloads(struct sk_buff *to, const struct sk_buff *from)
 		skb_shinfo(to)->gso_type = skb_shinfo(from)->gso_type;
 	}
 
-	if (!skb_frags_readable(to)) {
-		to->ip_summed = CHECKSUM_UNNECESSARY;
-	} else if (from->ip_summed == CHECKSUM_PARTIAL && skb_is_gso(from)) {
+	if (from->ip_summed == CHECKSUM_PARTIAL && !skb_is_gso(from)) {
+		vnic_finish_checksum(to, from);
+	} else if (from->ip_summed == CHECKSUM_PARTIAL) {
 		/* As GRO leaves it: each segment's own, should the frame travel on */
 		to->ip_summed = CHECKSUM_PARTIAL;
 		to->csum_start = skb_headroom(to) + skb_checksum_start_offset(from);
 		to->csum_offset = from->csum_offset;
-	} else if (from->ip_summed == CHECKSUM_PARTIAL) {
-		vnic_finish_checksum(to, from);
 	}
+	/* Nobody can check it any more; vnic_may_split() has. */
+	if (!skb_frags_readable(to))
+		to->ip_summed = CHECKSUM_UNNECESSARY;
 }
 
 /* The frame as the receiving end has it; %NULL if there is no memory for it */

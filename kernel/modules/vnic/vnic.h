@@ -21,7 +21,7 @@
 /* Number 0 is the main context */
 #define VNIC_CONTEXTS		64
 #define VNIC_RULES		64
-#define VNIC_USECS_MAX		1000000
+#define VNIC_USECS_MAX		10000000
 #define VNIC_FRAMES_DEFAULT	64
 /* Longest headers that are split off; a frame with more stays in one piece */
 #define VNIC_HEADERS_MAX	256

@@ -8,10 +8,14 @@ mod support;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::num::NonZero;
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use pair::{DEVICE, NAMESPACE, PEER, Pair, V4, V6, far, run, try_run};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, recv, socket_with};
 use support::{modprobe, rounds, wait_until};
 
 const PORT: u16 = 4960;
@@ -47,7 +51,7 @@ fn connect(address: &str) -> TcpStream {
 }
 
 fn exists(device: &str) -> bool {
-    std::path::Path::new("/sys/class/net").join(device).exists()
+    Path::new("/sys/class/net").join(device).exists()
 }
 
 /// Bytes that tell where each of them belongs.
@@ -134,6 +138,95 @@ fn a_name_that_is_taken_makes_nothing() {
     ip("link del taken");
 }
 
+/// Builds what lets `ip` describe the other end, and has `ip` find it.
+fn ip_with_peer(arguments: &str) -> Result<String, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let built = folder.path().join("link_vnic.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../kernel/modules/vnic/iproute2/link_vnic.c");
+    let compiler = Command::new("cc")
+        .args(["-Wall", "-Werror", "-fPIC", "-shared", "-o"])
+        .args([&built, &source])
+        .output()
+        .unwrap();
+    assert!(compiler.status.success(), "{}", String::from_utf8_lossy(&compiler.stderr));
+    try_run(&format!("env IP_LIB_DIR={} ip {arguments}", folder.path().display()))
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn ip_describes_the_other_end() {
+    modprobe(&["vnic"]).unwrap();
+    ip("netns add there");
+    let there = |arguments: &str| try_run(&format!("ip -n there {arguments}"));
+    let peer = "peer name two netns there address 02:00:00:00:00:09 mtu 9000";
+    ip_with_peer(&format!("link add one numrxqueues 2 numtxqueues 2 type vnic {peer}")).unwrap();
+    let said = there("-d link show two").unwrap();
+    assert!(said.contains("02:00:00:00:00:09") && said.contains("mtu 9000"), "{said}");
+    assert!(said.contains("numtxqueues 16"), "of its own: {said}");
+    // A name that is taken, an address that is none, a namespace that is not there: no pair at all.
+    for (peer, says) in [
+        ("name two netns there", "File exists"),
+        ("name three address 01:00:00:00:00:09", "not a unicast address"),
+        ("name three numrxqueues 129", "128 queues"),
+        ("name three netns nowhere", "nowhere"),
+    ] {
+        let said = ip_with_peer(&format!("link add more type vnic peer {peer}")).unwrap_err();
+        assert!(said.contains(says), "{peer}: {said}");
+        assert!(!exists("more"), "{peer}");
+    }
+    ip("link del one");
+    assert!(there("link show two").is_err());
+
+    // Up at once, and it has a carrier as soon as its other end is up.
+    ip_with_peer("link add one up type vnic peer name two netns there up").unwrap();
+    assert!(there("link show two").unwrap().contains("LOWER_UP"));
+    ip("link del one");
+
+    // Without that, the namespace alone.
+    ip("netns add third");
+    ip("netns set third 57");
+    ip("link add one link-netns third type vnic");
+    assert!(exists("one") && !exists(PEER));
+    ip(&format!("-n third link show {PEER}"));
+    ip("netns del there");
+    ip("netns del third");
+    wait_until("the near end's end", || !exists("one"));
+}
+
+/// `ip` as a user who has all capabilities, but only in a user namespace of their own.
+fn as_user(arguments: &str) -> Result<String, String> {
+    let user = "setpriv --reuid 65534 --regid 65534 --clear-groups unshare -Urn";
+    try_run(&format!("{user} ip {arguments}"))
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn only_who_may_load_modules_makes_a_pair() {
+    let is_loaded = || Path::new("/sys/module/vnic").exists();
+    if is_loaded() {
+        run("rmmod vnic");
+    }
+    as_user("link add one type vnic").unwrap_err();
+    assert!(!is_loaded(), "nobody has asked for it who may");
+    modprobe(&["vnic"]).unwrap();
+    let said = as_user("link add one type vnic").unwrap_err();
+    assert!(said.contains("CAP_NET_ADMIN"), "{said}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn queues_have_a_limit() {
+    modprobe(&["vnic"]).unwrap();
+    for kind in ["numrxqueues", "numtxqueues"] {
+        let said = try_run(&format!("ip link add one {kind} 129 type vnic")).unwrap_err();
+        assert!(said.contains("more than 128 queues"), "{said}");
+        ip(&format!("link add one {kind} 128 type vnic"));
+        ip("link set one up");
+        ip("link del one");
+    }
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn a_namespace_takes_both_ends_with_it() {
@@ -198,6 +291,79 @@ fn udp_crosses_whole() {
             let mut got = vec![0; 65536];
             let (count, _) = receiver.recv_from(&mut got).unwrap();
             assert!(got[..count] == pattern(len), "{len} bytes");
+        }
+    }
+}
+
+/// The sum of 16-bit words, folded: 0xffff where a checksum in them is right.
+fn sum(parts: &[&[u8]]) -> u16 {
+    let words = parts.iter().flat_map(|part| part.chunks(2));
+    let word = |bytes: &[u8]| u32::from(bytes[0]) << 8 | u32::from(*bytes.get(1).unwrap_or(&0));
+    let mut sum = words.map(word).fold(0, u32::wrapping_add);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    u16::try_from(sum).unwrap()
+}
+
+/// Whether the checksum of a frame's UDP header is right; `None` for other frames.
+fn checksum_is_right(frame: &[u8]) -> Option<bool> {
+    let packet = frame.get(14..)?;
+    let (addresses, len, udp) = match packet.first()? >> 4 {
+        4 if packet[9] == 17 => {
+            let len = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
+            (&packet[12..20], len - 20, &packet[20..len])
+        }
+        6 if packet[6] == 17 => {
+            let len = usize::from(u16::from_be_bytes([packet[4], packet[5]]));
+            (&packet[8..40], len, &packet[40..40 + len])
+        }
+        _ => return None,
+    };
+    if udp[2..4] != PORT.to_be_bytes() {
+        return None;
+    }
+    let len = u32::try_from(len).unwrap().to_be_bytes();
+    Some(udp[6..8] != [0, 0] && sum(&[addresses, &len, &[0, 17], udp]) == 0xffff)
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn checksums_are_those_of_the_data() {
+    assert_eq!(sum(&[&[0xff, 0xfe], &[0, 1]]), 0xffff);
+    let _pair = Pair::new();
+    for device in [DEVICE, PEER] {
+        let space =
+            if device == PEER { format!("netns exec {NAMESPACE} ip") } else { String::new() };
+        ip(&format!("{space} link set {device} mtu 60000"));
+    }
+    // Every frame, as it comes in: ETH_P_ALL.
+    let kind = (AddressFamily::PACKET, SocketType::RAW, SocketFlags::NONBLOCK);
+    let all = Protocol::from_raw(NonZero::new(u32::from(3_u16.to_be())).unwrap());
+    for rx in ["on", "off"] {
+        run(&format!("ethtool -K {DEVICE} rx {rx}"));
+        for (here, there) in NEAR.into_iter().zip(FAR) {
+            let receiver = UdpSocket::bind((here, PORT)).unwrap();
+            receiver.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let frames = socket_with(kind.0, kind.1, kind.2, Some(all)).unwrap();
+            let lens = [0, 1, 2, 1001, 3000, 4097, 20_001, 59_000];
+            for len in lens {
+                far(|| {
+                    let sender = UdpSocket::bind((there, PORT)).unwrap();
+                    sender.send_to(&pattern(len), (here, PORT)).unwrap();
+                });
+                let mut got = vec![0; 65536];
+                let (count, _) = receiver.recv_from(&mut got).unwrap();
+                assert!(got[..count] == pattern(len), "{len} bytes");
+            }
+            let (mut frame, mut seen) = (vec![0_u8; 65600], 0);
+            while let Ok((len, _)) = recv(&frames, &mut frame[..], RecvFlags::empty()) {
+                if let Some(is_right) = checksum_is_right(&frame[..len]) {
+                    assert!(is_right, "rx {rx}, {here}, frame {seen}, {len} bytes");
+                    seen += 1;
+                }
+            }
+            assert_eq!(seen, lens.len(), "rx {rx}, {here}");
         }
     }
 }

@@ -6,10 +6,15 @@ mod pair;
 mod support;
 
 use std::io::Write;
+use std::net::UdpSocket;
+use std::path::Path;
 use std::process::Command;
 
 use busbar::receive::Receiver;
-use pair::{Check, DEVICE, Pair, Place, pattern, run, send, take, take_all, wait_until};
+use pair::{
+    Check, DEVICE, NAMESPACE, PATIENCE, PEER, Pair, Place, V4, far, pattern, run, send, take,
+    take_all, wait_until,
+};
 use support::modprobe;
 
 const LEN: usize = 4 << 20;
@@ -60,6 +65,49 @@ fn its_queues_cannot_be_taken_away() {
     drop(receiver);
     assert!(set("8").status.success());
     receives(&pair, &pair.receiver(LEN));
+}
+
+/// While this lives, no allocation that must not wait gets 64 KiB in one piece.
+struct NoLongAllocations;
+
+impl NoLongAllocations {
+    fn new() -> Self {
+        Self::set("min-order", "4");
+        Self::set("verbose", "0");
+        Self::set("times", "-1");
+        Self::set("probability", "100");
+        Self
+    }
+
+    fn set(file: &str, value: &str) {
+        let folder = Path::new("/sys/kernel/debug/fail_page_alloc");
+        std::fs::write(folder.join(file), value).expect("a debug kernel");
+    }
+}
+
+impl Drop for NoLongAllocations {
+    fn drop(&mut self) {
+        Self::set("probability", "0");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn long_frames_take_no_long_allocation() {
+    let _pair = Pair::new();
+    run(&format!("ip link set {DEVICE} mtu 65535"));
+    run(&format!("ip -n {NAMESPACE} link set {PEER} mtu 65535"));
+    let receiver = UdpSocket::bind((V4[0], 4961)).unwrap();
+    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    let sender = far(|| UdpSocket::bind((V4[1], 4961)).unwrap());
+    let sent = pattern(1, 0, 60_000);
+    let mut got = vec![0; 65536];
+    let _fault = NoLongAllocations::new();
+    for _ in 0..10 {
+        sender.send_to(&sent, (V4[0], 4961)).unwrap();
+        let len = receiver.recv(&mut got).unwrap();
+        assert!(got[..len] == sent);
+    }
 }
 
 #[test]
