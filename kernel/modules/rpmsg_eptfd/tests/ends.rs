@@ -1,23 +1,21 @@
-//! What must not hold up the end of endpoints: those that linger, and user memory.
+//! What must not hold up the end of endpoints: those that linger.
 
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
 
 mod remote;
-mod withheld;
 
 use std::fs;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::thread::{JoinHandle, spawn};
 
-use busbar_uapi::dmabuf::{self, RpmsgDmabuf, SEND, TO_REMOTE};
+use busbar_uapi::dmabuf;
 use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, NAME_SIZE};
 use remote::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use support::{raw_ioctl, wait_until};
-use withheld::Withheld;
+use support::wait_until;
 
 /// Endpoints of a control device that can wait for the remote.
 const LINGERING_MAX: usize = 256;
@@ -130,48 +128,4 @@ fn an_endpoint_that_lingers_keeps_no_message() {
     assert!(kept < 2 << 10, "{kept} KiB of messages that nobody can read");
     bench.remote.give_back(from, &part);
     wait_until("the part", || is_usable(&buffer));
-}
-
-/// Whether a thread of this process waits in an `ioctl` that no signal ends.
-fn waits_in_ioctl() -> bool {
-    fs::read_dir("/proc/self/task").unwrap().flatten().any(|task| {
-        let read = |name| fs::read_to_string(task.path().join(name)).unwrap_or_default();
-        read("syscall").starts_with("16 ") && read("stat").contains(") D ")
-    })
-}
-
-#[test]
-#[ignore = "needs the lab"]
-#[allow(unsafe_code)]
-fn user_memory_that_cannot_be_written_holds_up_no_end() {
-    let bench = Bench::new();
-    let endpoint = bench.endpoint();
-    let buffer = heap(PAGE);
-    dmabuf::attach(&endpoint, &buffer).unwrap();
-    let part = RpmsgDmabuf {
-        fd: buffer.as_raw_fd(),
-        flags: TO_REMOTE,
-        offset: 0,
-        length: PAGE,
-        ..RpmsgDmabuf::default()
-    };
-    // SAFETY: a structure without padding.
-    let bytes =
-        unsafe { std::slice::from_raw_parts((&raw const part).cast::<u8>(), size_of_val(&part)) };
-    let mut page = Withheld::new(bytes);
-    let address = page.address();
-    let sender = spawn({
-        let endpoint = endpoint.try_clone().unwrap();
-        move || raw_ioctl(&endpoint, SEND, address)
-    });
-    wait_until("the sender to write the cookie", waits_in_ioctl);
-
-    let stopping = stop(&bench);
-    wait_until("the stop", || stopping.is_finished());
-    assert!(!sender.is_finished());
-    page.release();
-    assert_eq!(sender.join().unwrap(), Err(Errno::PIPE));
-    stopping.join().unwrap();
-    assert!(is_usable(&buffer));
-    start(&bench);
 }
