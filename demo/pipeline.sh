@@ -47,11 +47,10 @@ crash() {
 busy() { awk '/^cpu /{print $2 + $3 + $4 + $7 + $8}' /proc/stat; }
 
 say "Linux $(uname -r): a coprocessor that is a process, a converter, and a NIC that leads to another host."
-# Both drivers of control devices are here: which of them has its turn, udev does not know.
+# The pair and rpmsg_eptfd have their turns here: udev must not load the pair when a coprocessor comes back.
 cat >/etc/modprobe.d/busbar.conf <<END
 blacklist rpmsg_ctrl
 blacklist rpmsg_char
-blacklist rpmsg_eptfd
 END
 udevadm control --reload
 run modprobe -a rpmsg_ctrl rpmsg_char

@@ -249,7 +249,9 @@ static int vconv_io(struct vconv_dir *dir, size_t n, char __user *to, const char
 		if (fatal_signal_pending(current))
 			return -EINTR;
 
-		n = min(n, READ_ONCE(dir->queue.fileio.block_size));
+		/* Not for long at a time: others may wait for the address space. */
+		n = min3(n, READ_ONCE(dir->queue.fileio.block_size),
+			 max_t(size_t, SZ_64K, READ_ONCE(dir->queue.buffer.bytes_per_datum)));
 		left = to ? fault_in_safe_writeable(to, n) : fault_in_readable(from, n);
 		if (left)
 			n -= left;
