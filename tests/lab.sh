@@ -25,7 +25,7 @@ kernel_of() {
     fi
     case $1 in
     bulk | rpmsg_netlink_spec | vnic_ncdevmem) echo release; return ;;
-    rpmsg_netlink_blocks | vnic_link | vnic_settings) echo "release${full:+ debug}"; return ;;
+    rpmsg_netlink_blocks | vnic_link | vnic_settings | vnic_tools) echo "release${full:+ debug}"; return ;;
     esac
     case $2 in
     */kernel/* | */tests/wait.rs) echo debug ;;
@@ -54,6 +54,11 @@ if [ "$kernels" != race ] && { [ $# = 0 ] || [ "$*" = selftests ]; }; then
         case $program in */epoll_wakeup_test) kernel=release ;; *) kernel=debug ;; esac
         echo "selftest:$(basename "$program") $program" >>"$plan.$kernel"
     done
+fi
+# The kernel's own tests for drivers of NICs: Python takes too long in the debug kernel.
+if [ "$kernels" != race ] && { [ $# = 0 ] || [ "$*" = drvnet ]; }; then
+    tests/drvnet.sh build
+    echo "selftest:drvnet tests/drvnet.sh" >>"$plan.release"
 fi
 if [ "$kernels" != race ] && [ $# = 0 ]; then
     for bench in endpoint bulk wait stream receive; do

@@ -1,0 +1,138 @@
+#!/bin/sh
+# The kernel's own tests for drivers of NICs, unmodified, over vnic: those of
+# tools/testing/selftests/drivers/net and net that a NIC without hardware can pass. The result of each
+# case has to be the one that kernel/modules/vnic/tests/drvnet/expected says.
+#
+# Usage: tests/drvnet.sh build      on the host: builds what they need
+#        tests/drvnet.sh [TEST…]    in the lab: runs all, or some, such as csum
+set -eu
+built=$PWD/target/selftests/drvnet
+here=$PWD/kernel/modules/vnic/tests/drvnet
+tests="ping queues stats csum gro toeplitz"
+
+# As the kernel installs its tests, and two that it installs with much else only.
+build() (
+    tree=$(target/release/busbar lab build --json | jq -r .build)
+    source=$(readlink -f "$tree/source")
+    selftests=$source/tools/testing/selftests
+    rm -rf "$built"
+    mkdir -p "$built/tests/net"
+    exec 3>&1 >"$built/log" 2>&1
+    trap '[ $? = 0 ] || cat "$built/log" >&3' EXIT
+
+    make --silent -C "$source" O="$built/headers" headers
+    include="-isystem $built/headers/usr/include"
+    make --silent -C "$selftests" O="$built/objects" KHDR_INCLUDES="$include" FORCE_TARGETS=1 \
+        TARGETS="drivers/net drivers/net/hw" INSTALL_PATH="$built/tests" install
+    cp "$selftests/net/gro.sh" "$selftests/net/setup_veth.sh" "$built/tests/net"
+    for program in gro toeplitz; do
+        # shellcheck disable=SC2086
+        gcc -O2 -w $include "$selftests/net/$program.c" -o "$built/tests/net/$program"
+    done
+)
+
+# What the tests' README.rst asks for: a NIC, and the other end of its wire in a namespace.
+export NETIF=nic0 LOCAL_V4=192.0.2.1 LOCAL_V6=2001:db8::1
+export REMOTE_NETIF=vnic0 REMOTE_V4=192.0.2.2 REMOTE_V6=2001:db8::2
+export REMOTE_TYPE=netns REMOTE_ARGS=drvnet
+
+# Each test has a pair of its own, so that what one leaves behind does no harm to the next.
+pair() {
+    ip link add "$NETIF" numrxqueues 72 numtxqueues 72 type vnic
+    ethtool -L "$NETIF" combined 8
+    ip netns add "$REMOTE_ARGS"
+    ip link set "$REMOTE_NETIF" netns "$REMOTE_ARGS"
+    ip -batch - <<END
+addr add $LOCAL_V4/24 dev $NETIF
+addr add $LOCAL_V6/64 dev $NETIF nodad
+link set $NETIF up
+END
+    ip -n "$REMOTE_ARGS" -batch - <<END
+addr add $REMOTE_V4/24 dev $REMOTE_NETIF
+addr add $REMOTE_V6/64 dev $REMOTE_NETIF nodad
+link set $REMOTE_NETIF up
+END
+}
+unpair() {
+    ip link del "$NETIF"
+    ip netns del "$REMOTE_ARGS"
+}
+
+# One case at a time, which gro.sh makes a pair for: its exit status is the result.
+gro() (
+    cd "$tmp/tests/net"
+    count=0
+    for protocol in ipv4 ipv6; do
+        for case in data ack flags tcp ip large; do
+            count=$((count + 1))
+            if ./gro.sh -p "$protocol" -t "$case"; then not=""; else not="not "; fi
+            echo "${not}ok $count gro.${protocol}_$case"
+        done
+    done
+)
+
+# toeplitz.sh needs a NIC that can loop back: here its program gets frames from the other end. It
+# computes the hash of each, with the NIC's key.
+toeplitz() {
+    pair
+    key=$(ethtool -x "$NETIF" | sed -n '/^RSS hash key/{ n; p }')
+    count=0
+    for case in 4-tcp-$LOCAL_V4 4-udp-$LOCAL_V4 6-tcp-$LOCAL_V6 6-udp-$LOCAL_V6; do
+        IFS=- read -r version protocol address <<END
+$case
+END
+        ip netns exec "$REMOTE_ARGS" bash -c \
+            "while sleep 0.01; do echo frame >/dev/$protocol/$address/8000; done" 2>/dev/null &
+        frames=$!
+        not=""
+        "$tmp/tests/net/toeplitz" "-$version" "--$protocol" -i "$NETIF" -d 8000 -k "$key" -T 4000 -s -v ||
+            not="not "
+        kill "$frames"
+        count=$((count + 1))
+        echo "${not}ok $count toeplitz.ipv${version}_$protocol"
+    done
+    unpair
+}
+
+run() {
+    case $1 in
+    gro | toeplitz) "$1" ;;
+    *)
+        pair
+        python3 "$here/run.py" "$(find "$tmp/tests/drivers" -name "$1.py")"
+        unpair
+        ;;
+    esac
+}
+
+# pass, fail, skip or xfail, and the name, of each case.
+results() {
+    sed -nE 's/^ok [0-9]+ ([^ ]+) # (SKIP|XFAIL).*/\L\2\E \1/p
+             s/^ok [0-9]+ ([^ ]+).*/pass \1/p
+             s/^not ok [0-9]+ ([^ ]+).*/fail \1/p'
+}
+
+if [ "${1-}" = build ]; then
+    build
+    exit
+fi
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+cp -r "$built/tests" "$tmp"
+# Debian's own Python has what they import.
+PATH=$here/bin:/usr/sbin:/usr/bin:/sbin:/bin
+modprobe vnic
+
+status=0
+for test in ${*:-$tests}; do
+    run "$test" >"$tmp/log" 2>&1 || echo "$test: exit status $?" >>"$tmp/log"
+    results <"$tmp/log" >"$tmp/results"
+    sed -n "s/ *#.*//; / $test\./p" "$here/expected" >"$tmp/expected"
+    if diff -u --label expected --label found "$tmp/expected" "$tmp/results"; then
+        echo "$test: $(wc -l <"$tmp/results") cases, as expected"
+    else
+        cat "$tmp/log"
+        status=1
+    fi
+done
+exit "$status"
