@@ -6,6 +6,7 @@
  * is Toeplitz' as NICs have it.
  */
 
+#include <linux/if_vlan.h>
 #include <linux/tcp.h>
 #include <linux/udp.h>
 #include <linux/unaligned.h>
@@ -148,6 +149,26 @@ static const struct vnic_rule *vnic_find_rule(struct vnic *vnic, const struct fl
 	return NULL;
 }
 
+/* Finds what is behind VLAN tags: the sender's stack may have put one before its network header. */
+static bool vnic_find_network(struct sk_buff *skb)
+{
+	__be16 proto = ((struct ethhdr *)skb->data)->h_proto;
+	unsigned int offset = ETH_HLEN;
+	struct vlan_hdr buffer, *vlan;
+
+	while (eth_type_vlan(proto)) {
+		vlan = skb_header_pointer(skb, offset, sizeof(buffer), &buffer);
+		if (!vlan)
+			return false;
+		proto = vlan->h_vlan_encapsulated_proto;
+		offset += VLAN_HLEN;
+	}
+	skb_set_network_header(skb, offset);
+	skb->protocol = proto;
+
+	return true;
+}
+
 /**
  * vnic_steer() - find the receive queue of a frame
  * @to: the device that receives it
@@ -166,7 +187,8 @@ unsigned int vnic_steer(struct net_device *to, struct sk_buff *skb)
 	unsigned int queue;
 
 	memset(cb, 0, sizeof(*cb));
-	if (!skb_flow_dissect_flow_keys(skb, &keys, FLOW_DISSECTOR_F_STOP_AT_ENCAP))
+	if (!vnic_find_network(skb) ||
+	    !skb_flow_dissect_flow_keys(skb, &keys, FLOW_DISSECTOR_F_STOP_AT_ENCAP))
 		return 0;
 
 	cb->headers = vnic_headers(skb, &keys);

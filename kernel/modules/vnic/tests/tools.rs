@@ -13,8 +13,10 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 
+use busbar::block::{Block, Memory};
+use busbar::receive::{Receiver, Setup};
 use pair::{
-    Check, DEVICE, MOMENT, NAMESPACE, PATIENCE, PEER, Pair, Place, V4, far, pattern, run, send,
+    Check, DEVICE, MOMENT, NAMESPACE, PATIENCE, PEER, Pair, Place, V4, V6, far, pattern, run, send,
     take_all, try_run,
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -100,6 +102,26 @@ impl Datagrams {
 
 #[test]
 #[ignore = "needs the lab"]
+fn tcp_crosses_every_queueing_discipline() {
+    let _pair = Pair::new();
+    for discipline in [
+        "fq",
+        "fq_codel",
+        "mq",
+        "prio",
+        "tbf rate 1gbit burst 200kb latency 400ms",
+        "netem delay 2ms loss 1% duplicate 5% reorder 20%",
+    ] {
+        both("tc", |device| format!("qdisc replace dev {device} root {discipline}"));
+        for [near, far] in [V4, V6] {
+            comes(near);
+            goes(far);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
 fn device_memory_gets_right_bytes_over_a_bad_link() {
     let pair = Pair::new();
     let receiver = pair.receiver(4 << 20);
@@ -153,6 +175,24 @@ fn devices_on_top_have_a_network_of_their_own() {
 }
 
 const TOP: [&str; 2] = ["10.78.0.1", "10.78.0.2"];
+
+#[test]
+#[ignore = "needs the lab"]
+fn device_memory_is_reached_through_a_vlan() {
+    let pair = Pair::new();
+    both("ip", |device| format!("link add link {device} name top type vlan id 5"));
+    both("ip", |_| "link set top up".into());
+    run(&format!("ip addr add {}/24 dev top", TOP[0]));
+    run(&format!("ip -n {NAMESPACE} addr add {}/24 dev top", TOP[1]));
+    let receiver = pair.receiver(4 << 20);
+    let listener = receiver.listen((TOP[0].parse::<IpAddr>().unwrap(), PORT).into()).unwrap();
+    let sending = send(far(|| connect(TOP[0])), 1, LEN);
+    let mut connection = listener.accept(Some(PATIENCE)).unwrap().expect("a connection");
+    take_all(&mut connection, &mut Check::new(1));
+    sending.join().unwrap();
+    let statistics = receiver.statistics().unwrap();
+    assert_eq!((statistics.bytes, statistics.copied), (LEN, 0));
+}
 
 /// The far end of another pair.
 const OTHER: &str = "busbar-other";
@@ -242,6 +282,24 @@ fn a_generic_xdp_program_decides_what_arrives() {
     datagrams.do_not_cross();
     run(&format!("ip link set dev {DEVICE} xdpgeneric off"));
     datagrams.cross();
+    comes(V4[0]);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn xdp_and_device_memory_exclude_each_other() {
+    let pair = Pair::new();
+    let names = Names::new();
+    let receiver = pair.receiver(4 << 20);
+    let program = xdp::always(xdp::XDP_PASS);
+    let said = names.try_attach(&program).unwrap_err();
+    assert!(said.contains("memory provider"), "{said}");
+    drop(receiver);
+    names.try_attach(&program).unwrap();
+    let memory = Block::with(4 << 20, &Memory::Pages).unwrap();
+    let error = Receiver::open(DEVICE, memory, &Setup::default()).expect_err("no receiver");
+    assert!(format!("{error:?}").contains("XDP"), "{error:?}");
+    run(&format!("ip link set dev {DEVICE} xdpgeneric off"));
     comes(V4[0]);
 }
 
