@@ -299,8 +299,8 @@ static int vconv_pages_of(struct device *dev, struct sg_table *sgt, struct page 
 static int vconv_vmap_udmabuf(struct vconv_dir *dir, struct dma_buf_attachment *attach,
 			      struct iosys_map *map)
 {
-	/* Only the addresses matter, and another mapping to write would overlap. */
-	enum dma_data_direction towards = DMA_TO_DEVICE;
+	/* As the core has mapped it: udmabuf keeps that mapping, and has no other. */
+	enum dma_data_direction towards = dir->tx ? DMA_TO_DEVICE : DMA_FROM_DEVICE;
 	size_t count = attach->dmabuf->size >> PAGE_SHIFT;
 	struct sg_table *sgt;
 	struct page **pages;
