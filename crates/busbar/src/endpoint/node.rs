@@ -153,7 +153,8 @@ impl Search<'_> {
 
     fn is_still(&self, node: &Node) -> Result<bool, Errno> {
         let now = self.device.node(&node.identity).map_err(|error| errno_of(&error))?;
-        Ok(now.as_ref() == Some(node))
+        // Its source may be another one: rpmsg_eptfd tells the address that an open node has.
+        Ok(now.is_some_and(|now| now.identity == node.identity && now.number == node.number))
     }
 
     /// Destroys the node that could not be opened, or says that it is left.
