@@ -8,6 +8,7 @@
  */
 
 #include <linux/dma-direct.h>
+#include <linux/dma-mapping.h>
 #include <linux/etherdevice.h>
 #include <linux/highmem.h>
 #include <linux/ip.h>
@@ -41,6 +42,24 @@ static struct page *vnic_dma_page(struct vnic_rq *rq, netmem_ref netmem)
 	return pfn_valid(pfn) ? pfn_to_page(pfn) : NULL;
 }
 
+/*
+ * Whoever reads device memory expects nothing of it in our cache. It is mapped for
+ * writing only, which is not what the processor has done here: a mapping for
+ * reading writes the cache back.
+ */
+static int vnic_dma_flush(struct vnic_rq *rq, struct page *page, unsigned int len)
+{
+	struct device *dev = rq->dev->dev.parent;
+	dma_addr_t addr;
+
+	addr = dma_map_page(dev, page, 0, len, DMA_TO_DEVICE);
+	if (dma_mapping_error(dev, addr))
+		return -ENOMEM;
+	dma_unmap_page(dev, addr, len, DMA_TO_DEVICE);
+
+	return 0;
+}
+
 static int vnic_dma_copy(struct vnic_rq *rq, const struct sk_buff *from, unsigned int offset,
 			 netmem_ref netmem, unsigned int len)
 {
@@ -53,11 +72,8 @@ static int vnic_dma_copy(struct vnic_rq *rq, const struct sk_buff *from, unsigne
 	to = kmap_local_page(page);
 	err = skb_copy_bits(from, offset, to, len);
 	kunmap_local(to);
-	/* Whoever reads device memory expects nothing of it in our cache. */
-	if (netmem_is_net_iov(netmem))
-		dma_sync_single_for_device(rq->dev->dev.parent,
-					   page_pool_get_dma_addr_netmem(netmem), len,
-					   DMA_TO_DEVICE);
+	if (!err && netmem_is_net_iov(netmem))
+		err = vnic_dma_flush(rq, page, len);
 
 	return err;
 }
