@@ -275,8 +275,10 @@ fn parts_of_a_buffer_are_sent_at_once_unless_they_overlap() {
     bench.remote.give_back(from, &read);
     bench.remote.give_back(from, &far);
     let mut cookies = [answer(&endpoint), answer(&endpoint), answer(&endpoint)].map(|m| m.cookie);
+    let mut given = [read.cookie, far.cookie, again.cookie];
     cookies.sort_unstable();
-    assert_eq!(cookies, [read.cookie, far.cookie, again.cookie]);
+    given.sort_unstable();
+    assert_eq!(cookies, given);
     reading.assert_gone();
     assert_eq!(fdinfo(&endpoint, "rpmsg-given"), Some(0));
     assert_eq!(usable(&buffer), BY_ALL);
