@@ -643,7 +643,8 @@ static int chan_probe(struct rpmsg_device *rpdev)
 	if (IS_ERR(chan))
 		return PTR_ERR(chan);
 
-	ret = xa_alloc_cyclic(&rpnl_chans, &chan->id, chan,
+	/* A place, in which nobody finds the channel yet */
+	ret = xa_alloc_cyclic(&rpnl_chans, &chan->id, NULL,
 			      XA_LIMIT(1, INT_MAX), &rpnl_next_id, GFP_KERNEL);
 	if (ret < 0)
 		return ret;
@@ -654,6 +655,11 @@ static int chan_probe(struct rpmsg_device *rpdev)
 	 */
 	smp_store_release(&rpdev->ept->priv, chan);
 	dev_set_drvdata(&rpdev->dev, chan);
+	/*
+	 * The first request may ask the remote, whose answer is lost before
+	 * this. The place has its memory, so there is nothing that can fail.
+	 */
+	xa_store(&rpnl_chans, chan->id, chan, GFP_KERNEL);
 	chan_notify(chan, RPMSG_NETLINK_CMD_CHANNEL_ADD_NTF);
 
 	return 0;

@@ -25,6 +25,7 @@ static void conv_too_late(struct timer_list *timer)
 	if (!note)
 		return;
 	rpnl_note_send(conv, note);
+	rpnl_remote_doubt(conv->chan);
 	rpnl_chan_kick(conv->chan, conv);
 }
 

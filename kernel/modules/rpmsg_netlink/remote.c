@@ -7,7 +7,8 @@
  * header. The firmware of the example for the STM32MP1 answers each message that
  * is not a block with two bytes. When they have come, and no RESET_DONE, that
  * firmware it is. What says nothing stays unknown; the requests that wait for it
- * have their deadline.
+ * have their deadline, and with each that has passed the question is sent again.
+ * RESET_DONE counts whenever it comes.
  *
  * That firmware sends all its answers to the address that it has heard of first,
  * for as long as it runs. So nothing must be sent to a channel from another
@@ -88,6 +89,7 @@ static void remote_quiet(struct timer_list *timer)
 void rpnl_remote_init(struct rpnl_chan *chan)
 {
 	spin_lock_init(&chan->remote_lock);
+	chan->hello_value = get_random_u32();
 	timer_setup(&chan->quiet, remote_quiet, 0);
 }
 
@@ -112,23 +114,33 @@ static bool is_reset_done(const struct rpnl_chan *chan, const void *msg,
 	       head.value == chan->hello_value;
 }
 
+/* It has answered the question, or one before. Return: whether that is news */
+static bool remote_knows_packets(struct rpnl_chan *chan)
+{
+	/* A block that a client has begun ends as it began */
+	if (chan->remote == RPNL_REMOTE_PACKETS || chan->owner)
+		return false;
+	remote_set(chan, RPNL_REMOTE_PACKETS);
+
+	return true;
+}
+
 /* With the lock held. @poke says whether there is something to be done now */
 static bool remote_hears(struct rpnl_chan *chan, const void *msg, size_t len,
 			 bool *poke)
 {
 	bool is_length = len == RPNL_ANSWER_SHORT;
 
+	if (is_reset_done(chan, msg, len)) {
+		*poke = remote_knows_packets(chan);
+		return true;
+	}
+
 	switch (chan->remote) {
 	case RPNL_REMOTE_ASKED:
-		if (is_length) {
+		if (is_length)
 			mod_timer(&chan->quiet, jiffies + QUIET);
-			return true;
-		}
-		if (!is_reset_done(chan, msg, len))
-			return false;
-		remote_set(chan, RPNL_REMOTE_PACKETS);
-		*poke = true;
-		return true;
+		return is_length;
 	case RPNL_REMOTE_PLAIN:
 		/* 0 is for what was no block, as the question was none */
 		if (is_length && chan->owner && get_unaligned_le16(msg)) {
@@ -219,7 +231,6 @@ static bool remote_begin(struct rpnl_chan *chan)
 
 	spin_lock_irq(&chan->remote_lock);
 	if (chan->remote == RPNL_REMOTE_UNKNOWN) {
-		chan->hello_value = get_random_u32();
 		chan->hello = HELLO;
 		remote_set(chan, RPNL_REMOTE_ASKED);
 	}
@@ -247,6 +258,26 @@ int rpnl_remote_ask(struct rpnl_chan *chan)
 		return ret;
 
 	return rpnl_remote_is_known(chan) ? 0 : -EINPROGRESS;
+}
+
+/**
+ * rpnl_remote_doubt() - a request has found no end in time
+ * @chan: channel
+ *
+ * If the question was sent and nothing has come, it or its answer may be lost:
+ * it is asked again.
+ *
+ * Context: any.
+ */
+void rpnl_remote_doubt(struct rpnl_chan *chan)
+{
+	unsigned long irq;
+
+	spin_lock_irqsave(&chan->remote_lock, irq);
+	if (chan->remote == RPNL_REMOTE_ASKED && !READ_ONCE(chan->hello) &&
+	    !timer_pending(&chan->quiet))
+		remote_set(chan, RPNL_REMOTE_UNKNOWN);
+	spin_unlock_irqrestore(&chan->remote_lock, irq);
 }
 
 /* Return: whose packet was answered, with a reference, or NULL */

@@ -77,7 +77,7 @@ struct rpnl_conv;
 
 /**
  * enum rpnl_remote - what is at the other end of a channel
- * @RPNL_REMOTE_UNKNOWN: it is to be asked, by the next request
+ * @RPNL_REMOTE_UNKNOWN: it is to be asked, by the next turn of the pump
  * @RPNL_REMOTE_ASKED: it was asked
  * @RPNL_REMOTE_PACKETS: all of <linux/rpmsg_bulk.h>
  * @RPNL_REMOTE_PLAIN: the firmware of the example for the STM32MP1. It takes
@@ -115,7 +115,8 @@ enum rpnl_remote {
  * @remote_lock: protects what follows
  * @remote: what is at the other end. Read without the lock too
  * @hello: messages of the question that are to be sent
- * @hello_value: value of the reset in it
+ * @hello_value: value of the reset in it, the same for as long as the channel is
+ *	there: an answer to an earlier question is as good
  * @fill: bytes that a firmware still expects of a packet that was given up
  * @quiet: expires when the answers to the question have come
  * @owner: whose packet the firmware has; holds a reference
@@ -387,6 +388,7 @@ bool rpnl_remote_is_known(const struct rpnl_chan *chan);
 bool rpnl_remote_is_plain(const struct rpnl_chan *chan);
 bool rpnl_remote_hears(struct rpnl_chan *chan, const void *msg, size_t len);
 int rpnl_remote_ask(struct rpnl_chan *chan);
+void rpnl_remote_doubt(struct rpnl_chan *chan);
 void rpnl_remote_answered(struct rpnl_chan *chan);
 int rpnl_remote_check(struct rpnl_conv *conv, u32 length,
 		      struct genl_info *info);

@@ -36,6 +36,8 @@ const PROTO: u32 = 71;
 const BADMSG: u32 = 74;
 const PIPE: u32 = 32;
 const NODATA: u32 = 61;
+const OPNOTSUPP: u32 = 95;
+const INTR: u32 = 4;
 const TIMEDOUT: u32 = 110;
 
 /// The coprocessor in the hands of the test.
@@ -337,7 +339,8 @@ fn a_silent_remote_is_told() {
     talk.recovers();
 }
 
-/// A remote that does not say what it is keeps nobody waiting, and may say it later.
+/// A remote that does not say what it is keeps nobody waiting, and may say it later, also when the
+/// question was lost.
 #[test]
 #[ignore = "needs the lab"]
 fn a_remote_that_never_answers_is_told() {
@@ -351,11 +354,51 @@ fn a_remote_that_never_answers_is_told() {
         client.request(command::RECEIVE, &wanted).unwrap();
         assert_eq!(client.note().u32(block::STATUS), Some(TIMEDOUT));
     }
-    // It is asked once, and the conversation opened once.
-    let own = remote.opening();
-    assert_eq!(own, default_address(&mut client));
-    let address = remote.opening();
+    // It has not seen any of it: it is asked anew when a request has found no end.
+    while remote.came.recv_timeout(Duration::from_millis(300)).is_ok() {}
+    let part = within(Attributes::part(channel, 4, 0, b"lost"), 300);
+    assert_eq!(client.part(&part).unwrap().done(), (TIMEDOUT, 0));
+    let own = default_address(&mut client);
+    assert_eq!(remote.opening(), own);
+    // What was asked is what it is; the conversation is opened once.
+    let address = loop {
+        let from = remote.opening();
+        if from != own {
+            break from;
+        }
+    };
     let mut talk = Talk { remote, client, channel, address };
+    talk.works();
+}
+
+/// A remote may say what it is after it was taken for the example's firmware.
+#[test]
+#[ignore = "needs the lab"]
+fn a_late_answer_is_no_firmware() {
+    let remote = Remote::up();
+    let mut client = Client::new();
+    let channel = client.channel();
+    let wanted = Attributes::new().u32(block::CHANNEL, channel).u32(block::LENGTH, 3);
+    client.request(command::RECEIVE, &wanted).unwrap();
+    let own = default_address(&mut client);
+    assert_eq!((remote.next(), remote.next()), ((own, vec![0]), (own, vec![0])));
+    let (_, Control::Reset { value }) = remote.control() else { panic!("no question") };
+    remote.send(own, [0, 0]);
+    assert_eq!(client.note().u32(block::STATUS), Some(OPNOTSUPP));
+    let refusal = client.request(command::RECEIVE, &wanted).unwrap_err();
+    assert_eq!(refusal.errno, Errno::OPNOTSUPP);
+
+    remote.send(own, &*Control::ResetDone { value }.encode());
+    wait_until("the end of the error", || client.request(command::RECEIVE, &wanted).is_ok());
+    let address = remote.opening();
+    let (_, control) = remote.control();
+    assert!(matches!(control, Control::Receive { length: 3, .. }), "{control:?}");
+    let mut talk = Talk { remote, client, channel, address };
+    for message in packet(&[0, 1, 2]) {
+        talk.say(message);
+    }
+    assert_eq!(talk.client.note().data(), [0, 1, 2]);
+    assert_eq!(talk.remote.next().1, 9u16.to_le_bytes());
     talk.works();
 }
 
