@@ -3,6 +3,7 @@
  * A conversation: what one socket does on one channel. It has an endpoint of
  * its own, so that the remote's answers are to it and nobody else.
  */
+#include <linux/errno.h>
 #include <linux/jiffies.h>
 #include <linux/random.h>
 #include <linux/slab.h>
@@ -144,10 +145,14 @@ struct sk_buff *rpnl_conv_break(struct rpnl_conv *conv, u32 status)
 	return note;
 }
 
-/* An errno of the remote, as far as it is one */
+/*
+ * An errno of the remote, as far as it is one. Those from ERESTARTSYS on are for
+ * nobody but the kernel. To a request that returns EINTR netlink_rcv_skb() sends
+ * no answer at all, and its client would wait for ever.
+ */
 static u32 remote_status(u32 value)
 {
-	return value <= MAX_ERRNO ? value : EPROTO;
+	return value < ERESTARTSYS && value != EINTR ? value : EPROTO;
 }
 
 /* The remote has answered our block. With the lock held */

@@ -472,11 +472,30 @@ impl Drop for Tries {
 #[ignore = "needs the lab"]
 fn a_refusal_is_told() {
     let mut talk = Talk::new();
-    for (status, length) in [(BADMSG, 4), (90, 0), (PROTO, 2), (4095, 0)] {
+    for (status, length) in [(BADMSG, 4), (90, 0), (PROTO, 2), (511, 0)] {
         talk.post(b"good");
         talk.remote.block();
         talk.status(length, status);
         assert_eq!(talk.client.note().done(), (status, length));
+    }
+    // For EINTR netlink has no word, and the others are for nobody but the kernel.
+    for status in [INTR, 512, 517, 4095] {
+        talk.post(b"good");
+        talk.remote.block();
+        talk.status(4, status);
+        assert_eq!(talk.client.note().done(), (PROTO, 4));
+    }
+    // Between two parts the next one is refused with it.
+    let bytes = noise(PART_MAX + 4, 1);
+    for (status, told) in [(NODATA, Errno::NODATA), (INTR, Errno::PROTO)] {
+        let first = Attributes::part(talk.channel, bytes.len(), 0, &bytes[..PART_MAX]);
+        let note = talk.client.part(&first.u16(block::CRC, crc16(&bytes))).unwrap();
+        assert_eq!(note.command, command::SEND_NEXT_NTF);
+        talk.status(0, status);
+        assert_eq!(talk.remote.opening(), talk.address);
+        let next = Attributes::part(talk.channel, bytes.len(), PART_MAX, &bytes[PART_MAX..]);
+        let refusal = talk.client.request(command::SEND, &next).unwrap_err();
+        assert_eq!((refusal.errno, &*refusal.message), (told, "the block has ended meanwhile"));
     }
     talk.ask(0);
     talk.status(0, NODATA);
