@@ -460,27 +460,28 @@ int rpmsg_netlink_nl_channel_get_dumpit(struct sk_buff *skb,
 	return ret;
 }
 
-/* There was no memory for a notification: tells so in all namespaces */
+/*
+ * Messages are for those who may speak with the remote (main.c). Anybody may make
+ * a user namespace and thousands of networks in it, each of which would cost time
+ * for each message.
+ */
+static bool chan_net_hears(const struct net *net, unsigned int group)
+{
+	return group != RPMSG_NETLINK_NLGRP_MESSAGES ||
+	       net->user_ns == &init_user_ns;
+}
+
+/* There was no memory for a notification: tells so to all */
 static void chan_lost(unsigned int group)
 {
 	struct net *net;
 
 	rcu_read_lock();
 	for_each_net_rcu(net)
-		genl_set_err(&rpmsg_netlink_nl_family, net, 0, group, ENOBUFS);
+		if (chan_net_hears(net, group))
+			genl_set_err(&rpmsg_netlink_nl_family, net, 0, group,
+				     ENOBUFS);
 	rcu_read_unlock();
-}
-
-static void chan_notify(const struct rpnl_chan *chan, u8 cmd)
-{
-	struct sk_buff *skb;
-
-	skb = chan_message(chan, 0, 0, cmd);
-	if (skb)
-		genlmsg_multicast_allns(&rpmsg_netlink_nl_family, skb, 0,
-					RPMSG_NETLINK_NLGRP_CHANNELS);
-	else
-		chan_lost(RPMSG_NETLINK_NLGRP_CHANNELS);
 }
 
 /*
@@ -491,33 +492,51 @@ static void chan_notify(const struct rpnl_chan *chan, u8 cmd)
  */
 static int chan_may_not_hear(struct sock *sk, struct sk_buff *skb, void *data)
 {
+	unsigned int *group = data;
 	struct socket *sock = sk->sk_socket;
+
+	if (*group != RPMSG_NETLINK_NLGRP_MESSAGES)
+		return 0;
 
 	return !sock || !sock->file ||
 	       !file_ns_capable(sock->file, &init_user_ns, CAP_NET_ADMIN);
 }
 
-/* To all namespaces, in any context */
-static void chan_multicast(struct sk_buff *skb)
+/*
+ * To all namespaces, in any context. genlmsg_multicast_allns() ends where a
+ * listener that is full wants its senders to know (NETLINK_BROADCAST_ERROR).
+ */
+static void chan_multicast(struct sk_buff *skb, unsigned int group)
 {
 	struct sk_buff *copy;
 	struct net *net;
 
 	rcu_read_lock();
 	for_each_net_rcu(net) {
+		if (!chan_net_hears(net, group))
+			continue;
 		copy = skb_clone(skb, GFP_ATOMIC);
 		if (!copy) {
-			chan_lost(RPMSG_NETLINK_NLGRP_MESSAGES);
+			chan_lost(group);
 			break;
 		}
 		genlmsg_multicast_netns_filtered(&rpmsg_netlink_nl_family, net,
-						 copy, 0,
-						 RPMSG_NETLINK_NLGRP_MESSAGES,
-						 GFP_ATOMIC, chan_may_not_hear,
-						 NULL);
+						 copy, 0, group, GFP_ATOMIC,
+						 chan_may_not_hear, &group);
 	}
 	rcu_read_unlock();
 	consume_skb(skb);
+}
+
+static void chan_notify(const struct rpnl_chan *chan, u8 cmd)
+{
+	struct sk_buff *skb;
+
+	skb = chan_message(chan, 0, 0, cmd);
+	if (skb)
+		chan_multicast(skb, RPMSG_NETLINK_NLGRP_CHANNELS);
+	else
+		chan_lost(RPMSG_NETLINK_NLGRP_CHANNELS);
 }
 
 static struct sk_buff *chan_unsolicited(const struct rpnl_chan *chan,
@@ -558,7 +577,7 @@ static int chan_rx(struct rpmsg_device *rpdev, void *data, int len, void *priv,
 	skb = len <= RPMSG_NETLINK_PART_MAX ?
 	      chan_unsolicited(chan, data, len) : NULL;
 	if (skb)
-		chan_multicast(skb);
+		chan_multicast(skb, RPMSG_NETLINK_NLGRP_MESSAGES);
 	else
 		chan_lost(RPMSG_NETLINK_NLGRP_MESSAGES);
 

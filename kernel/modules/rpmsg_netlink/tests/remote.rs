@@ -10,6 +10,7 @@ mod client;
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc::{Receiver, Sender};
@@ -23,10 +24,15 @@ use busbar_coprocessor::{Core, Options, Stop, StopHandle};
 use busbar_uapi::rpmsg_netlink::{
     PART_MAX, TIMEOUT, WINDOW, block, channel as channel_attribute, command,
 };
-use client::{Attributes, Client, Note, coprocessor, noise, pattern, socket};
+use client::{
+    Attributes, BROADCAST_ERROR, Client, Note, coprocessor, noise, pattern, set_option, socket,
+};
 use rustix::io::Errno;
 use rustix::process::{Signal, kill_process};
-use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, set_capabilities, unshare_unsafe};
+use rustix::thread::{
+    CapabilitySet, LinkNameSpaceType, UnshareFlags, capabilities, move_into_link_name_space,
+    set_capabilities, unshare_unsafe,
+};
 use support::messenger::Messenger;
 use support::{modprobe, wait_until};
 
@@ -852,6 +858,71 @@ fn what_nobody_has_asked_for_goes_to_all_networks() {
     assert_eq!(listener.note().data(), b"news");
     outsider.assert_silent();
     talk.works();
+}
+
+/// A channel that goes is told in every network, whatever a listener in another one does.
+#[test]
+#[ignore = "needs the lab"]
+#[allow(unsafe_code)]
+fn channels_are_told_in_all_networks() {
+    let mut talk = Talk::new();
+    let to_all = default_address(&mut talk.client);
+    let elsewhere = || {
+        // SAFETY: nothing but the network of this thread changes.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
+        let listener = Client::new();
+        listener.join("channels").unwrap();
+        listener
+    };
+    let mut listener = thread::spawn(elsewhere).join().unwrap();
+    // Full, and wants to have it known.
+    let deaf = Client::new();
+    set_option(&deaf, BROADCAST_ERROR, 1).unwrap();
+    deaf.join("channels").unwrap();
+    deaf.join("messages").unwrap();
+    for _ in 0..600 {
+        talk.remote.send(to_all, [7; 496]);
+    }
+    talk.works();
+    let channel = talk.channel;
+    drop(talk);
+    let note = listener.note();
+    assert_eq!(note.command, command::CHANNEL_DEL_NTF);
+    assert_eq!(note.u32(channel_attribute::ID), Some(channel));
+    listener.assert_silent();
+}
+
+/// Anybody can have a network of a user namespace of his own, and any number of them.
+#[test]
+#[ignore = "needs the lab"]
+fn networks_of_other_users_hear_no_messages() {
+    let mut talk = Talk::new();
+    let to_all = default_address(&mut talk.client);
+    let program = ["--user", "--net", "sleep", "1000"];
+    let mut owner = Command::new("unshare").args(program).spawn().unwrap();
+    let network = format!("/proc/{}/ns/net", owner.id());
+    let own = fs::read_link("/proc/self/ns/net").unwrap();
+    wait_until("the network", || fs::read_link(&network).unwrap() != own);
+    let inside = || {
+        let network = fs::File::open(&network).unwrap();
+        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        let listener = Client::new();
+        listener.join("messages").unwrap();
+        listener.join("channels").unwrap();
+        listener
+    };
+    let mut outsider = thread::scope(|scope| scope.spawn(inside).join().unwrap());
+    let mut listener = Client::new();
+    listener.join("messages").unwrap();
+    talk.remote.send(to_all, b"news");
+    assert_eq!(listener.note().data(), b"news");
+    outsider.assert_silent();
+    talk.works();
+
+    drop(talk);
+    assert_eq!(outsider.note().command, command::CHANNEL_DEL_NTF);
+    owner.kill().unwrap();
+    owner.wait().unwrap();
 }
 
 /// A network goes with its last process, whatever its sockets had under way, and not before the

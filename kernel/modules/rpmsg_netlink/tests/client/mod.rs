@@ -29,8 +29,9 @@ const DUMP: u16 = 0x300;
 /// In an error message: the request is not repeated, attributes follow.
 const CAPPED: u16 = 0x100;
 
-/// `NETLINK_ADD_MEMBERSHIP`, `NETLINK_CAP_ACK` and `NETLINK_EXT_ACK`.
+/// `NETLINK_ADD_MEMBERSHIP`, `NETLINK_BROADCAST_ERROR`, `NETLINK_CAP_ACK` and `NETLINK_EXT_ACK`.
 const ADD_MEMBERSHIP: i32 = 1;
+pub const BROADCAST_ERROR: i32 = 4;
 const CAP_ACK: i32 = 10;
 const EXT_ACK: i32 = 11;
 
