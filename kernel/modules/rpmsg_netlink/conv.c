@@ -652,10 +652,14 @@ int rpnl_conv_ready(struct rpnl_conv *conv)
 {
 	if (!conv->ept)
 		return -EPIPE;
-	if (!rpnl_remote_is_known(conv->chan))
-		return -EAGAIN;
-	if (rpnl_remote_is_plain(conv->chan))
-		return conv_ready_plain(conv);
 
-	return conv_send_due(conv);
+	/* Once: it may become another before the next look */
+	switch (READ_ONCE(conv->chan->remote)) {
+	case RPNL_REMOTE_PACKETS:
+		return conv_send_due(conv);
+	case RPNL_REMOTE_PLAIN:
+		return conv_ready_plain(conv);
+	default:
+		return -EAGAIN;
+	}
 }

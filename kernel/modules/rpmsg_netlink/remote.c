@@ -390,7 +390,10 @@ int rpnl_remote_check(struct rpnl_conv *conv, u32 length,
  * rpnl_remote_claim() - have the firmware for a packet
  * @conv: conversation, its mutex held
  *
- * Return: 0 or -EBUSY.
+ * For as long as it has it, the remote stays %RPNL_REMOTE_PLAIN.
+ *
+ * Return: 0, -EBUSY if another one has it, -EAGAIN if the remote is not, or no
+ * longer, known to be that firmware.
  */
 int rpnl_remote_claim(struct rpnl_conv *conv)
 {
@@ -398,11 +401,15 @@ int rpnl_remote_claim(struct rpnl_conv *conv)
 	int ret;
 
 	spin_lock_irq(&chan->remote_lock);
-	if (!chan->owner) {
+	if (chan->remote != RPNL_REMOTE_PLAIN) {
+		ret = -EAGAIN;
+	} else if (!chan->owner) {
 		kref_get(&conv->ref);
 		WRITE_ONCE(chan->owner, conv);
+		ret = 0;
+	} else {
+		ret = chan->owner == conv ? 0 : -EBUSY;
 	}
-	ret = chan->owner == conv ? 0 : -EBUSY;
 	spin_unlock_irq(&chan->remote_lock);
 
 	return ret;
