@@ -121,7 +121,8 @@ static void chan_forget_sender(struct rpnl_chan *chan, struct rpnl_conv *conv)
 /**
  * rpnl_chan_leave() - undo rpnl_chan_enter(), except for the endpoint
  * @chan: channel
- * @conv: conversation. It need not have entered
+ * @conv: conversation, which has ended or has never had an endpoint. It need not
+ *	have entered
  */
 void rpnl_chan_leave(struct rpnl_chan *chan, struct rpnl_conv *conv)
 {
@@ -165,11 +166,15 @@ static void chan_arm(struct rpnl_chan *chan, bool now)
 			      HRTIMER_MODE_REL_SOFT);
 }
 
-/* With tx_lock held */
+/*
+ * With tx_lock held. One that has ended has nothing to send, and is not to be
+ * kept: its end comes before rpnl_chan_leave(), which takes the lock.
+ */
 static void chan_queue(struct rpnl_chan *chan, struct rpnl_conv *conv,
 		       bool first)
 {
-	if (chan->stopped || !list_empty(&conv->in_senders))
+	if (chan->stopped || READ_ONCE(conv->ended) ||
+	    !list_empty(&conv->in_senders))
 		return;
 
 	kref_get(&conv->ref);

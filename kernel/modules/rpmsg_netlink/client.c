@@ -76,12 +76,15 @@ static struct rpnl_client *client_get(struct sk_buff *skb)
 	return client;
 }
 
-/* Takes a conversation out of everything and drops the client's reference */
+/*
+ * Takes a conversation out of everything and drops the client's reference. Until
+ * its end it may come to wait for room again, so it leaves after that.
+ */
 static void client_end_conv(struct rpnl_conv *conv)
 {
 	list_del(&conv->in_client);
-	rpnl_chan_leave(conv->chan, conv);
 	rpnl_conv_end(conv, true);
+	rpnl_chan_leave(conv->chan, conv);
 	rpnl_conv_put(conv);
 }
 

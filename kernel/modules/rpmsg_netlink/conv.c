@@ -389,7 +389,7 @@ void rpnl_conv_end(struct rpnl_conv *conv, bool socket_gone)
 	rpnl_remote_leave(conv);
 	ept = conv->ept;
 	conv->ept = NULL;
-	conv->ended = true;
+	WRITE_ONCE(conv->ended, true);
 	mutex_unlock(&conv->mutex);
 
 	timer_shutdown_sync(&conv->timer);
