@@ -327,9 +327,9 @@ static bool remote_release(struct rpnl_conv *conv, bool lost, u32 unsent)
  */
 void rpnl_remote_answered(struct rpnl_chan *chan)
 {
+	bool broken = false, released = false;
+	struct sk_buff *note = NULL;
 	struct rpnl_conv *conv;
-	struct sk_buff *note;
-	bool broken, released;
 	u16 length;
 
 	conv = rpnl_remote_is_plain(chan) ? remote_take_answer(chan, &length) :
@@ -337,11 +337,17 @@ void rpnl_remote_answered(struct rpnl_chan *chan)
 	if (!conv)
 		return;
 
-	/* Nobody hears of the end before the next packet may come */
+	/*
+	 * Nobody hears of the end before the next packet may come. If the
+	 * conversation has given up its packet meanwhile, it may have another
+	 * one, which is not what was answered.
+	 */
 	spin_lock_irq(&conv->lock);
-	note = rpnl_conv_length(conv, length);
-	broken = conv->tx_drop;
-	released = !broken && remote_release(conv, false, 0);
+	if (READ_ONCE(chan->owner) == conv) {
+		note = rpnl_conv_length(conv, length);
+		broken = conv->tx_drop;
+		released = !broken && remote_release(conv, false, 0);
+	}
 	spin_unlock_irq(&conv->lock);
 
 	if (broken)
