@@ -18,8 +18,11 @@ static void conv_too_late(struct timer_list *timer)
 	struct sk_buff *note = NULL;
 	unsigned long irq;
 
+	/* A timer has no more than some days, and comes early after longer times */
 	spin_lock_irqsave(&conv->lock, irq);
-	if (conv->note && time_after_eq(jiffies, conv->deadline))
+	if (conv->note && time_before(jiffies, conv->deadline))
+		mod_timer(timer, conv->deadline);
+	else if (conv->note)
 		note = rpnl_conv_break(conv, ETIMEDOUT);
 	spin_unlock_irqrestore(&conv->lock, irq);
 
