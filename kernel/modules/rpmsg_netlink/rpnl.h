@@ -15,10 +15,11 @@
  *	channel.c	channels, their driver, and who waits for room to send
  *	main.c		registration
  *
- * No request waits: generic netlink runs them all under a lock of the whole
- * system. What finds no room in the ring of the bus is kept, at most one part
- * of a block for each conversation, and goes out from a work item. A client
- * has the next part only after it was told that the last one is on its way.
+ * No request waits for the remote, so that a client need not have a thread for
+ * each block; those of several sockets run at the same time. What finds no room
+ * in the ring of the bus is kept, at most one part of a block for each
+ * conversation, and goes out from a work item. A client has the next part only
+ * after it was told that the last one is on its way.
  *
  * Locks, outermost first
  *	rpnl_clients		the table of sockets (client.c)
@@ -35,7 +36,8 @@
  *
  * Time
  *	Each request has a deadline, so that a remote that is silent does not keep
- *	its client waiting for ever (rpnl_conv.timer). Where the ring stays full,
+ *	its client waiting for ever (rpnl_conv.timer). Between two parts it is the
+ *	client that is waited for, and there is none. Where the ring stays full,
  *	the next try comes later each time, and when nobody waits any more there
  *	is none until the next request.
  *

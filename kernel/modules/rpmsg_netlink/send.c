@@ -519,9 +519,11 @@ static int conv_send(struct rpnl_conv *conv, const struct rpnl_part *part,
  * @part: the part
  * @info: the request
  *
- * Return: 0, after which the client is notified. Otherwise nothing has changed,
- * except that the block has ended for what rpnl_conv_told() returns. -EAGAIN,
- * -EBUSY, -EINVAL, -EMSGSIZE, -ENODEV, -ENOMEM.
+ * Return: 0, after which the client is notified. Otherwise nothing was taken:
+ * -EAGAIN, -EBUSY, -EINVAL, -EMSGSIZE, -ENODEV, -ENOMEM. The block has ended for
+ * what rpnl_conv_told() returns, and goes on as it was for the others. A first
+ * part, when it is refused, may have dropped what was left of a block that has
+ * ended, and the word of an end that the client has not yet heard.
  */
 int rpnl_conv_send(struct rpnl_conv *conv, const struct rpnl_part *part,
 		   struct genl_info *info)
