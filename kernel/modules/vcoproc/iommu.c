@@ -326,10 +326,12 @@ int vcoproc_iommu_map(struct vcoproc_iommu *iommu, struct scatterlist *sgl, int 
 /* What of page tables shows the bytes from @first to @last of the mapping */
 static void zap(struct vcoproc_iommu *iommu, struct vcoproc_mapping *mapping, u64 first, u64 last)
 {
-	first = ALIGN_DOWN(first, PAGE_SIZE);
-	last |= ~PAGE_MASK;
+	first >>= PAGE_SHIFT;
+	last >>= PAGE_SHIFT;
+	/* By page: unmap_mapping_range() cuts the bytes to 32 bits where pgoff_t has so many */
 	if (iommu->space)
-		unmap_mapping_range(iommu->space, mapping->start + first, last - first + 1, 1);
+		unmap_mapping_pages(iommu->space, (mapping->start >> PAGE_SHIFT) + first,
+				    last - first + 1, true);
 }
 
 /*
