@@ -277,21 +277,23 @@ static struct eptfd_transfer *share_next_late(struct eptfd_share *share)
 {
 	struct eptfd_transfer *each, *late = NULL;
 	unsigned long left = MAX_JIFFY_OFFSET;
+	unsigned long now = jiffies;
 
 	spin_lock_irq(&share->lock);
 	list_for_each_entry(each, &share->transfers, link) {
 		if (!each->timed || each->expired)
 			continue;
-		if (time_after_eq(jiffies, each->deadline)) {
+		if (time_after_eq(now, each->deadline)) {
 			late = each;
 			late->expired = true;
 			late->busy = true;
 			break;
 		}
-		left = min(left, each->deadline - jiffies);
+		left = min(left, each->deadline - now);
 	}
+	/* A send may have armed it meanwhile, for later than that */
 	if (!late && left != MAX_JIFFY_OFFSET)
-		queue_delayed_work(eptfd_share_wq, &share->late, left);
+		mod_delayed_work(eptfd_share_wq, &share->late, left);
 	spin_unlock_irq(&share->lock);
 
 	return late;
