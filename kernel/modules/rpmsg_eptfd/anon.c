@@ -100,7 +100,7 @@ static int anon_start(struct eptfd_ep *ep)
  *
  * Only a descriptor that works and is known to the caller is installed.
  *
- * Return: 0, -EBUSY if too many endpoints linger, -EFAULT, -EINVAL if the bus
+ * Return: 0, -EFAULT, -EINVAL if the bus
  * refuses the address, -EMFILE, -ENFILE, -ENODEV if the rpmsg device has gone,
  * -ENOMEM.
  */

@@ -25,9 +25,6 @@
 
 #define EPT_FD_FLAGS	(O_ACCMODE | O_NONBLOCK | O_CLOEXEC)
 
-/* Endpoints of one control device that wait for the remote, after which no more are made */
-#define EPTFD_LINGERING_MAX	256
-
 /**
  * eptfd_ctrl_attach() - let an endpoint use the rpmsg device
  * @ctrl: control device
@@ -35,21 +32,18 @@
  *
  * Removal ends the endpoint from now on.
  *
- * Return: 0, -ENODEV if the rpmsg device has gone, -EBUSY if too many endpoints
- * linger.
+ * Return: 0 or -ENODEV if the rpmsg device has gone.
  */
 int eptfd_ctrl_attach(struct eptfd_ctrl *ctrl, struct eptfd_ep *ep)
 {
 	int ret = 0;
 
 	mutex_lock(&ctrl->lock);
-	if (!ctrl->rpdev) {
-		ret = -ENODEV;
-	} else if (atomic_read(&ctrl->lingering) >= EPTFD_LINGERING_MAX) {
-		ret = -EBUSY;
-	} else {
+	if (ctrl->rpdev) {
 		ep->rpdev = ctrl->rpdev;
 		list_add_tail(&ep->link, &ctrl->eps);
+	} else {
+		ret = -ENODEV;
 	}
 	mutex_unlock(&ctrl->lock);
 

@@ -6,6 +6,7 @@
  *	queue.c		received messages, bounded
  *	endpoint.c	an endpoint: read, write, poll, flow control
  *	share.c		what an endpoint shares with the remote, and its end
+ *	owner.c		whose endpoints they are, bounded
  *	buffer.c	DMABUFs that are mapped for the remote
  *	transfer.c	parts of them that the remote has
  *	ioctl.c		the calls for them
@@ -33,6 +34,8 @@
  *				a fence: nothing that a fence waits for takes it.
  *				eptfd_ep.lock is taken inside, to send.
  *	eptfd_share.setup	the list of buffers. Nothing is taken inside.
+ *	owners_lock		who has endpoints that share buffers. Nothing is
+ *				taken inside.
  *	eptfd_share.lock	what the remote has; taken in callbacks. Inside of
  *				dma_buf.resv, nothing is taken inside.
  *
@@ -49,7 +52,6 @@
 #ifndef RPMSG_EPTFD_H
 #define RPMSG_EPTFD_H
 
-#include <linux/atomic.h>
 #include <linux/cdev.h>
 #include <linux/device.h>
 #include <linux/hrtimer.h>
@@ -346,7 +348,6 @@ int eptfd_anon_create(struct eptfd_ctrl *ctrl,
  * @rpdev: the rpmsg device, NULL once it has gone. Written under both @setup
  *	and @lock, so that either makes it stay.
  * @eps: all endpoints
- * @lingering: how many of them wait for the remote, closed by their files
  */
 struct eptfd_ctrl {
 	struct eptfd_cdev cdev;
@@ -355,7 +356,6 @@ struct eptfd_ctrl {
 	struct mutex lock;	/* eps, rpdev */
 	struct rpmsg_device *rpdev;
 	struct list_head eps;
-	atomic_t lingering;
 };
 
 int eptfd_ctrl_attach(struct eptfd_ctrl *ctrl, struct eptfd_ep *ep);

@@ -37,17 +37,21 @@ static struct device *ep_dma_device(struct eptfd_ep *ep)
 	return dev ?: ERR_PTR(-EOPNOTSUPP);
 }
 
-static int share_attach(struct eptfd_share *share, struct dma_buf *dmabuf, bool block)
+static int share_attach(struct eptfd_share *share, struct dma_buf *dmabuf, struct file *file)
 {
 	struct eptfd_buffer *buffer;
 	struct device *dev;
 	int ret;
 
+	ret = eptfd_share_set_owner(share, file);
+	if (ret)
+		return ret;
+
 	dev = ep_dma_device(share->ep);
 	if (IS_ERR(dev))
 		return PTR_ERR(dev);
 
-	buffer = eptfd_buffer_create(share, dmabuf, dev, block);
+	buffer = eptfd_buffer_create(share, dmabuf, dev, file_blocks(file));
 	if (IS_ERR(buffer))
 		return PTR_ERR(buffer);
 
@@ -58,7 +62,7 @@ static int share_attach(struct eptfd_share *share, struct dma_buf *dmabuf, bool 
 	return ret;
 }
 
-static int ep_attach_dmabuf(struct eptfd_ep *ep, struct dma_buf *dmabuf, bool block)
+static int ep_attach_dmabuf(struct eptfd_ep *ep, struct dma_buf *dmabuf, struct file *file)
 {
 	struct eptfd_share *share;
 	int ret;
@@ -69,7 +73,7 @@ static int ep_attach_dmabuf(struct eptfd_ep *ep, struct dma_buf *dmabuf, bool bl
 	if (!eptfd_share_get(share))
 		return -EPIPE;
 
-	ret = share_attach(share, dmabuf, block);
+	ret = share_attach(share, dmabuf, file);
 	eptfd_share_put(share);
 
 	return ret;
@@ -98,7 +102,7 @@ static int ep_attach(struct eptfd_ep *ep, struct file *file,
 	if (IS_ERR(dmabuf))
 		return PTR_ERR(dmabuf);
 
-	ret = ep_attach_dmabuf(ep, dmabuf, file_blocks(file));
+	ret = ep_attach_dmabuf(ep, dmabuf, file);
 	dma_buf_put(dmabuf);
 
 	return ret;

@@ -164,7 +164,8 @@ struct eptfd_node *eptfd_node_alloc(void)
 	struct eptfd_node *node;
 	int ret;
 
-	node = kzalloc(sizeof(*node), GFP_KERNEL);
+	/* It can outlive its files, for as long as the remote likes */
+	node = kzalloc(sizeof(*node), GFP_KERNEL_ACCOUNT);
 	if (!node)
 		return ERR_PTR(-ENOMEM);
 
@@ -185,9 +186,8 @@ struct eptfd_node *eptfd_node_alloc(void)
  * @ctrl: control device, its setup lock held
  * @chinfo: name and addresses
  *
- * Return: 0, -EBUSY if too many endpoints linger, -ENODEV if the rpmsg device
- * has gone, -ENOMEM, -ENOSPC without a free number, what registering a device
- * returns.
+ * Return: 0, -ENODEV if the rpmsg device has gone, -ENOMEM, -ENOSPC without a
+ * free number, what registering a device returns.
  */
 int eptfd_node_create(struct eptfd_ctrl *ctrl,
 		      const struct rpmsg_channel_info *chinfo)

@@ -3,6 +3,7 @@
  * What an endpoint shares with the remote: its users, and its end.
  */
 #include <linux/err.h>
+#include <linux/minmax.h>
 #include <linux/module.h>
 #include <linux/rcupdate.h>
 #include <linux/seq_file.h>
@@ -59,12 +60,6 @@ void eptfd_share_put(struct eptfd_share *share)
 	spin_unlock_irq(&share->lock);
 }
 
-static void share_linger(struct eptfd_share *share, int change)
-{
-	if (share->ep->ctrl)
-		atomic_add(change, &share->ep->ctrl->lingering);
-}
-
 static void share_closing(struct work_struct *work)
 {
 	struct eptfd_share *share = container_of(work, struct eptfd_share, closing);
@@ -76,7 +71,6 @@ static void share_closing(struct work_struct *work)
 	share->closed = NULL;
 	spin_unlock_irq(&share->lock);
 
-	share_linger(share, -1);
 	closed(share->ep);
 	/* The module waits for works */
 	module_put(THIS_MODULE);
@@ -146,6 +140,29 @@ struct eptfd_share *eptfd_share_enter(struct eptfd_ep *ep)
 }
 
 /**
+ * eptfd_share_set_owner() - whom the endpoint is counted for from now on
+ * @share: the share, with the caller as a user
+ * @file: its file. The remote has no part that was sent through another one.
+ *
+ * Return: 0 or -ENOMEM.
+ */
+int eptfd_share_set_owner(struct eptfd_share *share, const struct file *file)
+{
+	struct eptfd_owner *owner;
+
+	owner = eptfd_owner_get(file);
+	if (IS_ERR(owner))
+		return PTR_ERR(owner);
+
+	spin_lock_irq(&share->lock);
+	swap(share->owner, owner);
+	spin_unlock_irq(&share->lock);
+	eptfd_owner_put(owner);
+
+	return 0;
+}
+
+/**
  * eptfd_share_end() - wait until nothing is shared any more
  * @share: after eptfd_share_break(), of an endpoint that the bus does not know any
  *	longer
@@ -180,7 +197,6 @@ bool eptfd_share_close(struct eptfd_share *share, void (*closed)(struct eptfd_ep
 	lingers = share->users;
 	if (lingers) {
 		share->closed = closed;
-		share_linger(share, 1);
 		__module_get(THIS_MODULE);
 	}
 	spin_unlock_irq(&share->lock);
@@ -194,8 +210,11 @@ bool eptfd_share_close(struct eptfd_share *share, void (*closed)(struct eptfd_ep
  */
 void eptfd_share_free(struct eptfd_share *share)
 {
-	if (share)
-		cancel_delayed_work_sync(&share->late);
+	if (!share)
+		return;
+
+	cancel_delayed_work_sync(&share->late);
+	eptfd_owner_put(share->owner);
 	kfree(share);
 }
 

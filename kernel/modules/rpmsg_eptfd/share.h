@@ -43,6 +43,8 @@ struct dma_buf;
 struct dma_buf_attachment;
 struct dma_resv;
 struct eptfd_ep;
+struct eptfd_owner;
+struct file;
 
 /* Parts of one endpoint that the remote can have at a time */
 #define EPTFD_TRANSFERS_MAX	1024
@@ -54,6 +56,8 @@ struct eptfd_ep;
  * @transfers: parts that the remote has, or will have in a moment
  * @count: number of @transfers
  * @users: see above
+ * @owner: whom the endpoint is counted for while @count is not 0, NULL for nobody.
+ *	Set by each attach: the next file of a node can be somebody else's.
  * @strays: number of answers to what the remote did not have
  * @ended: nothing is shared any more
  * @closed: finishes an endpoint whose file was closed while there were users
@@ -69,6 +73,7 @@ struct eptfd_share {
 	struct list_head transfers;
 	unsigned int count;
 	unsigned int users;
+	struct eptfd_owner *owner;
 	u64 strays;
 	bool ended;
 	void (*closed)(struct eptfd_ep *ep);
@@ -160,6 +165,13 @@ void eptfd_share_get_another(struct eptfd_share *share);
 void eptfd_share_put(struct eptfd_share *share);
 struct eptfd_share *eptfd_share_of(struct eptfd_ep *ep);
 struct eptfd_share *eptfd_share_enter(struct eptfd_ep *ep);
+int eptfd_share_set_owner(struct eptfd_share *share, const struct file *file);
+
+/* owner.c */
+struct eptfd_owner *eptfd_owner_get(const struct file *file);
+void eptfd_owner_put(struct eptfd_owner *owner);
+bool eptfd_owner_charge(struct eptfd_owner *owner);
+void eptfd_owner_uncharge(struct eptfd_owner *owner);
 
 /* buffer.c */
 int eptfd_resv_lock(struct dma_resv *resv, bool block);

@@ -140,7 +140,7 @@ static bool transfer_overlaps(const struct eptfd_transfer *a, const struct eptfd
 	       a->offset < b->offset + b->length && b->offset < a->offset + a->length;
 }
 
-/* With the lock of the share held */
+/* With the lock of the share held. If this succeeds the caller lists the transfer. */
 static int share_check(struct eptfd_share *share, const struct eptfd_transfer *t)
 {
 	struct eptfd_transfer *other;
@@ -152,7 +152,12 @@ static int share_check(struct eptfd_share *share, const struct eptfd_transfer *t
 		if (transfer_overlaps(t, other))
 			return -EBUSY;
 
-	return share->count < EPTFD_TRANSFERS_MAX ? 0 : -EXFULL;
+	if (share->count >= EPTFD_TRANSFERS_MAX)
+		return -EXFULL;
+	if (!share->count && !eptfd_owner_charge(share->owner))
+		return -EDQUOT;
+
+	return 0;
 }
 
 /* From here on the transfer has to be undone or finished */
@@ -194,7 +199,8 @@ static void transfer_take(struct eptfd_transfer *t)
 {
 	list_del_init(&t->link);
 	t->armed = false;
-	t->share->count--;
+	if (!--t->share->count)
+		eptfd_owner_uncharge(t->share->owner);
 }
 
 static bool transfer_take_unless_taken(struct eptfd_transfer *t)

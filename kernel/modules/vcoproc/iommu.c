@@ -229,7 +229,7 @@ static struct vcoproc_mapping *mapping_alloc(struct scatterlist *sgl, int nents)
 	if (count < 0)
 		return ERR_PTR(count);
 
-	mapping = kvzalloc(struct_size(mapping, extents, count), GFP_KERNEL);
+	mapping = kvzalloc(struct_size(mapping, extents, count), GFP_KERNEL_ACCOUNT);
 	if (!mapping)
 		return ERR_PTR(-ENOMEM);
 

@@ -9,16 +9,18 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::thread::{JoinHandle, spawn};
 
-use busbar_uapi::dmabuf;
+use busbar_uapi::dmabuf::{self, TO_REMOTE};
 use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, NAME_SIZE};
 use remote::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{Uid, set_thread_res_uid};
 use support::wait_until;
 
-/// Endpoints of a control device that can wait for the remote.
-const LINGERING_MAX: usize = 256;
+/// Endpoints of a user of which the remote can have parts.
+const BUSY_MAX: usize = 512;
 
 fn create(bench: &Bench) -> Result<OwnedFd, Errno> {
     let flags = (OFlags::RDWR | OFlags::CLOEXEC).bits();
@@ -29,11 +31,23 @@ fn create(bench: &Bench) -> Result<OwnedFd, Errno> {
     )
 }
 
-/// Makes an endpoint, gives a part to the remote, and closes the endpoint.
-fn leave_one(bench: &Bench, buffer: &OwnedFd) -> Result<(u32, Message), Errno> {
+/// Makes an endpoint that gives a part to the remote.
+fn busy_one(bench: &Bench, buffer: &OwnedFd) -> Result<(OwnedFd, u32, Message), Errno> {
     let endpoint = create(bench)?;
-    dmabuf::attach(&endpoint, buffer).expect("attach");
-    Ok(bench.show(&endpoint, buffer))
+    dmabuf::attach(&endpoint, buffer)?;
+    dmabuf::send(&endpoint, buffer, TO_REMOTE, 0, PAGE)?;
+    let (from, part) = bench.remote.given();
+    Ok((endpoint, from, part))
+}
+
+/// Runs `body` as a user without privileges.
+fn run_as<T: Send + 'static>(uid: u32, body: impl FnOnce() -> T + Send + 'static) -> T {
+    let as_user = move || {
+        let uid = Uid::from_raw(uid);
+        set_thread_res_uid(uid, uid, uid).expect("root");
+        body()
+    };
+    spawn(as_user).join().unwrap()
 }
 
 /// Stops the coprocessor; a thread, because it is to be seen that this comes to an end.
@@ -55,31 +69,44 @@ fn is_usable(buffer: &OwnedFd) -> bool {
 
 #[test]
 #[ignore = "needs the lab"]
-fn endpoints_that_linger_are_bounded_and_end_with_the_remote() {
+fn a_user_can_have_so_many_endpoints_with_the_remote_and_stops_nobody_else() {
     let bench = Bench::new();
     let before = references();
-    let buffer = heap(PAGE);
-    let mut left = Vec::new();
-    let refused = loop {
-        match leave_one(&bench, &buffer) {
-            Ok(one) => left.push(one),
-            Err(why) => break Some(why),
-        }
-        if left.len() == 600 {
-            break None;
-        }
-    };
-    let count = left.len();
-    let replaced = refused.map(|_| {
-        let (from, part) = left.swap_remove(count / 2);
+    let (buffer, more) = (heap(PAGE), heap(PAGE));
+    let (bench, buffer) = run_as(65533, move || {
+        let mut left = Vec::new();
+        let refused = loop {
+            // Half of them stay open: whether they do is all the same.
+            match busy_one(&bench, &buffer) {
+                Ok((endpoint, from, part)) if left.len() % 2 == 0 => {
+                    left.push((Some(endpoint), from, part));
+                }
+                Ok((_, from, part)) => left.push((None, from, part)),
+                Err(why) => break why,
+            }
+            assert!(left.len() <= BUSY_MAX);
+        };
+        assert_eq!((left.len(), refused), (BUSY_MAX, Errno::DQUOT));
+        // One that is counted can send more, and whatever comes back makes room.
+        let (first, _, _) = &left[0];
+        dmabuf::attach(first.as_ref().unwrap(), &more).unwrap();
+        dmabuf::send(first.as_ref().unwrap(), &more, TO_REMOTE, 0, PAGE).unwrap();
+        bench.remote.given();
+        let (_, from, part) = left.swap_remove(1);
         bench.remote.give_back(from, &part);
-        let mut next = None;
-        wait_until("room for another one", || {
-            next = leave_one(&bench, &buffer).ok();
-            next.is_some()
+        wait_until("room for another one", || match busy_one(&bench, &buffer) {
+            Ok(_) => true,
+            Err(Errno::DQUOT) => false,
+            Err(why) => panic!("{why}"),
         });
-        create(&bench).map(drop)
+        assert_eq!(busy_one(&bench, &buffer).err(), Some(Errno::DQUOT));
+        (bench, buffer)
     });
+    let (bench, buffer) = run_as(65532, move || {
+        busy_one(&bench, &buffer).expect("another user");
+        (bench, buffer)
+    });
+    busy_one(&bench, &buffer).expect("root");
 
     let stopping = stop(&bench);
     wait_until("the stop", || stopping.is_finished());
@@ -87,8 +114,33 @@ fn endpoints_that_linger_are_bounded_and_end_with_the_remote() {
     assert!(is_usable(&buffer));
     wait_until("the end of all endpoints", || references() == before);
     start(&bench);
-    assert_eq!((count, refused), (LINGERING_MAX, Some(Errno::BUSY)));
-    assert_eq!(replaced, Some(Err(Errno::BUSY)));
+}
+
+/// Lets this process have as many descriptors as it is allowed to.
+fn raise_descriptors() {
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limits.maximum, maximum: limits.maximum };
+    setrlimit(Resource::Nofile, raised).expect("more descriptors");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn endpoints_that_linger_do_not_hold_up_the_stop() {
+    raise_descriptors();
+    let bench = Bench::new();
+    let before = references();
+    let buffer = heap(PAGE);
+    // More than a workqueue has workers: 512.
+    let endpoints: Vec<_> = (0..600).map(|_| busy_one(&bench, &buffer).unwrap().0).collect();
+    drop(endpoints);
+    assert!(!is_usable(&buffer));
+
+    let stopping = stop(&bench);
+    wait_until("the stop", || stopping.is_finished());
+    stopping.join().unwrap();
+    assert!(is_usable(&buffer));
+    wait_until("the end of all endpoints", || references() == before);
+    start(&bench);
 }
 
 /// Memory of the kernel that is not given back on demand.
