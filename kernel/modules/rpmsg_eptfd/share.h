@@ -120,6 +120,7 @@ struct eptfd_buffer {
  * @offset: first byte
  * @length: bytes
  * @dir: who writes
+ * @granted: prepared for the remote, which is not told yet; for the sender only
  * @armed: the message may be on its way
  * @timed: it was sent, and the clock runs
  * @expired: the fence was signalled, or is about to be, because it was time
@@ -141,6 +142,7 @@ struct eptfd_transfer {
 	u64 length;
 	enum dma_data_direction dir;
 	unsigned long deadline;
+	bool granted;
 	bool armed;
 	bool timed;
 	bool expired;

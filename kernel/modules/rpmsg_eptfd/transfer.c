@@ -349,30 +349,51 @@ static struct dma_fence *transfer_obstacle(struct eptfd_transfer *t)
 	return NULL;
 }
 
-/* The transfer is the remote's if this succeeds */
-static int transfer_send(struct eptfd_transfer *t, bool block)
+/* The transfer can be tried again: nobody knows the fence yet */
+static void transfer_undo(struct eptfd_transfer *t)
 {
-	struct rpmsg_dmabuf_message message = t->message;
+	if (!t->granted)
+		return;
+
+	t->granted = false;
+	/* Or the end has taken it, and does this */
+	if (!transfer_take_unless_taken(t))
+		return;
+
+	eptfd_buffer_sync_for_cpu(t);
+	transfer_put(t);
+}
+
+/* Once, however often there is no room for the message: long parts take long. */
+static int transfer_grant(struct eptfd_transfer *t)
+{
 	int ret;
+
+	if (t->granted)
+		return 0;
 
 	ret = transfer_list(t);
 	if (ret)
 		return ret;
 
+	t->granted = true;
 	eptfd_buffer_sync_for_device(t);
-	ret = transfer_arm(t);
-	if (!ret)
-		ret = eptfd_ep_send_once(t->share->ep, &message, sizeof(message), false, block);
-	if (!ret)
-		return 0;
 
-	/* Nobody knows the fence yet: the transfer can be tried again */
-	if (!transfer_take_unless_taken(t))
-		return -EPIPE;
-	eptfd_buffer_sync_for_cpu(t);
-	transfer_put(t);
+	return transfer_arm(t);
+}
 
-	return ret;
+/*
+ * Without waiting for anything, as the reservation is locked. -EBUSY is what
+ * glink says when the remote has not provided a buffer for the message.
+ */
+static int transfer_tell(struct eptfd_transfer *t)
+{
+	struct rpmsg_dmabuf_message message = t->message;
+	int ret;
+
+	ret = eptfd_ep_send_once(t->share->ep, &message, sizeof(message), true, false);
+
+	return ret == -EBUSY ? -EAGAIN : ret;
 }
 
 /*
@@ -380,7 +401,7 @@ static int transfer_send(struct eptfd_transfer *t, bool block)
  * the fence, so that nothing is left for it to wait for but the remote, and the
  * clock. Nobody can rely on the fence before the call has returned.
  */
-static int transfer_publish(struct eptfd_transfer *t, bool block)
+static int transfer_publish(struct eptfd_transfer *t)
 {
 	struct dma_resv *resv = t->buffer->dmabuf->resv;
 	int ret;
@@ -388,11 +409,15 @@ static int transfer_publish(struct eptfd_transfer *t, bool block)
 	ret = dma_resv_reserve_fences(resv, 1);
 	if (ret)
 		return ret;
-
-	ret = transfer_send(t, block);
+	ret = transfer_grant(t);
+	if (ret)
+		return ret;
+	ret = transfer_tell(t);
 	if (ret)
 		return ret;
 
+	/* It is the remote's */
+	t->granted = false;
 	transfer_start_clock(t);
 	dma_resv_add_fence(resv, &t->fence, t->dir == DMA_FROM_DEVICE ?
 			   DMA_RESV_USAGE_WRITE : DMA_RESV_USAGE_READ);
@@ -453,7 +478,7 @@ static int share_wait(struct eptfd_share *share, int why, struct dma_fence *obst
 
 /*
  * Return: -EBUSY if @obstacle is in the way, -EXFULL if there are too many parts,
- * -EAGAIN without room to send
+ * -EAGAIN without room to send. The transfer stays granted only in that case.
  */
 static int transfer_try_start(struct eptfd_transfer *t, bool block, struct dma_fence **obstacle)
 {
@@ -466,7 +491,10 @@ static int transfer_try_start(struct eptfd_transfer *t, bool block, struct dma_f
 		return ret;
 
 	*obstacle = transfer_obstacle(t);
-	ret = *obstacle ? -EBUSY : transfer_publish(t, block);
+	ret = *obstacle ? -EBUSY : transfer_publish(t);
+	/* Whoever is in the way may have come while there was no room */
+	if (ret && ret != -EAGAIN)
+		transfer_undo(t);
 	dma_resv_unlock(resv);
 
 	return ret;
@@ -486,7 +514,9 @@ static int transfer_start(struct eptfd_transfer *t, bool block)
 		if (ret != -ERESTART)
 			break;
 	}
-	if (ret != -EXFULL)
+	if (ret)
+		transfer_undo(t);
+	if (ret != -EXFULL && ret != -EAGAIN)
 		return ret;
 
 	eptfd_ep_mark_full(t->share->ep);
