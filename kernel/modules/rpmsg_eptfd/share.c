@@ -133,8 +133,11 @@ struct eptfd_share *eptfd_share_enter(struct eptfd_ep *ep)
 {
 	struct eptfd_share *share = eptfd_ep_share(ep);
 
+	/* A share that is made after the end has missed it */
+	if (eptfd_queue_ended(&ep->queue))
+		return ERR_PTR(-EPIPE);
 	if (!share)
-		return ERR_PTR(eptfd_queue_ended(&ep->queue) ? -EPIPE : -EPERM);
+		return ERR_PTR(-EPERM);
 
 	return eptfd_share_get(share) ? share : ERR_PTR(-EPIPE);
 }
