@@ -75,6 +75,10 @@ fn exactly_the_pages_of_a_part_are_there() {
     // Pages that are apart in memory, and pages that are together.
     for buffer in [pages(64 * PAGE, MemfdFlags::empty()), heap(64 * PAGE)] {
         let shared = Shared::new(buffer);
+        // Before the first mapping of all there is nothing that can be mapped.
+        dmabuf::attach(&shared.endpoint, heap(PAGE)).unwrap();
+        dmabuf::detach(&shared.endpoint, &shared.buffer).unwrap();
+        dmabuf::attach(&shared.endpoint, &shared.buffer).unwrap();
         let bytes = pattern(1, 64 * PAGE);
         fill(&shared.buffer, 0, &bytes);
         for (flags, offset, length) in [
