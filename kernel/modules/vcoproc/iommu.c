@@ -242,17 +242,58 @@ static struct vcoproc_mapping *mapping_alloc(struct scatterlist *sgl, int nents)
 }
 
 /* With a page between two mappings that is in neither */
-static bool mapping_add(struct vcoproc_iommu *iommu, struct vcoproc_mapping *mapping)
+static u64 mapping_end(const struct vcoproc_mapping *mapping)
+{
+	return mapping->start + mapping->size + PAGE_SIZE;
+}
+
+/* The first one that ends behind an address */
+static struct rb_node *mapping_behind(struct vcoproc_iommu *iommu, u64 addr)
+{
+	struct rb_node *node = iommu->mappings.rb_node, *found = NULL;
+
+	while (node) {
+		if (mapping_end(rb_entry(node, struct vcoproc_mapping, node)) > addr) {
+			found = node;
+			node = node->rb_left;
+		} else {
+			node = node->rb_right;
+		}
+	}
+
+	return found;
+}
+
+/* Finds room between mappings, or behind all. @size includes the page between. */
+static bool find_room(struct vcoproc_iommu *iommu, u64 from, u64 size, u64 *start)
 {
 	/* What an offset of mmap() can have */
 	u64 end = min_t(u64, S64_MAX, (u64)ULONG_MAX << PAGE_SHIFT);
+	struct vcoproc_mapping *mapping;
+	struct rb_node *node;
+
+	for (node = mapping_behind(iommu, from); node; node = rb_next(node)) {
+		mapping = rb_entry(node, struct vcoproc_mapping, node);
+		if (mapping->start >= from && mapping->start - from >= size)
+			break;
+		from = mapping_end(mapping);
+	}
+	*start = from;
+
+	return from <= end && size <= end - from;
+}
+
+/* An address is used again when all others have been */
+static bool mapping_add(struct vcoproc_iommu *iommu, struct vcoproc_mapping *mapping)
+{
+	u64 size = mapping->size + PAGE_SIZE;
 	bool room;
 
 	down_write(&iommu->lock);
-	room = iommu->next + PAGE_SIZE <= end && mapping->size <= end - PAGE_SIZE - iommu->next;
+	room = find_room(iommu, iommu->next, size, &mapping->start) ||
+	       find_room(iommu, VCOPROC_BUFFERS, size, &mapping->start);
 	if (room) {
-		mapping->start = iommu->next;
-		iommu->next += mapping->size + PAGE_SIZE;
+		iommu->next = mapping_end(mapping);
 		rb_add(&mapping->node, &iommu->mappings, mapping_less);
 	}
 	up_write(&iommu->lock);

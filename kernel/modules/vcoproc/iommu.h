@@ -23,7 +23,8 @@ struct scatterlist;
  *	of a DMABUF and in mmap_lock. Whoever holds it allocates no memory, since
  *	fences wait for it.
  * @mappings: struct vcoproc_mapping, by address
- * @next: address of the next mapping; none is used twice
+ * @next: where to look for the address of the next mapping: none is used again
+ *	before the end of all addresses was reached
  * @space: where the process maps from, NULL without a process
  */
 struct vcoproc_iommu {
