@@ -37,8 +37,9 @@ MODULE_PARM_DESC(give_timeout_ms,
 /**
  * eptfd_share_cookie() - name a part
  *
- * Return: a name that nobody can guess. The remote cannot answer before it was
- * asked, and the next endpoint at an address gets no answers to the last one.
+ * Return: a name that the remote cannot guess. It cannot answer before it was
+ * asked, unless a process that has the name already tells it, and the next
+ * endpoint at an address gets no answers to the last one.
  */
 u64 eptfd_share_cookie(void)
 {

@@ -55,8 +55,8 @@ struct rpmsg_dmabuf_attach {
  *	(<linux/rpmsg_bulk.h>)
  * @offset: first byte
  * @length: bytes, at least 1
- * @cookie: returned: names this use in the answer. Written before anything else
- *	is done, also by a call that then fails.
+ * @cookie: returned: names this use in the answer. Written once the arguments
+ *	are checked and before anything is done, also by a call that then fails.
  * @reserved: 0
  */
 struct rpmsg_dmabuf {
