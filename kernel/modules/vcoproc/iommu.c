@@ -29,7 +29,13 @@
 static bool merge = true;
 module_param(merge, bool, 0644);
 MODULE_PARM_DESC(merge,
-		 "Buffers mapped from now on are one entry of a scatterlist; otherwise entries stay, and none of a driver's synchronization calls may cross from one to the next (default Y)");
+		 "Buffers mapped from now on are one entry of a scatterlist; otherwise entries stay, and none of a driver's synchronization calls may cross from one to the next, but for buffers of more than 1024 entries (default Y)");
+
+/*
+ * Entries that stay apart at most: each can be granted by itself, and each grant
+ * is compared with all others of its mapping
+ */
+#define VCOPROC_UNMERGED	1024
 
 /*
  * Pages that one fault inserts at most, aligned to as many in the process, so
@@ -222,7 +228,7 @@ static void fill_extents(struct vcoproc_mapping *mapping, struct scatterlist *sg
 static struct vcoproc_mapping *mapping_alloc(struct scatterlist *sgl, int nents)
 {
 	struct vcoproc_mapping *mapping;
-	bool merged = READ_ONCE(merge);
+	bool merged = READ_ONCE(merge) || nents > VCOPROC_UNMERGED;
 	int count;
 
 	count = count_extents(sgl, nents, merged);
