@@ -7,7 +7,9 @@
 #include <linux/dma-resv.h>
 #include <linux/err.h>
 #include <linux/iommu-dma.h>
+#include <linux/minmax.h>
 #include <linux/module.h>
+#include <linux/sizes.h>
 #include <linux/slab.h>
 
 #include "eptfd.h"
@@ -35,13 +37,18 @@ int eptfd_resv_lock(struct dma_resv *resv, bool block)
 typedef void sync_fn(struct device *dev, dma_addr_t addr, size_t size,
 		     enum dma_data_direction dir);
 
-/* An entry that an IOMMU of the system's has merged is contiguous for the device only */
+/*
+ * An entry that an IOMMU of the system's has merged is contiguous for the device
+ * only. Its pages can be smaller than the processor's.
+ */
 static size_t sync_step(struct device *dev, dma_addr_t addr, size_t size)
 {
+	const size_t page = min(PAGE_SIZE, SZ_4K);
+
 	if (!use_dma_iommu(dev))
 		return size;
 
-	return min_t(size_t, size, PAGE_SIZE - offset_in_page(addr));
+	return min_t(size_t, size, page - (addr & (page - 1)));
 }
 
 static void sync_entry(struct device *dev, dma_addr_t addr, size_t size,
