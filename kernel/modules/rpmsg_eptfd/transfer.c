@@ -357,12 +357,11 @@ static void transfer_undo(struct eptfd_transfer *t)
 		return;
 
 	t->granted = false;
-	/* Or the end has taken it, and does this */
-	if (!transfer_take_unless_taken(t))
-		return;
-
+	/* While it is listed, so that nothing that overlaps is granted at the same time */
 	eptfd_buffer_sync_for_cpu(t);
-	transfer_put(t);
+	/* Or the end has taken it, and does the rest */
+	if (transfer_take_unless_taken(t))
+		transfer_put(t);
 }
 
 /* Once, however often there is no room for the message: long parts take long. */
