@@ -908,14 +908,13 @@ fn full_ring_pushes_back() {
     let name = [b'x'; NAME_SIZE];
     let info = rpmsg::EndpointFdInfo { name, src: ADDR_ANY, dst: SERVICE, flags, fd: -1 };
     let endpoint = rpmsg::create_ept_fd(&control, info).unwrap();
-    let blocking = rpmsg::create_ept_fd(
-        &control,
-        rpmsg::EndpointFdInfo { flags: flags & !OFlags::NONBLOCK.bits(), ..info },
-    )
-    .unwrap();
+    let info = rpmsg::EndpointFdInfo { flags: flags & !OFlags::NONBLOCK.bits(), ..info };
+    let blocking = rpmsg::create_ept_fd(&control, info).unwrap();
+    let doomed = rpmsg::create_ept_fd(&control, info).unwrap();
     let buffer = heap(PAGE);
-    dmabuf::attach(&endpoint, &buffer).unwrap();
-    dmabuf::attach(&blocking, &buffer).unwrap();
+    for each in [&endpoint, &blocking, &doomed] {
+        dmabuf::attach(each, &buffer).unwrap();
+    }
     let mut at = 0;
     let refused = loop {
         match dmabuf::send(&endpoint, &buffer, TO_REMOTE, at, 1) {
@@ -931,12 +930,21 @@ fn full_ring_pushes_back() {
         !poll_now(&endpoint, PollFlags::OUT).contains(PollFlags::OUT)
     });
 
-    let sender = spawn({
-        let (blocking, buffer) = (blocking.try_clone().unwrap(), buffer.try_clone().unwrap());
-        move || dmabuf::send(&blocking, &buffer, TO_REMOTE, 0, 1)
-    });
+    let send_through = |endpoint: &OwnedFd| {
+        let (endpoint, buffer) = (endpoint.try_clone().unwrap(), buffer.try_clone().unwrap());
+        spawn(move || dmabuf::send(&endpoint, &buffer, TO_REMOTE, 0, 1))
+    };
+    let (sender, loser) = (send_through(&blocking), send_through(&doomed));
     moment();
-    assert!(!sender.is_finished());
+    assert!(!sender.is_finished() && !loser.is_finished());
+    // The part is prepared once, not with each try.
+    for _ in 0..100 {
+        assert_eq!(fdinfo(&blocking, "rpmsg-given"), Some(1));
+    }
+    assert_eq!(dmabuf::send(&blocking, &buffer, TO_REMOTE, 0, 1), Err(Errno::BUSY));
+    rpmsg::destroy_ept(&doomed).unwrap();
+    assert_eq!(loser.join().unwrap(), Err(Errno::PIPE));
+    assert_eq!(fdinfo(&doomed, "rpmsg-given"), Some(0));
     kill_process(side.process().unwrap(), Signal::CONT).unwrap();
     assert!(sender.join().unwrap().is_ok());
 }
