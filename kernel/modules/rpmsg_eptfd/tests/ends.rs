@@ -1,4 +1,4 @@
-//! What must not hold up the end of endpoints: those that linger.
+//! What must not hold up the end of endpoints: those that linger, and user memory.
 
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
@@ -6,7 +6,10 @@ mod support;
 mod remote;
 
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::thread::{JoinHandle, spawn};
 
 use busbar_uapi::dmabuf::{self, TO_REMOTE};
@@ -14,7 +17,7 @@ use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, NAME_SIZE};
 use remote::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
-use rustix::io::Errno;
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{Uid, set_thread_res_uid};
 use support::wait_until;
@@ -180,4 +183,55 @@ fn an_endpoint_that_lingers_keeps_no_message() {
     assert!(kept < 2 << 10, "{kept} KiB of messages that nobody can read");
     bench.remote.give_back(from, &part);
     wait_until("the part", || is_usable(&buffer));
+}
+
+/// Compiles and starts `withheld.c`.
+fn send_from_withheld(folder: &Path, endpoint: &OwnedFd, buffer: &OwnedFd) -> Child {
+    let (program, file) = (folder.join("withheld"), folder.join("file"));
+    let kernel = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernel");
+    let compiled = Command::new("cc")
+        .args(["-Wall", "-Wextra", "-Werror", "-O1", "-I"])
+        .arg(format!("{kernel}/uapi"))
+        .arg(format!("{kernel}/modules/rpmsg_eptfd/tests/withheld.c"))
+        .arg("-o")
+        .arg(&program)
+        .status();
+    assert!(compiled.expect("a compiler").success());
+    fs::write(&file, "").unwrap();
+    let mut command = Command::new(&program);
+    command.arg(&file);
+    for fd in [endpoint, buffer] {
+        fcntl_setfd(fd, FdFlags::empty()).unwrap();
+        command.arg(fd.as_raw_fd().to_string());
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn user_memory_that_cannot_be_written_holds_up_no_end() {
+    let bench = Bench::new();
+    let endpoint = bench.endpoint();
+    let buffer = heap(PAGE);
+    dmabuf::attach(&endpoint, &buffer).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut sender = send_from_withheld(folder.path(), &endpoint, &buffer);
+    let mut said = BufReader::new(sender.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "held");
+    let waits = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", sender.id())).unwrap();
+        stat.contains(") D ")
+    };
+    wait_until("the sender to write the cookie", waits);
+
+    let stopping = stop(&bench);
+    wait_until("the stop", || stopping.is_finished());
+    stopping.join().unwrap();
+    assert!(waits(), "it has written the cookie");
+    // The server ends, and with it the wait.
+    drop(sender.stdin.take());
+    assert_eq!(said.next().unwrap().unwrap(), Errno::PIPE.raw_os_error().to_string());
+    sender.wait().unwrap();
+    assert!(is_usable(&buffer));
+    start(&bench);
 }
