@@ -30,21 +30,35 @@ const INSIDE: [&str; 5] = [
 /// The reports in a console log, each as it was printed.
 pub(crate) fn reports(console: &str) -> Vec<String> {
     let mut reports: Vec<String> = Vec::new();
-    let mut open: Option<Open> = None;
+    let mut open: Option<Open<'_>> = None;
     // Fault injection shows who it was that met the fault. That is as ordered.
     let mut injected = false;
-    for line in console.lines() {
+    // First lines of reports of which another processor's report was in the way.
+    let mut heads: Vec<(usize, &str)> = Vec::new();
+    for (number, line) in console.lines().enumerate() {
         let text = message(line);
         injected |= text.starts_with("FAULT_INJECTION: ");
         if let (Some(report), Some(last)) = (&mut open, reports.last_mut()) {
             last.push_str(line.trim_end());
             last.push('\n');
+            if starts(text) {
+                heads.push((number, line));
+            }
+            report.traced |= text.starts_with("Call Trace:");
             if report.ends(text) {
+                // Without a trace it was the end of another one.
+                if !report.traced {
+                    heads.push((number, report.head));
+                }
                 open = None;
             }
         } else if starts(text) || (text.starts_with("Call Trace:") && !injected) {
-            reports.push(format!("{}\n", line.trim_end()));
-            open = Some(Open { lines: 1, framed: framed(text) });
+            let traced = text.starts_with("Call Trace:");
+            heads.retain(|(begun, _)| number - begun < LONGEST);
+            let head = (traced && !heads.is_empty()).then(|| heads.remove(0).1.trim_end());
+            let lines = head.into_iter().chain([line.trim_end()]);
+            reports.push(lines.map(|line| format!("{line}\n")).collect());
+            open = Some(Open { lines: 1, framed: framed(text), traced, head: line });
         } else if text.contains("</TASK>") {
             injected = false;
         }
@@ -53,13 +67,17 @@ pub(crate) fn reports(console: &str) -> Vec<String> {
 }
 
 /// A report that is being read.
-struct Open {
+struct Open<'a> {
+    /// Its first line.
+    head: &'a str,
     lines: usize,
     /// Whether a line of `=` closes it.
     framed: bool,
+    /// Whether its trace has come.
+    traced: bool,
 }
 
-impl Open {
+impl Open<'_> {
     /// Whether the report ends with this line.
     fn ends(&mut self, text: &str) -> bool {
         self.lines += 1;

@@ -65,6 +65,27 @@ fn a_data_race_of_a_module_is_reported_with_both_sides_and_one_of_linux_is_not()
     assert!(!reports[0].contains("tick_"), "{}", reports[0]);
 }
 
+/// Two processors warn at the same time: the lines of one are between those of the other.
+const TWO: &str = "\
+[   40.000000] WARNING: CPU: 0 PID: 1 at a.c:1 first+0x1/0x2
+[   40.000001] WARNING: CPU: 1 PID: 2 at b.c:2 second+0x1/0x2
+[   40.000002] Call Trace:
+[   40.000003]  one+0x1/0x2
+[   40.000004]  </TASK>
+[   40.000005] CR2: 00007fc251492000
+[   40.000006] Call Trace:
+[   40.000007]  two+0x1/0x2
+[   40.000008]  </TASK>
+";
+
+#[test]
+fn a_report_inside_of_another_keeps_its_head() {
+    let reports = reports(TWO);
+    assert_eq!(reports.len(), 2, "{reports:?}");
+    assert!(reports[0].contains("first+") && reports[0].contains("one+"), "{}", reports[0]);
+    assert!(reports[1].contains("second+") && reports[1].contains("two+"), "{}", reports[1]);
+}
+
 #[test]
 fn each_kind_of_report_is_found() {
     let kinds = [

@@ -45,7 +45,7 @@ static void serve_one(int fuse, const struct fuse_in_header *in, int held)
 {
 	static const struct fuse_attr_out attr = {
 		.attr_valid = 1000,
-		.attr = { .ino = 1, .size = SIZE, .mode = S_IFREG | 0600, .nlink = 1, .blksize = SIZE },
+		.attr = { .ino = 1, .size = SIZE, .mode = S_IFREG | 0600, .nlink = 1 },
 	};
 	static const struct fuse_init_out init = {
 		.major = FUSE_KERNEL_VERSION, .minor = 31, .max_write = SIZE, .time_gran = 1,
@@ -72,7 +72,7 @@ static void serve_one(int fuse, const struct fuse_in_header *in, int held)
 	case FUSE_INTERRUPT:
 		return;
 	default:
-		return answer(fuse, in->unique, -ENOSYS, NULL, 0);
+		return answer(fuse, in->unique, -EOPNOTSUPP, NULL, 0);
 	}
 }
 
