@@ -600,7 +600,7 @@ fn the_debug_kernel_reports_every_fault() {
     for words in [
         ["WARNING: ", "fault_warn"],
         ["UBSAN: shift-out-of-bounds", "fault_ubsan"],
-        ["DMA-API: ", "fault_dma"],
+        ["check_unmap+", "fault_dma"],
         ["KASAN: slab-out-of-bounds", "fault_kasan"],
         ["sleeping function called from invalid context", "fault_sleep"],
         ["unreferenced object", "fault_kmemleak"],
