@@ -55,9 +55,11 @@ pub(crate) fn reports(console: &str) -> Vec<String> {
         } else if starts(text) || (text.starts_with("Call Trace:") && !injected) {
             let traced = text.starts_with("Call Trace:");
             heads.retain(|(begun, _)| number - begun < LONGEST);
-            let head = (traced && !heads.is_empty()).then(|| heads.remove(0).1.trim_end());
-            let lines = head.into_iter().chain([line.trim_end()]);
-            reports.push(lines.map(|line| format!("{line}\n")).collect());
+            let mut report = String::new();
+            if traced && !heads.is_empty() {
+                report = format!("{}\n", heads.remove(0).1.trim_end());
+            }
+            reports.push(report + line.trim_end() + "\n");
             open = Some(Open { lines: 1, framed: framed(text), traced, head: line });
         } else if text.contains("</TASK>") {
             injected = false;
