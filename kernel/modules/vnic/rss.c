@@ -111,6 +111,20 @@ static bool vnic_rxfh_is_known(const struct ethtool_rxfh_param *rxfh)
 	       (rxfh->input_xfrm == RXH_XFRM_NO_CHANGE || !rxfh->input_xfrm);
 }
 
+static int vnic_rss_modify(struct vnic *vnic, u32 context, const struct ethtool_rxfh_param *rxfh)
+{
+	struct vnic_rss *rss;
+
+	if (!vnic_rxfh_is_known(rxfh))
+		return -EOPNOTSUPP;
+	rss = vnic_rss_change(vnic, context, rxfh->indir, rxfh->key);
+	if (!rss)
+		return -ENOMEM;
+	vnic_rss_publish(vnic, context, rss);
+
+	return 0;
+}
+
 int vnic_get_rxfh(struct net_device *dev, struct ethtool_rxfh_param *rxfh)
 {
 	struct vnic *vnic = netdev_priv(dev);
@@ -128,17 +142,7 @@ int vnic_get_rxfh(struct net_device *dev, struct ethtool_rxfh_param *rxfh)
 int vnic_set_rxfh(struct net_device *dev, struct ethtool_rxfh_param *rxfh,
 		  struct netlink_ext_ack *extack)
 {
-	struct vnic *vnic = netdev_priv(dev);
-	struct vnic_rss *rss;
-
-	if (!vnic_rxfh_is_known(rxfh))
-		return -EOPNOTSUPP;
-	rss = vnic_rss_change(vnic, 0, rxfh->indir, rxfh->key);
-	if (!rss)
-		return -ENOMEM;
-	vnic_rss_publish(vnic, 0, rss);
-
-	return 0;
+	return vnic_rss_modify(netdev_priv(dev), 0, rxfh);
 }
 
 int vnic_create_rxfh_context(struct net_device *dev, struct ethtool_rxfh_context *ctx,
@@ -172,17 +176,7 @@ int vnic_modify_rxfh_context(struct net_device *dev, struct ethtool_rxfh_context
 			     const struct ethtool_rxfh_param *rxfh,
 			     struct netlink_ext_ack *extack)
 {
-	struct vnic *vnic = netdev_priv(dev);
-	struct vnic_rss *rss;
-
-	if (!vnic_rxfh_is_known(rxfh))
-		return -EOPNOTSUPP;
-	rss = vnic_rss_change(vnic, rxfh->rss_context, rxfh->indir, rxfh->key);
-	if (!rss)
-		return -ENOMEM;
-	vnic_rss_publish(vnic, rxfh->rss_context, rss);
-
-	return 0;
+	return vnic_rss_modify(netdev_priv(dev), rxfh->rss_context, rxfh);
 }
 
 int vnic_remove_rxfh_context(struct net_device *dev, struct ethtool_rxfh_context *ctx,

@@ -70,6 +70,16 @@ fn is_usable(buffer: &OwnedFd) -> bool {
     fds[0].revents() == interest
 }
 
+/// Stops the coprocessor, which takes back the buffer and all endpoints, and starts it again.
+fn assert_stop_ends_all(bench: &Bench, buffer: &OwnedFd, before: u32) {
+    let stopping = stop(bench);
+    wait_until("the stop", || stopping.is_finished());
+    stopping.join().unwrap();
+    assert!(is_usable(buffer));
+    wait_until("the end of all endpoints", || references() == before);
+    start(bench);
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn a_user_can_have_so_many_endpoints_with_the_remote_and_stops_nobody_else() {
@@ -111,12 +121,7 @@ fn a_user_can_have_so_many_endpoints_with_the_remote_and_stops_nobody_else() {
     });
     busy_one(&bench, &buffer).expect("root");
 
-    let stopping = stop(&bench);
-    wait_until("the stop", || stopping.is_finished());
-    stopping.join().unwrap();
-    assert!(is_usable(&buffer));
-    wait_until("the end of all endpoints", || references() == before);
-    start(&bench);
+    assert_stop_ends_all(&bench, &buffer, before);
 }
 
 /// Lets this process have as many descriptors as it is allowed to.
@@ -138,12 +143,7 @@ fn endpoints_that_linger_do_not_hold_up_the_stop() {
     drop(endpoints);
     assert!(!is_usable(&buffer));
 
-    let stopping = stop(&bench);
-    wait_until("the stop", || stopping.is_finished());
-    stopping.join().unwrap();
-    assert!(is_usable(&buffer));
-    wait_until("the end of all endpoints", || references() == before);
-    start(&bench);
+    assert_stop_ends_all(&bench, &buffer, before);
 }
 
 /// Memory of the kernel that is not given back on demand.
