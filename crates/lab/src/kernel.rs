@@ -44,6 +44,9 @@ impl Kernel {
         for (option, value) in &wanted {
             key.part(option).part(value.as_deref().unwrap_or("n"));
         }
+        for object in flavour.covered() {
+            key.part(object);
+        }
         Ok(Self { flavour, fragments, wanted, key: key.finish() })
     }
 
@@ -131,6 +134,7 @@ impl Make<'_> {
         command.env("KBUILD_BUILD_USER", "busbar").env("KBUILD_BUILD_HOST", "lab");
         command.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01").env("KBUILD_BUILD_VERSION", "1");
         command.arg(format!("LOCALVERSION={}", self.flavour.suffix()));
+        command.args(self.flavour.covered().iter().map(|name| format!("KCOV_INSTRUMENT_{name}=y")));
         tools::step(&mut command, what, &self.log(), progress)
     }
 

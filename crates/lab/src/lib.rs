@@ -81,6 +81,23 @@ impl Flavour {
         }
     }
 
+    /// The objects of the kernel whose coverage KCOV tells: what the patches and the modules build on.
+    fn covered(self) -> &'static [&'static str] {
+        match self {
+            Self::Debug => &[
+                "eventpoll.o",
+                "devmem.o",
+                "sock.o",
+                "tcp.o",
+                "netdev-genl.o",
+                "rpmsg_ctrl.o",
+                "industrialio-buffer.o",
+                "industrialio-buffer-dma.o",
+            ],
+            Self::Release | Self::Race => &[],
+        }
+    }
+
     /// Lines that `make` prints, for the progress bar: counted once, near enough for any 6.12.
     fn steps(self) -> u64 {
         match self {
