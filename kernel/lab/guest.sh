@@ -55,7 +55,8 @@ echo "$loglevel" >/proc/sys/kernel/printk
 
 # Where firmware usually lies, so that whoever writes another there has it loaded. A folder that
 # cannot be written to comes second.
-if ! { mkdir -p /lib/firmware && cp "$here"/firmware/* /lib/firmware; } 2>/dev/null; then
+if ! refusal=$({ mkdir -p /lib/firmware && cp "$here"/firmware/* /lib/firmware; } 2>&1); then
+	echo "lab: the firmware stays in $here/firmware: $refusal" >/dev/kmsg
 	printf %s "$here/firmware" >/sys/module/firmware_class/parameters/path
 fi
 

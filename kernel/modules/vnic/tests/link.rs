@@ -275,23 +275,28 @@ fn tcp_crosses_whole_without_offloads() {
     }
 }
 
+/// Datagrams of these lengths go from the other end to this one and come whole.
+fn datagrams_cross(here: &str, there: &str, lens: &[usize]) {
+    let receiver = UdpSocket::bind((here, PORT)).unwrap();
+    receiver.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    for &len in lens {
+        far(|| {
+            let sender = UdpSocket::bind((there, PORT)).unwrap();
+            sender.send_to(&pattern(len), (here, PORT)).unwrap();
+        });
+        let mut got = vec![0; 65536];
+        let (count, _) = receiver.recv_from(&mut got).unwrap();
+        assert!(got[..count] == pattern(len), "{len} bytes");
+    }
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn udp_crosses_whole() {
     let _pair = Pair::new();
     for (here, there) in NEAR.into_iter().zip(FAR) {
-        let receiver = UdpSocket::bind((here, PORT)).unwrap();
-        receiver.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         // The largest ones in fragments
-        for len in [0, 1, 1472, 1473, 60_000] {
-            far(|| {
-                let sender = UdpSocket::bind((there, PORT)).unwrap();
-                sender.send_to(&pattern(len), (here, PORT)).unwrap();
-            });
-            let mut got = vec![0; 65536];
-            let (count, _) = receiver.recv_from(&mut got).unwrap();
-            assert!(got[..count] == pattern(len), "{len} bytes");
-        }
+        datagrams_cross(here, there, &[0, 1, 1472, 1473, 60_000]);
     }
 }
 
@@ -343,19 +348,9 @@ fn checksums_are_those_of_the_data() {
     for rx in ["on", "off"] {
         run(&format!("ethtool -K {DEVICE} rx {rx}"));
         for (here, there) in NEAR.into_iter().zip(FAR) {
-            let receiver = UdpSocket::bind((here, PORT)).unwrap();
-            receiver.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
             let frames = socket_with(kind.0, kind.1, kind.2, Some(all)).unwrap();
             let lens = [0, 1, 2, 1001, 3000, 4097, 20_001, 59_000];
-            for len in lens {
-                far(|| {
-                    let sender = UdpSocket::bind((there, PORT)).unwrap();
-                    sender.send_to(&pattern(len), (here, PORT)).unwrap();
-                });
-                let mut got = vec![0; 65536];
-                let (count, _) = receiver.recv_from(&mut got).unwrap();
-                assert!(got[..count] == pattern(len), "{len} bytes");
-            }
+            datagrams_cross(here, there, &lens);
             let (mut frame, mut seen) = (vec![0_u8; 65600], 0);
             while let Ok((len, _)) = recv(&frames, &mut frame[..], RecvFlags::empty()) {
                 if let Some(is_right) = checksum_is_right(&frame[..len]) {
