@@ -124,6 +124,7 @@ static int vnic_set_coalesce(struct net_device *dev, struct ethtool_coalesce *co
 	}
 	WRITE_ONCE(vnic->usecs, coalesce->rx_coalesce_usecs);
 	WRITE_ONCE(vnic->frames, coalesce->rx_max_coalesced_frames);
+	vnic_queues_poll(dev);
 
 	return 0;
 }
@@ -174,6 +175,7 @@ static int vnic_set_ringparam(struct net_device *dev, struct ethtool_ringparam *
 			return err;
 	}
 	WRITE_ONCE(vnic->ring, ring->rx_pending);
+	vnic_queues_poll(dev);
 
 	return 0;
 }

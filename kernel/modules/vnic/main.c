@@ -59,6 +59,12 @@ static netdev_tx_t vnic_start_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct net_device *peer;
 	bool sent = false;
 
+	/* A packet socket can send less than a header. */
+	if (unlikely(!pskb_may_pull(skb, ETH_HLEN))) {
+		kfree_skb(skb);
+		goto count;
+	}
+
 	/* The frame is held till the other end has taken it in, as a NIC holds it:
 	 * so the sender's socket knows what is under way. What belongs to the
 	 * sender's namespace is not held.
@@ -74,6 +80,7 @@ static netdev_tx_t vnic_start_xmit(struct sk_buff *skb, struct net_device *dev)
 		kfree_skb(skb);
 	rcu_read_unlock();
 
+count:
 	u64_stats_update_begin(&tq->syncp);
 	if (sent) {
 		u64_stats_inc(&tq->packets);

@@ -51,12 +51,18 @@ static void vnic_queue_start(struct vnic_rq *rq, struct page_pool *pool)
 	 */
 	WRITE_ONCE(pool->p.napi, &rq->napi);
 	napi_enable(&rq->napi);
-	WRITE_ONCE(rq->armed, true);
+	smp_store_mb(rq->armed, true); /* with vnic_queue_kick() */
 
 	local_bh_disable();
 	if (!skb_queue_empty(&rq->wire))
 		napi_schedule(&rq->napi);
 	local_bh_enable();
+}
+
+static void vnic_queue_purge(struct vnic_rq *rq)
+{
+	skb_queue_purge(&rq->wire);
+	atomic_set(&rq->memory, 0);
 }
 
 static struct page_pool *vnic_queue_stop(struct vnic_rq *rq)
@@ -168,8 +174,25 @@ void vnic_queues_close(struct net_device *dev, unsigned int from, unsigned int t
 		page_pool_destroy(vnic_queue_stop(rq));
 		hrtimer_cancel(&rq->timer);
 		atomic64_add(skb_queue_len(&rq->wire), &rq->overruns);
-		skb_queue_purge(&rq->wire);
+		vnic_queue_purge(rq);
 	}
+}
+
+/**
+ * vnic_queues_poll() - take in what waits, which it does by settings that are no more
+ * @dev: the device
+ *
+ * Context: RTNL.
+ */
+void vnic_queues_poll(struct net_device *dev)
+{
+	unsigned int i, count = netif_running(dev) ? dev->real_num_rx_queues : 0;
+	struct vnic *vnic = netdev_priv(dev);
+
+	local_bh_disable();
+	for (i = 0; i < count; i++)
+		napi_schedule(&vnic->rq[i].napi);
+	local_bh_enable();
 }
 
 /**
@@ -215,6 +238,16 @@ destroy:
 	return err;
 }
 
+/* Whether frames are to wait no longer, since there are as many as may wait, or half of the memory */
+static bool vnic_queue_is_due(const struct vnic_rq *rq)
+{
+	const struct vnic *vnic = netdev_priv(rq->dev);
+	u32 frames = min(READ_ONCE(vnic->frames), READ_ONCE(vnic->ring));
+
+	return skb_queue_len_lockless(&rq->wire) >= frames ||
+	       atomic_read(&rq->memory) >= VNIC_WIRE_MAX / 2;
+}
+
 /**
  * vnic_queue_kick() - interrupt, or have that done soon, for frames that wait
  * @rq: the queue
@@ -232,7 +265,7 @@ void vnic_queue_kick(struct vnic_rq *rq)
 	smp_mb();
 	if (!READ_ONCE(rq->armed))
 		return;
-	if (!nsecs || skb_queue_len_lockless(&rq->wire) >= READ_ONCE(vnic->frames))
+	if (!nsecs || vnic_queue_is_due(rq))
 		napi_schedule(&rq->napi);
 	else if (!hrtimer_is_queued(&rq->timer))
 		hrtimer_start(&rq->timer, ns_to_ktime(nsecs), HRTIMER_MODE_REL_SOFT);
@@ -259,13 +292,31 @@ void vnic_queue_push(struct vnic_rq *rq, struct sk_buff *skb)
 {
 	struct vnic *vnic = netdev_priv(rq->dev);
 
-	if (skb_queue_len_lockless(&rq->wire) >= READ_ONCE(vnic->ring)) {
+	if (skb_queue_len_lockless(&rq->wire) >= READ_ONCE(vnic->ring) ||
+	    atomic_read(&rq->memory) >= VNIC_WIRE_MAX) {
 		atomic64_inc(&rq->overruns);
 		kfree_skb_reason(skb, SKB_DROP_REASON_FULL_RING);
 		return;
 	}
+	atomic_add(skb->truesize, &rq->memory);
 	skb_queue_tail(&rq->wire, skb);
 	vnic_queue_kick(rq);
+}
+
+/**
+ * vnic_queue_pull() - take the first frame that is under way
+ * @rq: the queue
+ *
+ * Return: the frame, NULL if there is none.
+ */
+struct sk_buff *vnic_queue_pull(struct vnic_rq *rq)
+{
+	struct sk_buff *skb = skb_dequeue(&rq->wire);
+
+	if (skb)
+		atomic_sub(skb->truesize, &rq->memory);
+
+	return skb;
 }
 
 static void vnic_queue_init(struct vnic_rq *rq, struct net_device *dev, unsigned int index)
@@ -318,7 +369,7 @@ void vnic_queues_uninit(struct net_device *dev)
 		hrtimer_cancel(&vnic->rq[i].timer);
 		__netif_napi_del(&vnic->rq[i].napi);
 		/* What came while the device was only about to open */
-		skb_queue_purge(&vnic->rq[i].wire);
+		vnic_queue_purge(&vnic->rq[i]);
 	}
 	/* One grace period for all of them */
 	synchronize_net();

@@ -291,9 +291,15 @@ int vnic_poll(struct napi_struct *napi, int budget)
 	struct sk_buff *skb;
 	int work = 0;
 
+	/* Netpoll asks for what there is to do after a transmission: nothing. Nobody
+	 * would unmask the interrupt.
+	 */
+	if (!budget)
+		return 0;
+
 	WRITE_ONCE(rq->armed, false);
 	while (work < budget) {
-		skb = skb_dequeue(&rq->wire);
+		skb = vnic_queue_pull(rq);
 		if (!skb)
 			break;
 		vnic_receive(rq, skb);

@@ -161,6 +161,9 @@ int vnic_create_rxfh_context(struct net_device *dev, struct ethtool_rxfh_context
 		memcpy(rss->table, rxfh->indir, sizeof(rss->table));
 	if (rxfh->key)
 		memcpy(rss->key, rxfh->key, sizeof(rss->key));
+	else if (!memchr_inv(rss->key, 0, sizeof(rss->key)))
+		/* The core warns of a key of zeros that the user did not ask for. */
+		netdev_rss_key_fill(rss->key, sizeof(rss->key));
 
 	/* The core knows what was asked for, but not what is so without. */
 	memcpy(ethtool_rxfh_context_indir(ctx), rss->table, sizeof(rss->table));

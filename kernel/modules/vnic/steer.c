@@ -157,6 +157,9 @@ static bool vnic_find_network(struct sk_buff *skb)
 	struct vlan_hdr buffer, *vlan;
 
 	while (eth_type_vlan(proto)) {
+		/* More tags than the network's own parser takes */
+		if (offset == ETH_HLEN + VNIC_VLANS_MAX * VLAN_HLEN)
+			return false;
 		vlan = skb_header_pointer(skb, offset, sizeof(buffer), &buffer);
 		if (!vlan)
 			return false;

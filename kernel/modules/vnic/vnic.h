@@ -5,6 +5,7 @@
 #include <linux/ethtool.h>
 #include <linux/hrtimer.h>
 #include <linux/netdevice.h>
+#include <linux/sizes.h>
 #include <linux/skbuff.h>
 #include <linux/u64_stats_sync.h>
 #include <net/page_pool/types.h>
@@ -15,6 +16,8 @@
 #define VNIC_QUEUES_MAX		128
 #define VNIC_RING_DEFAULT	1024
 #define VNIC_RING_MAX		8192
+/* Bytes of memory under way to a receive queue: frames may be large, and who pays for them far away */
+#define VNIC_WIRE_MAX		SZ_8M
 #define VNIC_RSS_ENTRIES	128
 /* Toeplitz' key: the longest input, IPv6 addresses and ports, and 4 bytes */
 #define VNIC_RSS_KEY		40
@@ -25,6 +28,8 @@
 #define VNIC_FRAMES_DEFAULT	64
 /* Longest headers that are split off; a frame with more stays in one piece */
 #define VNIC_HEADERS_MAX	256
+/* VLAN tags in front of a network header that is looked at */
+#define VNIC_VLANS_MAX		8
 
 /**
  * struct vnic_rule - an n-tuple rule
@@ -70,6 +75,7 @@ enum vnic_flow {
  * @armed: the queue's interrupt is not masked: a frame schedules @napi
  * @pool: what the frames are copied into; NULL while the queue is stopped
  * @wire: frames that are under way to this queue
+ * @memory: what @wire holds, in bytes
  * @syncp: for the counters; their only writer is @napi
  * @packets: frames taken in
  * @bytes: their bytes
@@ -84,6 +90,7 @@ struct vnic_rq {
 	bool armed;
 	struct page_pool *pool;
 	struct sk_buff_head wire;
+	atomic_t memory;
 
 	struct u64_stats_sync syncp;
 	u64_stats_t packets;
@@ -169,6 +176,8 @@ int vnic_queues_open(struct net_device *dev, unsigned int from, unsigned int to)
 void vnic_queues_close(struct net_device *dev, unsigned int from, unsigned int to);
 int vnic_queues_set_split(struct net_device *dev, bool split);
 void vnic_queue_push(struct vnic_rq *rq, struct sk_buff *skb);
+struct sk_buff *vnic_queue_pull(struct vnic_rq *rq);
+void vnic_queues_poll(struct net_device *dev);
 void vnic_queue_kick(struct vnic_rq *rq);
 
 /* receive.c */

@@ -8,6 +8,8 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use pair::{DEVICE, NAMESPACE, PEER, Pair, Place, QUEUES, V4, V6, far, run, try_run, wait_until};
@@ -310,16 +312,119 @@ fn frames_are_counted_where_they_are_lost() {
     assert_eq!(counter("rx_oversized"), 1);
     assert_eq!(here("rx_length_errors"), 1);
 
-    // Nothing is taken in meanwhile: it waits for ten more frames, or ten seconds.
     run(&format!("ethtool -G {DEVICE} rx 1"));
-    run(&format!("ethtool -C {DEVICE} rx-usecs 10000000 rx-frames 10"));
-    for _ in 0..4 {
+    put_off_interrupts(10);
+    // The first is taken in, the second waits.
+    for _ in 0..5 {
         send(0, PORT);
     }
-    let overruns: u64 = (0..QUEUES).map(|queue| counter(&format!("rx{queue}_overruns"))).sum();
-    assert!(overruns >= 3, "{overruns}");
+    assert!(overruns() >= 3, "{}", overruns());
     assert!(here("rx_missed_errors") >= 3);
     assert_eq!(lost_there(), before);
+}
+
+/// Frames lost since their queue was full.
+fn overruns() -> u64 {
+    (0..QUEUES).map(|queue| counter(&format!("rx{queue}_overruns"))).sum()
+}
+
+/// Has the stack take in, after a first frame, nothing for so many seconds.
+fn put_off_interrupts(seconds: u64) {
+    let nanoseconds = (seconds * 1_000_000_000).to_string();
+    for (file, value) in [("gro_flush_timeout", &nanoseconds[..]), ("napi_defer_hard_irqs", "1")] {
+        std::fs::write(format!("/sys/class/net/{DEVICE}/{file}"), value).unwrap();
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_queue_holds_so_much_memory_at_most() {
+    let _pair = Pair::new();
+    run(&format!("ip link set {DEVICE} mtu 65000"));
+    run(&format!("ip -n {NAMESPACE} link set {PEER} mtu 65000"));
+    run(&format!("ethtool -G {DEVICE} rx 8192"));
+    put_off_interrupts(10);
+    // A socket for each, as one has no more than its buffer under way.
+    for _ in 0..200 {
+        far(|| {
+            let sender = UdpSocket::bind((FAR[0], PORT)).unwrap();
+            sender.send_to(&[0; 60_000], (NEAR[0], PORT)).unwrap();
+        });
+    }
+    assert!(overruns() > 0, "12 MB wait");
+}
+
+/// Netconsole cleans up by itself where another processor sends at the same time.
+#[test]
+#[ignore = "needs the lab"]
+fn a_kernel_that_logs_over_it_does_not_make_it_deaf() {
+    const MESSAGES: usize = 300;
+    let _pair = Pair::new();
+    assert!(arrives(0));
+    run(&format!("modprobe netconsole netconsole=@{}/{DEVICE},@{}/", NEAR[0], FAR[0]));
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let sender = UdpSocket::bind((NEAR[0], 0)).unwrap();
+            while !ended.load(Ordering::Relaxed) {
+                let _ = sender.send_to(b"x", (FAR[0], PORT));
+            }
+        });
+        for number in 0..MESSAGES {
+            std::fs::write("/dev/kmsg", format!("<1>netconsole {number}")).unwrap();
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    run("modprobe -r netconsole");
+    assert!((0..5).any(|_| arrives(0)), "it is deaf");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_key_of_zeros_is_nobodys_default() {
+    let _pair = Pair::new();
+    let zeros = ["00"; 40].join(":");
+    run(&format!("ethtool -X {DEVICE} hkey {zeros}"));
+    assert!(run(&format!("ethtool -x {DEVICE}")).contains(&zeros));
+    // The core warns of a context that has one without having been asked for it.
+    run(&format!("ethtool -X {DEVICE} context new"));
+    assert!(!run(&format!("ethtool -x {DEVICE} context 1")).contains(&zeros));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_frame_has_so_many_tags_at_most() {
+    let _pair = Pair::new();
+    run(&format!("ethtool -N {DEVICE} flow-type udp4 dst-port {PORT} action -1 loc 0"));
+    // Ethernet, tags, IPv4 without a checksum, UDP
+    let send = |tags: usize| {
+        let frame = [
+            "027700000001027700000002".to_owned(),
+            "81000001".repeat(tags),
+            "08004500001e0000000040110000".to_owned() + "0a4d00020a4d0001",
+            format!("{PORT:04x}{PORT:04x}000a00000000"),
+        ]
+        .concat();
+        let program = format!(
+            "import socket\n\
+             end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)\n\
+             end.bind(('{PEER}', 0))\n\
+             end.send(bytes.fromhex('{frame}'))"
+        );
+        let mut python = Command::new("ip");
+        python.args(["netns", "exec", NAMESPACE, "python3", "-c", &program]);
+        assert!(python.status().unwrap().success());
+    };
+    for tags in [0, 1, 2, 8] {
+        let before = counter("rx_filtered");
+        send(tags);
+        assert_eq!(counter("rx_filtered"), before + 1, "{tags} tags");
+    }
+    let before = counter("rx_filtered");
+    for tags in [9, 300] {
+        send(tags);
+    }
+    assert_eq!(counter("rx_filtered"), before, "what is behind many tags is not looked at");
 }
 
 #[test]
@@ -346,6 +451,18 @@ fn frames_wait_for_others_as_they_are_told() {
     assert!(said.contains("rx-usecs: 10000000") && said.contains("rx-frames: 3"), "{said}");
     (0..3).for_each(|_| send(0, PORT));
     receive(3);
+    // So does a ring that has no room for more.
+    run(&format!("ethtool -G {DEVICE} rx 2"));
+    (0..4).for_each(|_| send(0, PORT));
+    receive(4);
+    assert_eq!(overruns(), 0);
+    run(&format!("ethtool -G {DEVICE} rx 1024"));
+    // So do other settings: what waits does so by the old ones.
+    send(0, PORT);
+    run(&format!("ethtool -C {DEVICE} rx-usecs 9000000"));
+    receiver.set_nonblocking(true).unwrap();
+    receive(1);
+    receiver.set_nonblocking(false).unwrap();
     // So does time.
     run(&format!("ethtool -C {DEVICE} rx-usecs 20000 rx-frames 1000"));
     (0..3).for_each(|_| send(0, PORT));

@@ -344,6 +344,23 @@ fn an_af_xdp_socket_has_the_frames_of_its_queue() {
         assert_eq!(back[..len], sent);
         wait_until("the frame's end", || socket.completed());
     }
+    // Less than a header is nothing that can be sent.
+    let drops = format!("/sys/class/net/{DEVICE}/statistics/tx_dropped");
+    let before: u64 = fs::read_to_string(&drops).unwrap().trim().parse().unwrap();
+    for len in [1, 13] {
+        datagrams.far.send(b"x").unwrap();
+        let mut frame = None;
+        wait_until("a frame", || {
+            frame = socket.receive();
+            frame.is_some()
+        });
+        let mut frame = frame.unwrap();
+        frame.truncate(len);
+        frame.send();
+        wait_until("the frame's end", || socket.completed());
+    }
+    let after: u64 = fs::read_to_string(&drops).unwrap().trim().parse().unwrap();
+    assert_eq!(after, before + 2);
     // The other queues are the stack's.
     comes(V4[0]);
     run(&format!("ip link set dev {DEVICE} xdpgeneric off"));

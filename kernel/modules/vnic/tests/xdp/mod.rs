@@ -277,6 +277,12 @@ impl Frame<'_> {
         }
     }
 
+    /// Leaves its first bytes only.
+    pub fn truncate(&mut self, len: u32) {
+        assert!(len <= self.entry.len);
+        self.entry.len = len;
+    }
+
     /// Sends it, as it is now.
     pub fn send(self) {
         self.socket.transmit.push(XdpDesc { options: XdpDescOptions::empty(), ..self.entry });
