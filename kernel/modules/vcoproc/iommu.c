@@ -587,16 +587,25 @@ vm_fault_t vcoproc_iommu_fault(struct vcoproc_iommu *iommu, struct vm_fault *vmf
  * @iommu: IOMMU, locked for reading
  * @vmf: the fault, at a device address
  *
- * Return: 0 if it may, %VM_FAULT_SIGBUS if not.
+ * The core would make the entry writable without the lock, when it may be that of
+ * another grant, for reading. So it goes, and the write faults again.
+ *
+ * Return: %VM_FAULT_NOPAGE if it may, %VM_FAULT_SIGBUS if not.
  */
 vm_fault_t vcoproc_iommu_mkwrite(struct vcoproc_iommu *iommu, struct vm_fault *vmf)
 {
 	u64 addr = (u64)vmf->pgoff << PAGE_SHIFT;
 	struct vcoproc_mapping *mapping = mapping_find(iommu, addr);
 	struct vcoproc_grant *grant = NULL;
+	u64 page = 0;
 
-	if (mapping)
-		grant = grant_of_page(mapping, (addr - mapping->start) >> PAGE_SHIFT);
+	if (mapping) {
+		page = (addr - mapping->start) >> PAGE_SHIFT;
+		grant = grant_of_page(mapping, page);
+	}
+	if (!grant || !grant->writable)
+		return VM_FAULT_SIGBUS;
+	zap(iommu, mapping, page << PAGE_SHIFT, page << PAGE_SHIFT);
 
-	return grant && grant->writable ? 0 : VM_FAULT_SIGBUS;
+	return VM_FAULT_NOPAGE;
 }

@@ -21,6 +21,7 @@
 #include <linux/bitmap.h>
 #include <linux/bits.h>
 #include <linux/cdev.h>
+#include <linux/delay.h>
 #include <linux/device.h>
 #include <linux/dma-map-ops.h>
 #include <linux/firmware.h>
@@ -152,6 +153,7 @@ struct vcoproc_vring {
  * @owner: the file of the process, NULL without one
  * @state: what @owner knows
  * @gone: the device is being removed
+ * @ending: it will be: nothing starts any more
  * @running: Linux has started the core and nothing has stopped it
  * @interruptible: interrupts may be delivered
  * @start: START waits to be read
@@ -185,6 +187,7 @@ struct vcoproc {
 	struct file *owner;
 	enum vcoproc_state state;
 	bool gone;
+	bool ending;
 	bool running;
 	bool interruptible;
 	bool start;
@@ -539,6 +542,9 @@ vcoproc_find_loaded_rsc_table(struct rproc *rproc, const struct firmware *fw)
 static int vcoproc_start(struct rproc *rproc)
 {
 	struct vcoproc *vc = rproc->priv;
+
+	if (READ_ONCE(vc->ending))
+		return -ENODEV;
 
 	spin_lock_irq(&vc->lock);
 	vc->table_size = rproc->table_sz;
@@ -1251,10 +1257,29 @@ free_vc:
 	return ret;
 }
 
+/*
+ * Every start counts, also of a core that runs, and each is to be taken back.
+ * rproc_del() takes back one, and none if a signal comes while it waits.
+ */
+static void vcoproc_shut_down(struct vcoproc *vc)
+{
+	int ret;
+
+	WRITE_ONCE(vc->ending, true);
+	while (atomic_read(&vc->rproc->power)) {
+		ret = rproc_shutdown(vc->rproc);
+		if (ret == -EINTR)
+			msleep(1);
+		else if (ret)
+			break;
+	}
+}
+
 static void vcoproc_remove(struct platform_device *pdev)
 {
 	struct vcoproc *vc = platform_get_drvdata(pdev);
 
+	vcoproc_shut_down(vc);
 	rproc_del(vc->rproc);
 
 	spin_lock_irq(&vc->lock);

@@ -356,6 +356,26 @@ fn starts_and_stops_again_and_again() {
     assert!(boots.is_sorted_by(|a, b| *a + 1 == *b), "{boots:?}");
 }
 
+/// Each start counts, also of a core that runs. Removal has to take back all of them.
+#[test]
+#[ignore = "needs the lab"]
+fn one_that_was_started_twice_ends_with_its_device() {
+    let bench = Bench::new(1);
+    let device = fs::canonicalize("/sys/class/vcoproc/vcoproc1/device").unwrap();
+    let core = bench.open().unwrap();
+    bench.set("start");
+    bench.set("start");
+    wait_for_kick(&core);
+    let name = device.file_name().unwrap().as_encoded_bytes();
+    fs::write("/sys/bus/platform/drivers/vcoproc/unbind", name).unwrap();
+    let left = fs::read_dir("/sys/bus/virtio/devices").unwrap();
+    let left: Vec<_> = left.map(|entry| fs::canonicalize(entry.unwrap().path()).unwrap()).collect();
+    let of_it = left.iter().any(|path| path.starts_with(&device));
+    drop(core);
+    fs::write("/sys/bus/platform/drivers/vcoproc/bind", name).unwrap();
+    assert!(!of_it, "{left:?}");
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn start_waits_for_the_process_that_comes_later() {
