@@ -177,6 +177,9 @@ impl Machine<'_> {
             "no_timer_check".to_owned(),
             "tsc=reliable".to_owned(),
             "rcupdate.rcu_cpu_stall_timeout=100".to_owned(),
+            // Linux forgets that it has five levels of page tables while it identifies its processor;
+            // KASAN then takes an interrupt for an access to nowhere.
+            "no5lvl".to_owned(),
         ];
         if accelerator == Accelerator::Tcg {
             options.extend(tsc::khz().map(|khz| format!("tsc_early_khz={khz}")));
