@@ -11,12 +11,13 @@ use crate::sequence::Sequence;
 /// So many of the last sequences are there after a crash.
 const LAST: u64 = 8;
 /// Sequences to begin with, which get through where chance would take long.
-const SEEDS: [(&str, &str); 7] = [
+const SEEDS: [(&str, &str); 8] = [
     ("converter", include_str!("../seeds/converter.seq")),
     ("core", include_str!("../seeds/core.seq")),
     ("devmem", include_str!("../seeds/devmem.seq")),
     ("endpoint", include_str!("../seeds/endpoint.seq")),
     ("epoll", include_str!("../seeds/epoll.seq")),
+    ("in-tree", include_str!("../seeds/in_tree.seq")),
     ("netlink", include_str!("../seeds/netlink.seq")),
     ("nic", include_str!("../seeds/nic.seq")),
 ];

@@ -222,10 +222,10 @@ mod tests {
     #[test]
     fn memory_in_memory_lies_before_what_leads_to_it() {
         let text = "0 0 epoll_create 0x0\n\
-             0 0 epoll_pwait1 r0 0x0 ( 0xc ) 0x1 ( ( 0x1 0x0 ( ( 0x2 0x3 ) ) 0x0 0x8 ) )\n";
+             0 0 epoll_pwait1 r0 0x0 ( 0xc ) 0x1 ( ( 0x1 0x0 ( ( 0x2 0x3 ) ) 0x0 0x8 ( ) ) ) _\n";
         let image = image(text);
         // Room for an event, padded; the time; the structure that has its address.
-        assert_eq!(image.words, [100, 0, BASE, 1, BASE + 32, 0]);
+        assert_eq!(image.words, [100, 0, BASE, 1, BASE + 32, 32]);
         assert_eq!(image.bytes[16..32], [2u64.to_ne_bytes(), 3u64.to_ne_bytes()].concat());
         assert_eq!(image.bytes[40..48], (BASE + 16).to_ne_bytes());
         assert_eq!(image.bytes.len(), 64);

@@ -2,7 +2,7 @@
 
 use libc::{SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_pwait2, SYS_eventfd2, SYS_ioctl};
 
-use super::{DESCRIPTOR, u32, u64};
+use super::{DESCRIPTOR, memory, u32, u64};
 use crate::describe::{Call, Field, Found, Kind, Type};
 
 const SET: Type = Type::Given(Kind::Epoll);
@@ -11,8 +11,8 @@ const EVENTS: Type = Type::Flags(&[1, 4, 0x2000, 1 << 28, 1 << 29, 1 << 30, 1 <<
 /// Add, delete, change, and what is nothing.
 const OP: Type = Type::OneOf(&[1, 1, 2, 3, 4]);
 
-/// Flags of `epoll_ctl_batch`.
-const BATCH_FLAGS: Type = Type::OneOf(&[0, 0, 1]);
+/// Flags of `epoll_ctl_batch`: whether it goes on after an error.
+const BATCH_FLAGS: Type = Type::OneOf(&[0, 1]);
 /// `struct epoll_ctl_cmd`.
 const COMMAND: Type = Type::Struct(&[
     u32(Type::OneOf(&[0])),
@@ -26,13 +26,14 @@ const COMMAND: Type = Type::Struct(&[
 
 /// Flags of `epoll_pwait1`.
 const WAIT_FLAGS: Type = Type::OneOf(&[0, 0, 1]);
-/// `struct epoll_wait_params`.
+/// `struct epoll_wait_params`, and sometimes more behind it than the kernel knows.
 const PARAMS: Type = Type::Struct(&[
     u32(Type::OneOf(&[1, 0, 7, 4])),
     u32(Type::OneOf(&[0])),
     u64(Type::To(&TIME)),
     u64(Type::To(&MASK)),
     u64(Type::OneOf(&[8])),
+    memory(Type::Array(&Type::Struct(&[u64(Type::OneOf(&[0, 0, 1]))]), 2)),
 ]);
 const TIME: Type = Type::Struct(&[
     u64(Type::OneOf(&[0, 0, 0, 1, 1 << 62])),
@@ -64,7 +65,7 @@ pub const CALLS: &[Call] = &[
     Call::found(
         "epoll_pwait1",
         Found::Pwait1,
-        &[SET, WAIT_FLAGS, Type::To(&READY), MOST, Type::To(&PARAMS)],
+        &[SET, WAIT_FLAGS, Type::To(&READY), MOST, Type::To(&PARAMS), Type::Length(4)],
     ),
     Call::new(
         "epoll_pwait2",
