@@ -21,12 +21,13 @@ use rustix::net::netlink::{GENERIC, SocketAddrNetlink};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::calls::FOLDER;
 use crate::describe::Found;
 use crate::image::Numbers;
-use crate::unsafe_calls::{epoll_numbers, fork};
+use crate::unsafe_calls::{epoll_numbers, fork, limit_self};
 
 /// Services of the coprocessors that are not the sequences' own.
 const SERVICES: [&str; 4] = ["echo", "sink", "source", "bulk-netlink"];
@@ -53,9 +54,10 @@ const ATTRIBUTES: [(&str, &str); 7] = [
 const FAULTS: [(&str, &str); 3] =
     [("lose", "lose_samples"), ("short", "short_samples"), ("fail", "fail_blocks")];
 
-/// All of it; it ends with the guest.
+/// All of it, gone with this.
 pub struct Guest {
-    sides: [Side; 2],
+    sides: Vec<Side>,
+    sender: Pid,
     /// What is known only here.
     pub numbers: Numbers,
 }
@@ -64,9 +66,12 @@ impl Guest {
     /// Sets everything up, as root in a guest of the lab.
     pub fn up() -> Result<Self> {
         fs::create_dir_all(FOLDER).map_err(at(FOLDER))?;
-        run("modprobe vcoproc count=3 stop_timeout_ms=200; modprobe -a vnic rpmsg_netlink")?;
+        // Others may have left it with fewer cores.
+        run("[ -e /dev/vcoproc2 ] || { modprobe -rq vcoproc || true; modprobe vcoproc count=3; }
+             echo 200 >/sys/module/vcoproc/parameters/stop_timeout_ms
+             modprobe -a vnic rpmsg_netlink")?;
         let program = std::env::var_os("BUSBAR_PROGRAM").map_or("busbar".into(), PathBuf::from);
-        let sides = [
+        let sides = vec![
             Side::up(0, Driver::Eptfd, &program, &SERVICES)?,
             Side::up(1, Driver::InTree, &program, &["echo", "sink"])?,
         ];
@@ -77,7 +82,7 @@ impl Guest {
         link(Path::new("/dev/dma_heap/system"), "heap")?;
         link(Path::new("/dev/udmabuf"), "udmabuf")?;
         let device = nic()?;
-        Ok(Self { sides, numbers: numbers(device)? })
+        Ok(Self { sides, sender: feed()?, numbers: numbers(device)? })
     }
 
     /// Removes what sequences leave behind, which would be more and more.
@@ -110,6 +115,17 @@ impl Guest {
     }
 }
 
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = kill_process(self.sender, Signal::KILL);
+        self.sides.clear();
+        // Whoever comes next makes what it needs; what cannot be removed here is in the way there.
+        let _ = run(&format!(
+            "set +e; ip link del nic0; ip netns del {NAMESPACE}; rmdir {CONVERTERS}/fuzz; modprobe -r vcoproc"
+        ));
+    }
+}
+
 /// Starts the core that sequences may be the process of.
 fn core() -> Result<()> {
     link(&Path::new("/dev").join(CORE), "core")?;
@@ -117,6 +133,8 @@ fn core() -> Result<()> {
     let entries = fs::read_dir(&folder).map_err(at(&folder.display().to_string()))?;
     let state = entries.flatten().next().map(|entry| entry.path().join("state"));
     let state = state.ok_or_else(|| Error::new("find", CORE, Errno::NODEV))?;
+    // It may run, from an earlier time.
+    let _ = fs::write(&state, "stop");
     fs::write(&state, "start").map_err(at(&state.display().to_string()))?;
     link(&state, "core.state")
 }
@@ -127,7 +145,7 @@ fn converter() -> Result<()> {
         run("mount -t configfs none /sys/kernel/config")?;
     }
     let folder = format!("{CONVERTERS}/fuzz");
-    fs::create_dir(&folder).map_err(at(&folder))?;
+    fs::create_dir_all(&folder).map_err(at(&folder))?;
     for (name, short) in [("fuzz", "rx"), ("fuzz-tx", "tx")] {
         let device = iio_device(name)?;
         let file = device.file_name().unwrap_or_default();
@@ -159,7 +177,9 @@ fn iio_device(name: &str) -> Result<PathBuf> {
 /// A pair, the receiving end here; its number.
 fn nic() -> Result<u32> {
     run(&format!(
-        "ip netns add {NAMESPACE}
+        "if [ -e /sys/class/net/nic0 ]; then ip link del nic0; fi
+         if [ -e /run/netns/{NAMESPACE} ]; then ip netns del {NAMESPACE}; fi
+         ip netns add {NAMESPACE}
          ip link add nic0 address 02:77:00:00:00:01 numrxqueues 16 numtxqueues 16 type vnic
          ip link set vnic0 address 02:77:00:00:00:02
          ip link set vnic0 netns {NAMESPACE}
@@ -169,20 +189,19 @@ fn nic() -> Result<u32> {
          ethtool -K nic0 ntuple on
          ethtool -N nic0 flow-type tcp4 src-port 7777 action 1"
     ))?;
-    feed()?;
     let path = "/sys/class/net/nic0/ifindex";
     let index = fs::read_to_string(path).map_err(at(path))?;
     index.trim().parse().map_err(|_| Error::invalid(path, index.trim(), "a number"))
 }
 
 /// A process at the other end that sends to whoever connects.
-fn feed() -> Result<()> {
-    fork(|| {
+fn feed() -> Result<Pid> {
+    let sender = fork(|| {
+        limit_self();
         // Nobody connects then, and the fuzzer says how little of devmem it has seen.
         let _ = serve();
-    })
-    .map_err(|why| Error::new("fork", "the sender", why))?;
-    Ok(())
+    });
+    sender.map_err(|why| Error::new("fork", "the sender", why))
 }
 
 fn serve() -> std::io::Result<()> {
