@@ -3,12 +3,13 @@
 use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex};
-use std::thread::{scope, sleep};
-use std::time::{Duration, Instant};
+use std::sync::{Barrier, Condvar, Mutex, PoisonError};
+use std::thread::scope;
+use std::time::Duration;
 
 use busbar::{Error, Result};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 
 use crate::coverage::{Places, Trace};
 use crate::describe::{Number, Place};
@@ -18,12 +19,12 @@ use crate::unsafe_calls::{
     self, Memory, call, fork, ignore_interrupts, limit_self, redirect, shared_numbers,
 };
 
-/// Time of a sequence; then it is killed.
-const LIMIT: Duration = Duration::from_millis(2500);
+/// Seconds of a sequence; then it is killed.
+const LIMIT: i64 = 3;
 /// Time after which calls that wait are interrupted, each time anew.
 const MOMENT: Duration = Duration::from_millis(60);
-/// Time in which a killed process is gone, unless the kernel holds it.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Seconds in which a killed process is gone, unless the kernel holds it.
+const PATIENCE: i64 = 120;
 /// What the calls of one thread read and write.
 const MEMORY: usize = 256 << 10;
 /// In a result of a call that was not made.
@@ -109,6 +110,7 @@ impl Runner {
             given: (0..CALLS).map(|_| AtomicI64::new(-1)).collect(),
             barrier: Barrier::new(threads),
             left: Mutex::new(threads),
+            ended: Condvar::new(),
         };
         scope(|scope| {
             for (thread, id) in running.iter().enumerate() {
@@ -116,17 +118,11 @@ impl Runner {
                 scope.spawn(move || {
                     id.store(unsafe_calls::thread(), Ordering::Relaxed);
                     self.thread(sequence, thread, state);
-                    *state.left.lock().unwrap_or_else(std::sync::PoisonError::into_inner) -= 1;
+                    state.has_ended();
                 });
             }
-            let left = || *state.left.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let mut waited = Instant::now();
-            while left() > 0 {
-                sleep(Duration::from_millis(1));
-                if waited.elapsed() > MOMENT {
-                    running.iter().for_each(unsafe_calls::interrupt);
-                    waited = Instant::now();
-                }
+            while !state.all_have_ended(MOMENT) {
+                running.iter().for_each(unsafe_calls::interrupt);
             }
         });
     }
@@ -207,7 +203,23 @@ impl Runner {
 struct State {
     given: Vec<AtomicI64>,
     barrier: Barrier,
+    /// Threads that have not ended, and when one does.
     left: Mutex<usize>,
+    ended: Condvar,
+}
+
+impl State {
+    fn has_ended(&self) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.ended.notify_all();
+    }
+
+    /// Whether all threads have ended within this time.
+    fn all_have_ended(&self, time: Duration) -> bool {
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.ended.wait_timeout_while(left, time, |left| *left > 0);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+    }
 }
 
 /// Nothing fails any more; to say so is a copy itself, which may be what fails.
@@ -234,21 +246,19 @@ fn arm() -> std::io::Result<()> {
 
 /// Waits for a child, and kills it when its time is over; whether it came to its end.
 fn wait(child: Pid) -> Result<bool> {
-    let begun = Instant::now();
-    let mut killed = false;
-    loop {
-        match waitpid(Some(child), WaitOptions::NOHANG) {
-            Ok(Some((_, status))) => return Ok(status.exit_status() == Some(0)),
-            Ok(None) => {}
-            Err(why) => return Err(Error::new("wait for", "a sequence", why)),
-        }
-        if !killed && begun.elapsed() > LIMIT {
-            killed = kill_process(child, Signal::KILL).is_ok();
-        }
-        if begun.elapsed() > PATIENCE {
+    let failed = |why| Error::new("wait for", "a sequence", why);
+    let handle = pidfd_open(child, PidfdFlags::empty()).map_err(failed)?;
+    let ends_within = |seconds| {
+        let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&time)).map(|ready| ready > 0)
+    };
+    if !ends_within(LIMIT).map_err(failed)? {
+        kill_process(child, Signal::KILL).map_err(failed)?;
+        if !ends_within(PATIENCE).map_err(failed)? {
             let why = std::io::Error::other("the kernel does not let go of its process");
             return Err(Error::new("end", "a sequence", why));
         }
-        sleep(Duration::from_millis(1));
     }
+    let ended = waitpid(Some(child), WaitOptions::empty()).map_err(failed)?;
+    Ok(ended.is_some_and(|(_, status)| status.exit_status() == Some(0)))
 }

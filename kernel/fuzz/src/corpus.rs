@@ -1,7 +1,8 @@
 //! Sequences as files.
 
-use std::fs;
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use busbar::{Error, Result};
@@ -9,7 +10,7 @@ use busbar::{Error, Result};
 use crate::sequence::Sequence;
 
 /// So many of the last sequences are there after a crash.
-const LAST: u64 = 8;
+const LAST: usize = 8;
 /// Sequences to begin with, which get through where chance would take long.
 const SEEDS: [(&str, &str); 8] = [
     ("converter", include_str!("../seeds/converter.seq")),
@@ -26,7 +27,9 @@ const SEEDS: [(&str, &str); 8] = [
 #[derive(Debug)]
 pub struct Corpus {
     folder: PathBuf,
-    count: u64,
+    count: usize,
+    /// Files of the last sequences, open: each access to the host takes its time. And their lengths.
+    last: Vec<(File, usize)>,
 }
 
 impl Corpus {
@@ -36,7 +39,12 @@ impl Corpus {
             let part = folder.join(part);
             fs::create_dir_all(&part).map_err(at("create", &part))?;
         }
-        Ok(Self { folder: folder.into(), count: 0 })
+        let open = |n| {
+            let path = folder.join(format!("last/{n}.seq"));
+            Ok((File::create(&path).map_err(at("create", &path))?, 0))
+        };
+        let last = (0..LAST).map(open).collect::<Result<_>>()?;
+        Ok(Self { folder: folder.into(), count: 0, last })
     }
 
     /// The seeds, and what was kept that still is as the descriptions say.
@@ -61,8 +69,12 @@ impl Corpus {
     /// Notes what runs now, for whoever looks after a crash.
     pub fn running(&mut self, sequence: &Sequence) -> Result<()> {
         self.count += 1;
-        let text = format!("# number {}\n{sequence}", self.count);
-        write(&self.folder.join(format!("last/{}.seq", self.count % LAST)), &text)
+        let mut text = format!("# number {}\n{sequence}", self.count).into_bytes();
+        let (file, len) = &mut self.last[self.count % LAST];
+        // Empty lines take the place of what was there.
+        text.resize(text.len().max(*len), b'\n');
+        *len = text.len();
+        file.write_all_at(&text, 0).map_err(at("write", &self.folder.join("last")))
     }
 
     /// Keeps a report of the kernel and what ran last, newest first; returns where.
@@ -110,6 +122,7 @@ fn at(tried: &'static str, path: &Path) -> impl Fn(std::io::Error) -> Error + us
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mutate::Mutator;
 
     #[test]
     fn every_seed_is_as_the_descriptions_say() {
@@ -123,14 +136,17 @@ mod tests {
     fn what_is_kept_is_there_the_next_time() {
         let folder = tempfile::tempdir().unwrap();
         let mut corpus = Corpus::open(folder.path()).unwrap();
-        let sequence = crate::mutate::Mutator::new(1).create();
+        let sequence = Mutator::new(1).create();
         corpus.keep(&sequence).unwrap();
         corpus.keep(&sequence).unwrap();
+        for _ in 0..LAST {
+            corpus.running(&Mutator::new(2).create()).unwrap();
+        }
         corpus.running(&sequence).unwrap();
         fs::write(folder.path().join("kept/broken.seq"), "rounds 1\n0 0 no_such_call").unwrap();
+        assert_eq!(read(&folder.path().join("last/1.seq")).unwrap(), sequence);
         let all = Corpus::open(folder.path()).unwrap().load().unwrap();
         assert_eq!((all.len(), all.last()), (SEEDS.len() + 1, Some(&sequence)));
-        assert_eq!(read(&folder.path().join("last/1.seq")).unwrap(), sequence);
         let first = corpus.report("BUG", std::slice::from_ref(&sequence)).unwrap();
         let second = corpus.report("BUG", &[]).unwrap();
         assert_ne!(first, second);
