@@ -19,6 +19,8 @@ use crate::sequence::Sequence;
 const TIDY: u64 = 200;
 /// So many sequences may have been the cause of a report.
 const SUSPECTS: usize = 8;
+/// So many times a new sequence is run to make it shorter: what is new counts for more.
+const SHORTEN: u32 = 40;
 /// Time between two lines of what has been reached.
 const SAID: Duration = Duration::from_secs(20);
 /// So many times a sequence is run to see whether it reports.
@@ -141,18 +143,19 @@ impl Fuzzer {
             .help(format!("{} has the report and the last sequences", folder.display())))
     }
 
-    /// The shortest sequence that still reaches all of these.
+    /// A shorter sequence that still reaches all of these, if there is one.
     fn shorten(
         &mut self,
         sequence: &Sequence,
         new: &[u64],
         corpus: &mut Corpus,
     ) -> Result<Sequence> {
-        let mut trouble = None;
+        let (mut trouble, mut left) = (None, SHORTEN);
         let short = minimise(sequence, &mut |shorter| {
-            if trouble.is_some() || shorter.steps.is_empty() {
+            if trouble.is_some() || shorter.steps.is_empty() || left == 0 {
                 return false;
             }
+            left -= 1;
             match self.attempt(shorter, corpus) {
                 Ok(outcome) => {
                     self.places.extend(&outcome.places);
