@@ -11,7 +11,7 @@ DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
 .PHONY: demo test test-host test-kernel-style test-lab test-lab-itself test-race test-full test-dkms test-install test-demo \
-	bench figures report deps build install uninstall install-modules uninstall-modules soak fuzz clean
+	bench figures report deps build install uninstall install-modules uninstall-modules soak fuzz fuzz-kernel clean
 
 # The usual way polls an endpoint that ends: tests/lab.sh says what Linux 6.12 does about that now and then.
 DEMO := $(BUSBAR) lab run --known 'rpmsg_eptdev_poll+' --timeout 600 -- demo/pipeline.sh
@@ -24,7 +24,8 @@ test: test-host test-kernel-style test-dkms test-install test-demo test-lab test
 # The same, all of it in the debug kernel, more rounds, and all of the lab's own tests: 90 minutes.
 test-full: LAB_TESTS :=
 test-full: LAB_FULL := --full
-test-full: test
+test-full: FUZZ_SECONDS := 600
+test-full: test fuzz-kernel
 
 # What needs no kernel of our own.
 test-host: deps
@@ -126,6 +127,16 @@ fuzz:
 	cd fuzz && for target in $$(cargo +nightly fuzz list); do \
 		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
+
+# Sequences of system calls in the debug kernel (kernel/fuzz). What was reached before is where it goes on.
+# What is known: as in tests/lab.sh, and that vmalloc() tells of an allocation that was made to fail.
+FUZZ_SEED ?=
+FUZZ_KNOWN := $(addprefix --known ,rpmsg_eptdev_poll+ virtio_rpmsg_announce_create+ add_dma_entry+ \
+	warn_alloc+ system_heap_dma_buf_begin_cpu_access+ system_heap_dma_buf_end_cpu_access+)
+fuzz-kernel: build
+	BUSBAR_PROGRAM=$(abspath $(BUSBAR)) $(BUSBAR) lab run --debug --timeout $$(($(FUZZ_SECONDS) + 600)) $(FUZZ_KNOWN) -- \
+		target/release/fuzz-kernel run target/fuzz-kernel --seconds $(FUZZ_SECONDS) \
+		$(if $(FUZZ_SEED),--seed $(FUZZ_SEED)) $(FUZZ_KNOWN)
 
 clean:
 	cargo clean

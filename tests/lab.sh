@@ -68,18 +68,19 @@ fi
 
 # Where an allocation fails at the wrong place the checks of DMA mappings end: those programs come last.
 if [ -s "$plan.debug" ]; then
-    { grep -v "^[^ ]*fault" "$plan.debug"; grep "^[^ ]*fault" "$plan.debug"; } >"$plan.log" || true
+    faulty="^[^ ]*fault|^fuzz_kernel "
+    { grep -Ev "$faulty" "$plan.debug"; grep -E "$faulty" "$plan.debug"; } >"$plan.log" || true
     mv "$plan.log" "$plan.debug"
 fi
 
 # Faults of Linux 6.12 that tests come across: rpmsg_char warns when an endpoint ends while somebody
 # polls it (kernel/modules/rpmsg_eptfd/README.md), and the bus when a blocking send finds its ring
-# full (docs/endpoint.md). vzalloc() tells of an allocation that devmem_fault had fail. And the
-# checks of DMA mappings take it for a mistake of a driver that a DMABUF is attached twice, and that a
-# program synchronizes it in another direction than it was mapped.
+# full (docs/endpoint.md). vmalloc() tells of an allocation that devmem_fault or fuzz_kernel had fail.
+# And the checks of DMA mappings take it for a mistake of a driver that a DMABUF is attached twice, and
+# that a program synchronizes it in another direction than it was mapped.
 in_lab() {
     "$busbar" lab run --known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
-        --known 'gen_pool_add_owner+' --known 'add_dma_entry+' \
+        --known 'gen_pool_add_owner+' --known 'warn_alloc+' --known 'add_dma_entry+' \
         --known 'system_heap_dma_buf_begin_cpu_access+' --known 'system_heap_dma_buf_end_cpu_access+' \
         "$@"
 }

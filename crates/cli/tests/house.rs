@@ -122,7 +122,8 @@ fn versions_agree() {
 /// Links of our own documents lead somewhere.
 #[test]
 fn links_lead_to_files() {
-    let rooms = ["kernel/lab", "kernel/patches", "fuzz"].map(|room| format!("{room}/README.md"));
+    let rooms = ["kernel/fuzz", "kernel/lab", "kernel/patches", "fuzz"]
+        .map(|room| format!("{room}/README.md"));
     let mut pages = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(String::from).to_vec();
     pages.extend(rooms);
     pages.extend(stems("docs", "md").iter().map(|page| format!("docs/{page}.md")));

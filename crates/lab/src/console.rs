@@ -28,7 +28,8 @@ const INSIDE: [&str; 5] = [
 ];
 
 /// The reports in a console log, each as it was printed.
-pub(crate) fn reports(console: &str) -> Vec<String> {
+#[must_use]
+pub fn reports(console: &str) -> Vec<String> {
     let mut reports: Vec<String> = Vec::new();
     let mut open: Option<Open<'_>> = None;
     // Fault injection shows who it was that met the fault. That is as ordered.

@@ -33,6 +33,7 @@ use busbar::{Error, Result};
 use serde::Serialize;
 
 pub use accelerator::{Accelerator, Choice, accelerator};
+pub use console::reports;
 pub use job::{End, Job, Outcome, Stdio};
 
 use cache::Cache;
