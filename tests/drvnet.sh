@@ -1,5 +1,5 @@
 #!/bin/sh
-# The kernel's own tests for drivers of NICs, unmodified, over vnic: those of
+# The kernel's own tests for drivers of NICs, unmodified, and devmem of the patches, over vnic: those of
 # tools/testing/selftests/drivers/net and net that a NIC without hardware can pass. The result of each
 # case has to be the one that kernel/modules/vnic/tests/drvnet/expected says.
 #
@@ -7,8 +7,9 @@
 #        tests/drvnet.sh [TEST…]    in the lab: runs all, or some, such as csum
 set -eu
 built=$PWD/target/selftests/drvnet
+ncdevmem=$PWD/target/selftests
 here=$PWD/kernel/modules/vnic/tests/drvnet
-tests="ping queues stats csum gro toeplitz"
+tests="ping queues stats csum gro toeplitz devmem"
 
 # As the kernel installs its tests, and two that it installs with much else only.
 build() (
@@ -29,6 +30,8 @@ build() (
         # shellcheck disable=SC2086
         gcc -O2 -w $include "$selftests/net/$program.c" -o "$built/tests/net/$program"
     done
+    tests/ncdevmem.sh
+    cp "$ncdevmem/ncdevmem" "$built/tests/net"
 )
 
 # What the tests' README.rst asks for: a NIC, and the other end of its wire in a namespace.
@@ -94,14 +97,22 @@ END
     unpair
 }
 
+# Its program calls ethtool as Debian 12's cannot be called.
+devmem() (
+    PATH=$ncdevmem/ncdevmem-path:$PATH
+    run_python devmem
+)
+
+run_python() {
+    pair
+    python3 "$here/run.py" "$(find "$tmp/tests/drivers" -name "$1.py")"
+    unpair
+}
+
 run() {
     case $1 in
-    gro | toeplitz) "$1" ;;
-    *)
-        pair
-        python3 "$here/run.py" "$(find "$tmp/tests/drivers" -name "$1.py")"
-        unpair
-        ;;
+    gro | toeplitz | devmem) "$1" ;;
+    *) run_python "$1" ;;
     esac
 }
 

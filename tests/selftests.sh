@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds the selftests that the patches add to the kernel, also for 32 bits, and with --all those of
-# epoll that the kernel has. Prints where the programs are; tests/guest.sh runs them. Builds the
-# kernel's ncdevmem, too, which a test of vnic runs.
+# epoll that the kernel has. Prints where the programs are; tests/guest.sh runs them. Builds
+# ncdevmem, too.
 set -eu
 cd "$(dirname "$0")/.."
 build=$(target/release/busbar lab build --json | jq -r .build)
@@ -30,23 +30,4 @@ if [ "${1-}" = --all ]; then
     build epoll_wakeup_test filesystems/epoll/epoll_wakeup_test
 fi
 
-# ncdevmem asks for "sudo ethtool -G DEVICE tcp-data-split on", which Debian 12's ethtool cannot do.
-specs=$source/Documentation/netlink/specs
-ynl=$source/tools/net/ynl
-for part in header:h source:c; do
-    python3 "$ynl/ynl-gen-c.py" --mode user "--${part%:*}" --spec "$specs/netdev.yaml" \
-        -o "$out/netdev-user.${part#*:}"
-done
-gcc -O2 -w -isystem "$out/headers/usr/include" -I"$ynl/lib" -I"$out" "$ynl/lib/ynl.c" \
-    "$out/netdev-user.c" "$source/tools/testing/selftests/net/ncdevmem.c" -o "$out/ncdevmem" \
-    >"$out/log" 2>&1 || { cat "$out/log"; exit 1; }
-mkdir -p "$out/ncdevmem-path"
-printf '#!/bin/sh\nexec "$@"\n' >"$out/ncdevmem-path/sudo"
-cat >"$out/ncdevmem-path/ethtool" <<EOF
-#!/bin/sh
-[ "\$1 \$3" = "-G tcp-data-split" ] || exec /usr/sbin/ethtool "\$@"
-case \$4 in on) split=2 ;; *) split=1 ;; esac
-exec python3 "$ynl/cli.py" --spec "$specs/ethtool.yaml" --no-schema --do rings-set \\
-    --json "{\"header\": {\"dev-name\": \"\$2\"}, \"tcp-data-split\": \$split}"
-EOF
-chmod +x "$out/ncdevmem-path/"*
+tests/ncdevmem.sh

@@ -159,7 +159,8 @@ impl FromStr for Queues {
     }
 }
 
-/// Who keeps the account of the tokens of a binding.
+/// Who keeps the account of the tokens of a binding. What a connection has not returned comes back
+/// when it is closed, whoever does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Tokens {
     /// As the kernel does unless told: [`Index`](Self::Index) where it can, else
@@ -167,9 +168,8 @@ pub enum Tokens {
     #[default]
     Default,
     /// A token is the number of a page, counted in the binding. Takes a kernel with Busbar's patches.
-    /// What a connection has not returned comes back when the binding is gone and the connection too.
     Index,
-    /// Each socket has a table of its tokens. What it has not returned comes back when it is closed.
+    /// Each socket has a table of its tokens.
     Autorelease,
 }
 

@@ -55,9 +55,10 @@ pub mod dmabuf {
     pub const FD: u16 = 3;
     /// Answered: the binding, `u32`.
     pub const ID: u16 = 4;
-    /// Flag: tokens belong to the socket and come back when it is closed. Where the kernel knows it
-    /// and it is absent, tokens are indices and come back with the binding.
-    pub const AUTORELEASE: u16 = 5;
+    /// Flag: tokens belong to the socket. Where the kernel knows it and it is absent, they are indices
+    /// into the binding. Both come back when the socket is closed. The number is far from those that
+    /// Linux gives out: what is 5 here is something else elsewhere.
+    pub const AUTORELEASE: u16 = 64;
 }
 
 /// The family `ethtool`.

@@ -1,5 +1,5 @@
-//! Every allocation and every copy fails once, of a bind, a receive and a return: nothing stays
-//! bound, no data is lost or comes twice, no memory is kept.
+//! Every allocation and every copy fails once, of a bind, a receive, a return and a close: nothing
+//! stays bound, no data is lost or comes twice, no memory is kept.
 
 #[path = "../../../crates/busbar/tests/pair/mod.rs"]
 mod pair;
@@ -123,4 +123,50 @@ fn a_failed_call_loses_nothing_with_index_tokens() {
 #[ignore = "needs the lab"]
 fn a_failed_call_loses_nothing_with_autorelease_tokens() {
     a_failed_call_loses_nothing(Tokens::Autorelease);
+}
+
+/// Each connection is closed with a quarter of the memory, so that it is used up soon if some of it
+/// does not come back.
+fn a_close_gives_back_all(tokens: Tokens) {
+    arm();
+    let nth = FailNth::open();
+    let pair = Pair::with(Setup { queues: Queues::Count(1), tokens });
+    let receiver = pair.receiver(LEN);
+    let mut control = vec![0; FRAGMENTS * CONTROL_SPACE];
+    let mut unharmed = 0;
+    for fault in 1..2_000 {
+        let (connection, sender) = pair.connect(&receiver);
+        let sending = send(sender, 1, LEN as u64);
+        let mut at = 0;
+        while at < LEN as u64 / 4 {
+            wait_until("data", || {
+                let fragments = match receive(&connection, &mut control) {
+                    Err(Errno::AGAIN) => return false,
+                    answer => answer.unwrap(),
+                };
+                check(&receiver, &fragments, &mut at);
+                true
+            });
+        }
+        let ((), hit) = nth.run(fault, || drop(connection));
+        // Who has sent is told.
+        let _ = sending.join();
+        unharmed += u32::from(!hit);
+        if unharmed > 8 {
+            return;
+        }
+    }
+    panic!("it never got through");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_close_gives_back_all_index_tokens() {
+    a_close_gives_back_all(Tokens::Index);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_close_gives_back_all_autorelease_tokens() {
+    a_close_gives_back_all(Tokens::Autorelease);
 }

@@ -163,6 +163,74 @@ fn any_autorelease_tokens_are_taken_once_or_not_at_all() {
     any_tokens(Tokens::Autorelease);
 }
 
+/// A connection, what it has given, and who sends to it.
+struct Guest {
+    connection: Connection,
+    account: Account,
+    sending: std::thread::JoinHandle<()>,
+}
+
+impl Guest {
+    fn new(pair: &Pair, receiver: &Receiver) -> Self {
+        let (connection, sender) = pair.connect(receiver);
+        let sending = send(sender, 1, 512 << 10);
+        Self { connection, account: Account::default(), sending }
+    }
+
+    /// Leaves without returning anything.
+    fn leave(self) {
+        drop(self.connection);
+        // Who has sent is told.
+        let _ = self.sending.join();
+    }
+
+    fn act(&mut self, random: &mut Rng) {
+        if self.account.left().len() < HELD {
+            self.account.give(&give(&self.connection, random.usize(1..20)));
+        }
+        let given = self.account.left();
+        let ranges: Vec<_> =
+            (0..random.usize(1..4)).map(|_| any_range(random, &given)).collect();
+        let expected = self.account.take(&ranges);
+        let answer = devmem::dont_need(self.connection.socket(), &ranges);
+        assert_eq!(answer, expected, "{ranges:x?} of {given:x?}");
+    }
+}
+
+/// Who receives takes nothing along, however often somebody comes and goes.
+fn any_closes(tokens: Tokens) {
+    let pair = Pair::new();
+    let ours = receiver(14, tokens);
+    let mut random = Rng::with_seed(8);
+    let mut guests: Vec<_> = (0..3).map(|_| Guest::new(&pair, &ours)).collect();
+    for _ in 0..rounds(5_000, 400) {
+        let at = random.usize(..guests.len());
+        if random.u8(..8) == 0 {
+            guests.swap_remove(at).leave();
+            guests.push(Guest::new(&pair, &ours));
+        } else {
+            guests[at].act(&mut random);
+        }
+    }
+    guests.into_iter().for_each(Guest::leave);
+    let (mut connection, sender) = pair.connect(&ours);
+    let sending = send(sender, 2, 2 * LEN as u64);
+    take_all(&mut connection, &mut Check::new(2));
+    sending.join().unwrap();
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn who_closes_returns_all_index_tokens() {
+    any_closes(Tokens::Index);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn who_closes_returns_all_autorelease_tokens() {
+    any_closes(Tokens::Autorelease);
+}
+
 // -- Bind messages
 
 /// `struct nlattr` and what belongs to it.

@@ -1,5 +1,6 @@
-//! The kernel's own selftest of device-memory TCP, `ncdevmem`, unmodified: it tries bad bindings, then
-//! receives into a `udmabuf` and validates what has arrived. `tests/selftests.sh` builds it.
+//! The kernel's own selftest of device-memory TCP, `ncdevmem`, of which the patches change an option
+//! only: it tries bad bindings, then receives into a `udmabuf` and validates what has arrived.
+//! `tests/ncdevmem.sh` builds it.
 
 #[path = "../../../../crates/busbar/tests/pair/mod.rs"]
 mod pair;
@@ -41,7 +42,7 @@ fn receives(index: usize, len: usize) {
     let _pair = Pair::new();
     let programs = selftests();
     let program = programs.join("ncdevmem");
-    assert!(program.exists(), "{} is missing: tests/selftests.sh builds it", program.display());
+    assert!(program.exists(), "{} is missing: tests/ncdevmem.sh builds it", program.display());
     // It asks for more of ethtool than Debian's can do, and for sudo.
     let path = std::env::var("PATH").unwrap();
     let path = format!("{}:{path}", programs.join("ncdevmem-path").display());
