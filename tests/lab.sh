@@ -26,6 +26,7 @@ kernel_of() {
     fi
     case $1 in
     vnic_iommu) echo iommu; return ;;
+    kunit) echo debug; return ;;
     bulk | rpmsg_netlink_spec | vnic_ncdevmem) echo release; return ;;
     rpmsg_netlink_blocks | vnic_link | vnic_settings | vnic_tools) echo "release${full:+ debug}"; return ;;
     esac
