@@ -3,6 +3,11 @@
 #ifndef PACKET_LINUX_MINMAX_H
 #define PACKET_LINUX_MINMAX_H
 
-#define min(a, b) ((a) < (b) ? (a) : (b))
+#include <stddef.h>
+
+static inline size_t min(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
 
 #endif
