@@ -11,7 +11,7 @@ DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
 .PHONY: demo test test-host test-kernel-style test-lab test-lab-itself test-race test-full test-dkms test-install test-demo \
-	bench figures report deps build install uninstall install-modules uninstall-modules soak fuzz fuzz-kernel clean
+	bench figures report deps build install uninstall install-modules uninstall-modules soak fuzz fuzz-kernel upstream clean
 
 # The usual way polls an endpoint that ends: tests/lab.sh says what Linux 6.12 does about that now and then.
 DEMO := $(BUSBAR) lab run --known 'rpmsg_eptdev_poll+' --timeout 600 -- demo/pipeline.sh
@@ -35,10 +35,17 @@ test-host: deps
 	cargo test --workspace --all-features --locked
 	mandoc -T lint -W style docs/man/*
 
-# checkpatch, as a maintainer would run it, with the lab kernel's sources.
+# checkpatch, sparse, W=1 and Coccinelle, as a maintainer would run them, with the lab kernel's sources; and
+# the patches as they would be mailed.
 test-kernel-style: build
 	$(BUSBAR) lab build --debug
 	tools/checkpatch
+	tools/kernel-style
+	tools/upstream --check
+
+# The patches as they would be mailed, by series, into target/upstream.
+upstream: build
+	tools/upstream
 
 # Everything that needs the kernel, in one boot of the debug and one of the release kernel.
 test-lab: build

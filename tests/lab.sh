@@ -1,6 +1,7 @@
 #!/bin/sh
 # Runs every test that is marked "needs the lab": those of the kernel's parts in one boot of the
-# debug kernel, the others in one of the release kernel, with a quick run of each benchmark.
+# debug kernel, the others in one of the release kernel, with a quick run of each benchmark; and what
+# wants an IOMMU in one of its own.
 #
 # Usage: tests/lab.sh [--full | --race] [TEST-PROGRAM…]    names as cargo prints them, default all
 #   --full    all of them in the debug kernel, but for what takes too long there, five times the
@@ -20,10 +21,12 @@ esac
 # uses one) take too long in the debug kernel.
 kernel_of() {
     if [ "$kernels" = race ]; then
-        case $2 in */kernel/modules/*) echo race ;; esac
+        case $1:$2 in vnic_iommu:*) ;; *:*/kernel/modules/*) echo race ;; esac
         return
     fi
     case $1 in
+    vnic_iommu) echo iommu; return ;;
+    kunit) echo debug; return ;;
     bulk | rpmsg_netlink_spec | vnic_ncdevmem) echo release; return ;;
     rpmsg_netlink_blocks | vnic_link | vnic_settings | vnic_tools) echo "release${full:+ debug}"; return ;;
     esac
@@ -37,7 +40,7 @@ programs=$(cargo test --workspace --all-features --no-run --locked --message-for
     jq -r 'select(.reason == "compiler-artifact" and .profile.test and .executable != null)
            | "\(.target.name) \(.target.src_path) \(.executable)"')
 plan=$(mktemp target/lab-tests.XXXXXX)
-trap 'rm -f "$plan" "$plan.debug" "$plan.release" "$plan.race" "$plan.log"' EXIT
+trap 'rm -f "$plan" "$plan.debug" "$plan.release" "$plan.race" "$plan.iommu" "$plan.log"' EXIT
 echo "$programs" | while read -r name source program; do
     # The lab's own tests boot kernels and run on the host.
     if [ "$name" = lab ]; then continue; fi
@@ -99,6 +102,11 @@ status=0
 if [ -s "$plan.debug" ]; then
     # shellcheck disable=SC2086
     in_lab --debug --timeout 2700 -- $quick tests/guest.sh "$plan.debug" --skip sixteen_me || status=$?
+fi
+# The debug kernel again, on a machine with an IOMMU.
+if [ -s "$plan.iommu" ]; then
+    "$busbar" lab build --debug
+    in_lab --debug --iommu --timeout 900 -- $quick tests/guest.sh "$plan.iommu" || status=$?
 fi
 if [ -s "$plan.race" ]; then
     "$busbar" lab build --race

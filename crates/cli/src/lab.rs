@@ -140,6 +140,9 @@ struct Guest {
     /// One more option on the kernel's command line, such as idle=poll
     #[arg(long = "kernel-option", value_name = "OPTION")]
     kernel_options: Vec<String>,
+    /// With an IOMMU, and a PCI device behind it that has no driver (1b36:0005)
+    #[arg(long)]
+    iommu: bool,
 }
 
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
@@ -174,6 +177,7 @@ impl Guest {
                 Accel::Icount => Choice::Use(Accelerator::Icount),
             },
             kernel_options: self.kernel_options.clone(),
+            iommu: self.iommu,
             // What `modprobe vcoproc` needs besides.
             firmware: vec![("vcoproc.fw".into(), Image::default().build())],
             ..Job::new(command)

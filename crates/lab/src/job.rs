@@ -52,6 +52,9 @@ pub struct Job {
     pub known: Vec<String>,
     /// More options on the kernel's command line, such as `idle=poll`.
     pub kernel_options: Vec<String>,
+    /// The guest has an IOMMU, in use, and behind it a PCI device that no driver of Linux takes
+    /// (`1b36:0005`).
+    pub iommu: bool,
     /// Ends the guest when it becomes a signal's number.
     pub interrupt: Arc<AtomicUsize>,
 }
@@ -72,6 +75,7 @@ impl Job {
             console: None,
             known: Vec::new(),
             kernel_options: Vec::new(),
+            iommu: false,
             interrupt: Arc::default(),
         }
     }

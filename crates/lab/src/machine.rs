@@ -31,6 +31,11 @@ const TRIAL: Limits =
     Limits { first: Duration::from_secs(10), time: TRIAL_TIME, work: Duration::from_secs(60) };
 const TRIAL_TIME: Duration = Duration::from_secs(30);
 
+/// Only this machine can have an IOMMU. Its interrupts are not translated: KVM would have to be
+/// told.
+const IOMMU: [&str; 6] =
+    ["-machine", "q35", "-device", "intel-iommu,intremap=off", "-device", "pci-testdev"];
+
 /// Folders of the root that the guest has its own of, or that are of no use to it.
 const OWN: [&str; 7] = ["boot", "dev", "lost+found", "media", "proc", "run", "sys"];
 /// More overlays would not fit into the kernel's command line.
@@ -155,6 +160,9 @@ impl Machine<'_> {
             .args(streams.devices())
             .args(shared("busbar.run", folder.path()));
         command.args(shares.iter().flat_map(|(tag, path)| shared(tag, path)));
+        if job.iommu {
+            command.args(IOMMU);
+        }
         match accelerator {
             // Otherwise QEMU falls back to emulation, and the trial would prove nothing.
             Accelerator::Kvm => command.args(["-machine", "accel=kvm"]),
@@ -183,6 +191,9 @@ impl Machine<'_> {
         ];
         if accelerator == Accelerator::Tcg {
             options.extend(tsc::khz().map(|khz| format!("tsc_early_khz={khz}")));
+        }
+        if job.iommu {
+            options.push("intel_iommu=on".to_owned());
         }
         let all = options.iter().chain(&job.kernel_options);
         all.map(|option| format!("--kopt={option}")).collect()

@@ -6,6 +6,7 @@
  * usual one, 0x8005, and takes a byte at a time.
  */
 #include <linux/errno.h>
+#include <linux/minmax.h>
 #include <linux/stddef.h>
 #include <linux/string.h>
 #include <linux/unaligned.h>
@@ -179,7 +180,7 @@ bool rpnl_head_parse(struct rpnl_head *head, const void *msg, size_t len)
 	if (len < RPNL_HEAD_SHORT)
 		return false;
 
-	memcpy(&raw, msg, len < sizeof(raw) ? len : sizeof(raw));
+	memcpy(&raw, msg, min(len, sizeof(raw)));
 	if (le16_to_cpu(raw.header.preamble) != RPMSG_BULK_PREAMBLE)
 		return false;
 

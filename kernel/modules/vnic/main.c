@@ -18,7 +18,7 @@
 
 #include "vnic.h"
 
-/* The device that all DMA is said to be of */
+/* The device that all DMA is said to be of, where no PCI device is */
 static struct platform_device *vnic_parent;
 
 static struct rtnl_link_ops vnic_link_ops;
@@ -157,13 +157,16 @@ static int vnic_init_device(struct net_device *dev)
 	if (err) {
 		vnic_queues_uninit(dev);
 		vnic_queues_free(dev);
+		return err;
 	}
+	vnic_pci_add(dev);
 
-	return err;
+	return 0;
 }
 
 static void vnic_uninit_device(struct net_device *dev)
 {
+	vnic_pci_del(dev);
 	vnic_rules_flush(dev);
 	vnic_queues_uninit(dev);
 }
@@ -204,7 +207,7 @@ static void vnic_setup(struct net_device *dev)
 	unsigned int flow;
 
 	ether_setup(dev);
-	SET_NETDEV_DEV(dev, &vnic_parent->dev);
+	SET_NETDEV_DEV(dev, vnic_pci_parent() ?: &vnic_parent->dev);
 	dev->netdev_ops = &vnic_netdev_ops;
 	dev->ethtool_ops = &vnic_ethtool_ops;
 	dev->stat_ops = &vnic_stat_ops;
@@ -411,7 +414,12 @@ out:
 	return err;
 }
 
-static void vnic_dellink(struct net_device *dev, struct list_head *head)
+/**
+ * vnic_dellink() - have both ends of a pair unregistered
+ * @dev: one of them
+ * @head: where unregister_netdevice_many() will find them
+ */
+void vnic_dellink(struct net_device *dev, struct list_head *head)
 {
 	struct vnic *vnic = netdev_priv(dev);
 	struct net_device *peer = rtnl_dereference(vnic->peer);
@@ -471,10 +479,19 @@ static int __init vnic_init(void)
 	if (IS_ERR(vnic_parent))
 		return PTR_ERR(vnic_parent);
 	dma_set_max_seg_size(&vnic_parent->dev, UINT_MAX);
+	err = vnic_pci_register();
+	if (err)
+		goto unregister_parent;
 	err = rtnl_link_register(&vnic_link_ops);
 	if (err)
-		platform_device_unregister(vnic_parent);
+		goto unregister_pci;
 
+	return 0;
+
+unregister_pci:
+	vnic_pci_unregister();
+unregister_parent:
+	platform_device_unregister(vnic_parent);
 	return err;
 }
 module_init(vnic_init);
@@ -482,6 +499,7 @@ module_init(vnic_init);
 static void __exit vnic_exit(void)
 {
 	rtnl_link_unregister(&vnic_link_ops);
+	vnic_pci_unregister();
 	platform_device_unregister(vnic_parent);
 }
 module_exit(vnic_exit);

@@ -36,8 +36,7 @@ static struct page_pool *vnic_pool_create(struct net_device *dev, unsigned int i
 		.max_len	= PAGE_SIZE,
 	};
 
-	/* Where addresses are translated, nothing tells the page of one. */
-	if (split && !device_iommu_mapped(dev->dev.parent))
+	if (split)
 		params.flags |= PP_FLAG_ALLOW_UNREADABLE_NETMEM;
 
 	return page_pool_create(&params);

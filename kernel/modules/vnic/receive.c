@@ -11,6 +11,7 @@
 #include <linux/dma-mapping.h>
 #include <linux/etherdevice.h>
 #include <linux/highmem.h>
+#include <linux/iommu.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/tcp.h>
@@ -29,15 +30,26 @@ static bool vnic_is_readable(const struct vnic_rq *rq)
 	return !rq->pool->mp_priv;
 }
 
+/* Where DMA to @addr goes; without an IOMMU's leave, to 0 */
+static phys_addr_t vnic_dma_to_phys(struct device *dev, dma_addr_t addr)
+{
+	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
+
+	return domain ? iommu_iova_to_phys(domain, addr) : dma_to_phys(dev, addr);
+}
+
 /* The page that a NIC would reach by the address of @netmem; NULL: it has none */
 static struct page *vnic_dma_page(struct vnic_rq *rq, netmem_ref netmem)
 {
+	dma_addr_t addr = page_pool_get_dma_addr_netmem(netmem);
 	unsigned long pfn;
 
 	if (!netmem_is_net_iov(netmem))
 		return netmem_to_page(netmem);
 	/* A device's own memory may be nothing that the processor can write. */
-	pfn = PHYS_PFN(dma_to_phys(rq->dev->dev.parent, page_pool_get_dma_addr_netmem(netmem)));
+	pfn = PHYS_PFN(vnic_dma_to_phys(rq->dev->dev.parent, addr));
+	if (!pfn)
+		return NULL;
 
 	return pfn_valid(pfn) ? pfn_to_page(pfn) : NULL;
 }

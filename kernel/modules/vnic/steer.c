@@ -9,10 +9,10 @@
 #include <linux/if_vlan.h>
 #include <linux/tcp.h>
 #include <linux/udp.h>
-#include <linux/unaligned.h>
 #include <net/flow_dissector.h>
 #include <net/ipv6.h>
 
+#include "toeplitz.h"
 #include "vnic.h"
 
 static bool vnic_masked_v4(const struct flow_keys *keys, const struct ethtool_rx_flow_spec *fs)
@@ -79,23 +79,6 @@ static unsigned int vnic_headers(const struct sk_buff *skb, const struct flow_ke
 	}
 
 	return headers <= skb->len && headers <= VNIC_HEADERS_MAX ? headers : 0;
-}
-
-static u32 vnic_toeplitz(const u8 *key, const u8 *data, unsigned int len)
-{
-	u32 hash = 0, window = get_unaligned_be32(key);
-	unsigned int i;
-	int bit;
-
-	for (i = 0; i < len; i++) {
-		for (bit = 7; bit >= 0; bit--) {
-			if (data[i] & BIT(bit))
-				hash ^= window;
-			window = window << 1 | (key[i + sizeof(hash)] >> bit & 1);
-		}
-	}
-
-	return hash;
 }
 
 /* Whether ports are hashed of a flow; fragments have none. */

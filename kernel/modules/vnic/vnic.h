@@ -125,6 +125,7 @@ struct vnic_tq {
  * @ports: whether ports are hashed, for each &enum vnic_flow
  * @filtered: frames that a rule has dropped
  * @oversized: frames dropped since they were longer than the MTU allows
+ * @siblings: in the list of those that go with their PCI device, if they have one
  * @rss: the RSS contexts; changed under RTNL
  * @rules: n-tuple rules, the first that matches wins; changed under RTNL
  */
@@ -139,6 +140,7 @@ struct vnic {
 	bool ports[VNIC_FLOWS];
 	atomic64_t filtered;
 	atomic64_t oversized;
+	struct list_head siblings;
 	struct vnic_rss __rcu *rss[VNIC_CONTEXTS];
 	struct vnic_rule __rcu *rules[VNIC_RULES];
 };
@@ -166,6 +168,40 @@ static inline struct vnic_cb *vnic_cb(const struct sk_buff *skb)
 	BUILD_BUG_ON(sizeof(struct vnic_cb) > sizeof(skb->cb));
 	return (struct vnic_cb *)skb->cb;
 }
+
+/* main.c */
+void vnic_dellink(struct net_device *dev, struct list_head *head);
+
+/* pci.c */
+#ifdef CONFIG_PCI
+struct device *vnic_pci_parent(void);
+void vnic_pci_add(struct net_device *dev);
+void vnic_pci_del(struct net_device *dev);
+int vnic_pci_register(void);
+void vnic_pci_unregister(void);
+#else
+static inline struct device *vnic_pci_parent(void)
+{
+	return NULL;
+}
+
+static inline void vnic_pci_add(struct net_device *dev)
+{
+}
+
+static inline void vnic_pci_del(struct net_device *dev)
+{
+}
+
+static inline int vnic_pci_register(void)
+{
+	return 0;
+}
+
+static inline void vnic_pci_unregister(void)
+{
+}
+#endif
 
 /* queue.c */
 extern const struct netdev_queue_mgmt_ops vnic_queue_mgmt_ops;
