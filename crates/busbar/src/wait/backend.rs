@@ -134,7 +134,9 @@ impl Calls {
             return (0, None);
         }
         // What was there before must not be taken for what the kernel says.
-        commands.iter_mut().for_each(|command| command.result = 0);
+        for command in &mut *commands {
+            command.result = 0;
+        }
         while done < end {
             let most = end.min(done.saturating_add(epoll::BATCH_MAX));
             match self.syscalls.ctl_batch(epfd, flags, &mut commands[done..most]) {

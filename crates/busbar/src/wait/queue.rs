@@ -154,7 +154,9 @@ mod tests {
             queue.push(command(CTL_ADD, fd, 7));
         }
         let odd_ones_fail = |commands: &mut [EpollCtlCmd]| {
-            commands.iter_mut().for_each(|command| command.result = -(command.fd % 2));
+            for command in commands {
+                command.result = -(command.fd % 2);
+            }
         };
         assert_eq!(queue.run(false, odd_ones_fail), Ok(()));
         let failed: Vec<_> = queue.failures.iter().map(|failure| failure.fd()).collect();
