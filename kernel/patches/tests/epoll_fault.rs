@@ -152,7 +152,7 @@ fn what_could_not_be_read_is_told_as_that() {
 fn without_copies<T: Send>(copies: u32, call: impl FnOnce() -> T + Send) -> T {
     let fault = Path::new("/sys/kernel/debug/fail_usercopy");
     let set = |name: &str, value: &str| fs::write(fault.join(name), value).expect("a debug kernel");
-    let (space, called) = (copies.to_string(), AtomicBool::new(false));
+    let (space, is_over) = (copies.to_string(), AtomicBool::new(false));
     for (name, value) in
         [("task-filter", "Y"), ("verbose", "0"), ("interval", "1"), ("times", "-1")]
     {
@@ -165,18 +165,18 @@ fn without_copies<T: Send>(copies: u32, call: impl FnOnce() -> T + Send) -> T {
             let mut switch = File::options().write(true).open("/proc/thread-self/make-it-fail");
             switch.as_mut().unwrap().write_all(b"1").unwrap();
             let result = call();
-            called.store(true, Ordering::Release);
+            is_over.store(true, Ordering::Release);
             // No system call may be made until the other thread has ended it.
-            while called.load(Ordering::Acquire) {
+            while is_over.load(Ordering::Acquire) {
                 std::hint::spin_loop();
             }
             result
         });
-        while !called.load(Ordering::Acquire) && !caller.is_finished() {
+        while !is_over.load(Ordering::Acquire) && !caller.is_finished() {
             thread::yield_now();
         }
         set("probability", "0");
-        called.store(false, Ordering::Release);
+        is_over.store(false, Ordering::Release);
         caller.join().unwrap()
     });
     set("task-filter", "N");
