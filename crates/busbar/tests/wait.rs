@@ -436,7 +436,7 @@ on_all! {
         handle_signal();
         let (poller, event, target) = (poller(backend), event(1), this_thread());
         let mut changes = Changes::new();
-        for round in 0..20_000 {
+        for round in 0..3_000 {
             changes.add(&event, round, Interest::READABLE).remove(&event);
         }
         let ended = AtomicBool::new(false);
