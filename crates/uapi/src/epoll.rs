@@ -69,7 +69,7 @@ pub struct EpollCtlCmd {
     /// Comes back with each event.
     pub data: u64,
     /// Returned: 0 or a negative errno if the command was reached, and of the one at which a batch
-    /// was interrupted, `-EINTR`.
+    /// was interrupted, `-EINTR`; as it was, of one where that cannot be written.
     pub result: i32,
     /// 0.
     pub reserved: u32,
@@ -79,8 +79,10 @@ impl EpollCtlCmd {
     /// What [`result`](Self::result) says.
     pub fn outcome(&self) -> io::Result<()> {
         match self.result {
-            error @ ..0 => Err(Errno::from_raw_os_error(-error)),
-            _ => Ok(()),
+            error @ -4095..0 => Err(Errno::from_raw_os_error(-error)),
+            // The kernel says no such thing.
+            ..-4095 => Err(Errno::INVAL),
+            0.. => Ok(()),
         }
     }
 }
@@ -158,8 +160,8 @@ impl Syscalls {
     /// `flags` whatever fails; returns how many succeeded, or with that flag, how many were done.
     ///
     /// If that is less than all, `result` of the next one says why: it failed, or with `-EINTR`,
-    /// there was a signal, and the rest can be done by another call. At most [`BATCH_MAX`] commands,
-    /// at least one.
+    /// there was a signal or other work for the thread, and the rest is to be done by another call.
+    /// At most [`BATCH_MAX`] commands, at least one.
     pub fn ctl_batch(
         &self,
         epfd: impl AsFd,
@@ -468,6 +470,17 @@ mod tests {
         assert_eq!(flags.map(i32::cast_unsigned), [IN, PRI, OUT, ERR, HUP]);
         let flags = [libc::EPOLLRDHUP, libc::EPOLLEXCLUSIVE, libc::EPOLLONESHOT, libc::EPOLLET];
         assert_eq!(flags.map(i32::cast_unsigned), [RDHUP, EXCLUSIVE, ONESHOT, ET]);
+    }
+
+    #[test]
+    fn outcomes_are_there_for_every_result() {
+        let outcome = |result| EpollCtlCmd { result, ..Default::default() }.outcome();
+        assert_eq!(outcome(i32::MIN), Err(Errno::INVAL));
+        assert_eq!(outcome(-4096), Err(Errno::INVAL));
+        assert_eq!(outcome(-4095), Err(Errno::from_raw_os_error(4095)));
+        assert_eq!(outcome(-1), Err(Errno::PERM));
+        assert_eq!(outcome(0), Ok(()));
+        assert_eq!(outcome(1), Ok(()));
     }
 
     #[test]
