@@ -90,10 +90,13 @@ static void *both_calls(void *unused)
 			{ .op = EPOLL_CTL_ADD, .fd = other, .events = EPOLLIN },
 			{ .op = EPOLL_CTL_DEL, .fd = other },
 		};
+		struct epoll_ctl_cmd wrong[] = { { .op = EPOLL_CTL_ADD, .fd = other, .reserved = 1 } };
 
 		if (epoll_ctl_batch(epfd, 0, 3, cmds) != 1 || cmds[1].result != -EEXIST ||
 		    epoll_ctl_batch(epfd, EPOLL_CTL_BATCH_CONTINUE, 3, cmds) != 3 ||
 		    cmds[0].result != -EEXIST || cmds[2].result || epoll_ctl_batch(epfd, 2, 3, cmds) != -1 ||
+		    epoll_ctl_batch(epfd, 0, 1, wrong) || wrong[0].result != -EINVAL ||
+		    epoll_ctl_batch(-1, 0, 3, cmds) != -1 || errno != EBADF ||
 		    epoll_pwait1(epfd, 0, &event, 1, &params, sizeof(params)))
 			puts("wrong");
 	}
@@ -118,11 +121,16 @@ int main(int argc, char **argv)
 }
 "#;
 
+fn asking(folder: &Path, text: &str) -> PathBuf {
+    let (program, source) = (folder.join("asking"), folder.join("asking.c"));
+    std::fs::write(&source, text).unwrap();
+    compile(&program, &source);
+    program
+}
+
 fn asks_once() {
     let folder = tempfile::tempdir().unwrap();
-    let (program, source) = (folder.path().join("asking"), folder.path().join("asking.c"));
-    std::fs::write(&source, ASKING).unwrap();
-    compile(&program, &source);
+    let program = asking(folder.path(), ASKING);
     let run = |program: &mut Command| String::from_utf8(program.output().unwrap().stdout).unwrap();
     assert_eq!(run(&mut Command::new(&program)), "1 1\n");
     // Threads that are first at the same time each ask for themselves, once.
@@ -134,6 +142,20 @@ fn asks_once() {
 #[test]
 fn the_header_asks_the_kernel_once() {
     asks_once();
+}
+
+/// `epoll_pwait2` is missing, as before Linux 5.11.
+#[test]
+fn the_header_waits_on_an_older_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing =
+        "#include <sys/syscall.h>\n#undef __NR_epoll_pwait2\n#define __NR_epoll_pwait2 0xffff\n";
+    let program = asking(
+        folder.path(),
+        &ASKING.replace("static int asked;", &format!("{missing}static int asked;")),
+    );
+    let output = Command::new(&program).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "1 1\n");
 }
 
 #[test]

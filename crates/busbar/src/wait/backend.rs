@@ -149,7 +149,7 @@ impl Calls {
             }
             if done < most {
                 match failure(&commands[done]) {
-                    // The handler has run, and the rest is yet to be done.
+                    // The handler, if there is one, has run; the rest is yet to be done.
                     Errno::INTR => {}
                     errno => return (done, Some(errno)),
                 }
