@@ -18,7 +18,7 @@ build() {
         "$tests/$from.c" -lpthread >"$out/log" 2>&1 || { cat "$out/log"; exit 1; }
     echo "$out/$to"
 }
-for name in epoll_batch_test epoll_pwait1_test; do
+for name in epoll_batch_test epoll_hold_test epoll_pwait1_test; do
     build "$name" "filesystems/epoll/$name"
     build "${name}_32" "filesystems/epoll/$name" -m32 -static
 done

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * epoll_ctl_batch() and epoll_pwait1() for C programs that are to run on every kernel: where the calls
- * are missing, epoll_ctl() in a loop and epoll_pwait2() do the same. See docs/man.
+ * are missing, epoll_ctl() in a loop and epoll_pwait2() do the same; before Linux 5.11, epoll_pwait()
+ * in milliseconds. See docs/man.
  */
 #ifndef EPOLL_CALLS_H
 #define EPOLL_CALLS_H
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdint.h>
@@ -41,26 +43,64 @@ struct epoll_syscalls {
 	uint32_t pwait1;
 };
 
-#define EPOLL_SYSCALLS_MAGIC	0x3174696177737562ULL
+#define EPOLL_CTL_BATCH_CONTINUE	1
+#define EPOLL_PWAIT1_ABSTIME		1
+
+#define EPOLL_SYSCALLS_MAGIC	0x3274696177737562ULL
 #define EPIOCGSYSCALLS		_IOR(0x8A, 0xb0, struct epoll_syscalls)
 
 #ifndef __NR_epoll_pwait2
 #define __NR_epoll_pwait2	441
 #endif
 
-/* Whether this kernel has the calls, and under which numbers */
-static inline int epoll_calls(int epfd, struct epoll_syscalls *calls)
+/*
+ * The numbers of the calls, or NULL if this kernel does not have them. It is asked once; threads that
+ * are the first at the same time all ask, and get the same answer.
+ */
+static inline const struct epoll_syscalls *epoll_calls(void)
 {
-	return !ioctl(epfd, EPIOCGSYSCALLS, calls) && calls->magic == EPOLL_SYSCALLS_MAGIC;
+	enum { UNKNOWN, MISSING, THERE };
+	static struct epoll_syscalls known;
+	static int state;
+	int before = errno, now = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
+	struct epoll_syscalls calls;
+
+	if (now == UNKNOWN) {
+		int epfd = epoll_create1(EPOLL_CLOEXEC);
+
+		/* Too many open files now says nothing about the next time */
+		now = epfd < 0 ? UNKNOWN : MISSING;
+		if (epfd >= 0 && !ioctl(epfd, EPIOCGSYSCALLS, &calls) &&
+		    calls.magic == EPOLL_SYSCALLS_MAGIC) {
+			__atomic_store_n(&known.ctl_batch, calls.ctl_batch, __ATOMIC_RELAXED);
+			__atomic_store_n(&known.pwait1, calls.pwait1, __ATOMIC_RELAXED);
+			now = THERE;
+		}
+		if (epfd >= 0)
+			close(epfd);
+		if (now != UNKNOWN)
+			__atomic_store_n(&state, now, __ATOMIC_RELEASE);
+		errno = before;
+	}
+
+	return now == THERE ? &known : NULL;
 }
 
-static inline int epoll_ctl_each(int epfd, int ncmds, struct epoll_ctl_cmd *cmds)
+static inline int epoll_ctl_one(int epfd, const struct epoll_ctl_cmd *cmd)
+{
+	struct epoll_event event = { .events = cmd->events, .data.u64 = cmd->data };
+
+	if (cmd->flags || cmd->reserved)
+		return -EINVAL;
+
+	return epoll_ctl(epfd, cmd->op, cmd->fd, &event) ? -errno : 0;
+}
+
+static inline int epoll_ctl_each(int epfd, int flags, int ncmds, struct epoll_ctl_cmd *cmds)
 {
 	for (int i = 0; i < ncmds; i++) {
-		struct epoll_event event = { .events = cmds[i].events, .data.u64 = cmds[i].data };
-
-		cmds[i].result = epoll_ctl(epfd, cmds[i].op, cmds[i].fd, &event) ? -errno : 0;
-		if (cmds[i].result)
+		cmds[i].result = epoll_ctl_one(epfd, &cmds[i]);
+		if (cmds[i].result && !(flags & EPOLL_CTL_BATCH_CONTINUE))
 			return i;
 	}
 
@@ -69,35 +109,80 @@ static inline int epoll_ctl_each(int epfd, int ncmds, struct epoll_ctl_cmd *cmds
 
 static inline int epoll_ctl_batch(int epfd, int flags, int ncmds, struct epoll_ctl_cmd *cmds)
 {
-	struct epoll_syscalls calls;
+	const struct epoll_syscalls *calls = epoll_calls();
 
-	if (epoll_calls(epfd, &calls))
-		return syscall(calls.ctl_batch, epfd, flags, ncmds, cmds);
+	if (calls)
+		return syscall(__atomic_load_n(&calls->ctl_batch, __ATOMIC_RELAXED), epfd, flags,
+			       ncmds, cmds);
 
-	if (flags || ncmds <= 0 || !cmds) {
+	if ((flags & ~EPOLL_CTL_BATCH_CONTINUE) || ncmds <= 0 || !cmds ||
+	    ncmds > (int)(INT_MAX / sizeof(*cmds))) {
 		errno = EINVAL;
 		return -1;
 	}
+	/* That it is open, but no epoll descriptor, is left to the results */
+	if (fcntl(epfd, F_GETFD) == -1)
+		return -1;
 
-	return epoll_ctl_each(epfd, ncmds, cmds);
+	return epoll_ctl_each(epfd, flags, ncmds, cmds);
+}
+
+/*
+ * The struct __kernel_timespec at @timeout in milliseconds, rounded up, and no more than 24 days; or
+ * -1, and errno is EINVAL.
+ */
+static inline int epoll_millis(const void *timeout)
+{
+	int64_t time[2]; /* tv_sec, tv_nsec */
+
+	memcpy(time, timeout, sizeof(time));
+	if (time[0] < 0 || time[1] < 0 || time[1] > 999999999) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (time[0] >= INT_MAX / 1000)
+		return INT_MAX;
+
+	return time[0] * 1000 + (time[1] + 999999) / 1000000;
+}
+
+/* Before Linux 5.11 */
+static inline int epoll_pwait_millis(int epfd, struct epoll_event *events, int maxevents,
+				     const struct epoll_wait_params *params)
+{
+	const void *timeout = (void *)(uintptr_t)params->timeout;
+	int millis = timeout ? epoll_millis(timeout) : -1;
+
+	if (timeout && millis < 0)
+		return -1;
+
+	return syscall(__NR_epoll_pwait, epfd, events, maxevents, millis,
+		       (void *)(uintptr_t)params->sigmask, (size_t)params->sigsetsize);
 }
 
 /* Without the call: relative waits by CLOCK_MONOTONIC only */
 static inline int epoll_pwait1(int epfd, int flags, struct epoll_event *events, int maxevents,
-			       struct epoll_wait_params *params)
+			       const struct epoll_wait_params *params, size_t size)
 {
-	struct epoll_syscalls calls;
+	const struct epoll_syscalls *calls = epoll_calls();
+	int ready;
 
-	if (epoll_calls(epfd, &calls))
-		return syscall(calls.pwait1, epfd, flags, events, maxevents, params);
+	if (calls)
+		return syscall(__atomic_load_n(&calls->pwait1, __ATOMIC_RELAXED), epfd, flags, events,
+			       maxevents, params, size);
 
-	if (flags || params->clockid != CLOCK_MONOTONIC) {
+	if (flags || size != sizeof(*params) || params->clockid != CLOCK_MONOTONIC) {
 		errno = ENOSYS;
 		return -1;
 	}
 
-	return syscall(__NR_epoll_pwait2, epfd, events, maxevents, (void *)(uintptr_t)params->timeout,
-		       (void *)(uintptr_t)params->sigmask, (size_t)params->sigsetsize);
+	ready = syscall(__NR_epoll_pwait2, epfd, events, maxevents,
+			(void *)(uintptr_t)params->timeout, (void *)(uintptr_t)params->sigmask,
+			(size_t)params->sigsetsize);
+	if (ready == -1 && errno == ENOSYS)
+		return epoll_pwait_millis(epfd, events, maxevents, params);
+
+	return ready;
 }
 
 #endif

@@ -34,10 +34,16 @@ static void forget(int fd)
 
 static void flush(int epfd)
 {
-	int done = ncmds ? epoll_ctl_batch(epfd, 0, ncmds, cmds) : 0;
+	for (int at = 0; at < ncmds;) {
+		int done = epoll_ctl_batch(epfd, 0, ncmds - at, cmds + at);
 
-	if (done < ncmds)
-		errx(1, "epoll_ctl_batch: %s", strerror(done < 0 ? errno : -cmds[done].result));
+		if (done < 0)
+			err(1, "epoll_ctl_batch");
+		at += done;
+		/* A signal is none of ours, and the rest is yet to be done */
+		if (at < ncmds && cmds[at].result != -EINTR)
+			errx(1, "epoll_ctl_batch: %s", strerror(-cmds[at].result));
+	}
 	ncmds = 0;
 }
 
@@ -57,7 +63,7 @@ int main(int argc, char **argv)
 		int n;
 
 		flush(epfd);
-		n = epoll_pwait1(epfd, 0, events, CLIENTS, &params);
+		n = epoll_pwait1(epfd, 0, events, CLIENTS, &params, sizeof(params));
 		if (n < 0)
 			err(1, "epoll_pwait1");
 		for (int i = 0; i < n; i++) {

@@ -187,7 +187,7 @@ impl Pool {
 }
 
 fn batch(calls: Syscalls, set: &OwnedFd, commands: &mut [EpollCtlCmd]) -> Result<()> {
-    match calls.ctl_batch(set, commands) {
+    match calls.ctl_batch(set, 0, commands) {
         Ok(done) if done == commands.len() => Ok(()),
         Ok(done) => Err(Error::new(
             "change",

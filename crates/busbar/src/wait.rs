@@ -31,8 +31,8 @@
 //!
 //! # Many changes, one call
 //!
-//! [`Changes`] are made by [`Poller::apply`] in one call where the kernel can do that. They stop at
-//! the first failure.
+//! [`Changes`] are made in one call where the kernel can do that: by [`Poller::apply`] up to the
+//! first that fails, by [`Poller::apply_all`] whatever fails. A signal does not cut them short.
 //!
 //! The methods `queue_…` put changes off until the next wait of any thread, or
 //! [`Poller::flush`], which makes all of them in one call. One that fails stops no other; the
@@ -213,15 +213,33 @@ impl Poller {
     ///
     /// At most 67 108 863 go to the kernel in one call.
     pub fn apply(&self, changes: &mut Changes<'_>) -> Applied {
+        self.run_queue();
+        let (done, errno) = self.calls.control(self.epfd.as_fd(), &mut changes.commands);
+        let failed = changes.commands.get(done);
+        let failure = failed.zip(errno).map(|(command, errno)| Failure::new(command, errno));
+        Applied { done, failure }
+    }
+
+    /// Makes all changes in order, in one call where the kernel can; returns those that failed.
+    ///
+    /// For whoever forgives some failures, as that a descriptor is there already, or is gone.
+    #[must_use = "changes may have failed"]
+    pub fn apply_all(&self, changes: &mut Changes<'_>) -> Vec<Failure> {
+        self.run_queue();
+        self.calls.control_all(self.epfd.as_fd(), &mut changes.commands);
+        let failure = |command: &EpollCtlCmd| {
+            command.outcome().err().map(|errno| Failure::new(command, errno))
+        };
+        changes.commands.iter().filter_map(failure).collect()
+    }
+
+    /// What is queued comes before what is made at once; its failures are kept.
+    fn run_queue(&self) {
         if self.queued.load(Ordering::Acquire) {
             let mut queue = self.lock();
             let _ = self.run(&mut queue, false);
             drop(self.unlock(queue));
         }
-        let (done, errno) = self.calls.control(self.epfd.as_fd(), &mut changes.commands);
-        let failed = changes.commands.get(done);
-        let failure = failed.zip(errno).map(|(command, errno)| Failure::new(command, errno));
-        Applied { done, failure }
     }
 
     /// Waits for `fd` from the next wait on, under `key`.
@@ -272,7 +290,7 @@ impl Poller {
     /// The lock is held until the kernel has everything: what another thread does at once must not
     /// overtake what it queued.
     fn run(&self, queue: &mut Queue, own_last: bool) -> Result<(), Errno> {
-        queue.run(own_last, |commands| self.calls.control(self.epfd.as_fd(), commands))
+        queue.run(own_last, |commands| self.calls.control_all(self.epfd.as_fd(), commands))
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -388,6 +406,11 @@ mod tests {
         let mut events = Events::new(4).unwrap();
         assert_eq!(poller.wait(&mut events, Duration::ZERO).unwrap(), 1);
         assert_eq!(events.iter().next().map(Event::key), Some(2));
+        let poller = denied();
+        let failures = poller.apply_all(&mut changes);
+        let failures: Vec<_> = failures.into_iter().map(|it| (it.key(), it.errno())).collect();
+        assert_eq!(failures, [(Some(3), Errno::EXIST)]);
+        assert_eq!(poller.backend(), Backend::Pwait2);
     }
 
     #[test]

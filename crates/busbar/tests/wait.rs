@@ -395,6 +395,65 @@ on_all! {
         }
     }
 
+    fn a_batch_can_go_on_after_failures(backend) {
+        let (poller, events) = (poller(backend), [event(1), event(1)]);
+        let file = tempfile::tempfile().unwrap();
+        let mut changes = Changes::new();
+        assert_eq!(poller.apply_all(&mut changes), []);
+        let told = |failures: Vec<Failure>| -> Vec<_> {
+            failures.iter().map(|it| (it.operation(), it.fd(), it.key(), it.errno())).collect()
+        };
+        let numbers = [events[0].as_raw_fd(), events[1].as_raw_fd(), file.as_raw_fd()];
+        changes.remove(&events[0]).add(&file, 1, Interest::READABLE);
+        changes.add(&events[0], 2, Interest::READABLE).add(&events[0], 3, Interest::READABLE);
+        changes.change(&events[1], 4, Interest::READABLE).add(&events[1], 5, Interest::READABLE);
+        let expected = [
+            (Operation::Remove, numbers[0], None, Errno::NOENT),
+            (Operation::Add, numbers[2], Some(1), Errno::PERM),
+            (Operation::Add, numbers[0], Some(3), Errno::EXIST),
+            (Operation::Change, numbers[1], Some(4), Errno::NOENT),
+        ];
+        assert_eq!(told(poller.apply_all(&mut changes)), expected);
+        assert_eq!(keys(&poller), [2, 5]);
+        // One alone, and the same changes again: what they said before is forgotten.
+        let one = changes.clear().add(&file, 6, Interest::READABLE);
+        assert_eq!(told(poller.apply_all(one)), [(Operation::Add, numbers[2], Some(6), Errno::PERM)]);
+        changes.clear().change(&events[0], 7, Interest::READABLE).remove(&events[1]);
+        assert_eq!(poller.apply_all(&mut changes), []);
+        let gone = [(Operation::Remove, numbers[1], None, Errno::NOENT)];
+        assert_eq!(told(poller.apply_all(&mut changes)), gone);
+        poller.add(&events[1], 8, Interest::READABLE).unwrap();
+        assert_eq!(poller.apply_all(&mut changes), []);
+        // What is queued comes before, and its failures are told where those of the queue are.
+        poller.queue_add(&file, 9, Interest::READABLE);
+        poller.queue_add(&events[1], 10, Interest::READABLE);
+        assert_eq!(poller.apply_all(&mut changes), []);
+        assert_eq!(told(poller.flush()), [(Operation::Add, numbers[2], Some(9), Errno::PERM)]);
+        assert_eq!(keys(&poller), [7]);
+    }
+
+    fn signals_do_not_cut_a_batch_short(backend) {
+        handle_signal();
+        let (poller, event, target) = (poller(backend), event(1), this_thread());
+        let mut changes = Changes::new();
+        for round in 0..3_000 {
+            changes.add(&event, round, Interest::READABLE).remove(&event);
+        }
+        let ended = AtomicBool::new(false);
+        let signal = || while !ended.load(Ordering::Relaxed) {
+            send_signal(target);
+            thread::sleep(Duration::from_micros(100));
+        };
+        thread::scope(|scope| {
+            scope.spawn(signal);
+            let (applied, failures) = (poller.apply(&mut changes), poller.apply_all(&mut changes));
+            ended.store(true, Ordering::Relaxed);
+            assert_eq!((applied.done(), applied.failure()), (changes.len(), None));
+            assert_eq!(failures, []);
+        });
+        assert_eq!(contents(&poller), []);
+    }
+
     fn every_error_of_a_single_change_is_one_of_a_batch(backend) {
         let (poller, outer, event) = (poller(backend), poller(backend), event(0));
         outer.add(&poller, 1, Interest::READABLE).unwrap();
@@ -1184,7 +1243,7 @@ fn the_kernels_batch_and_its_single_calls_end_in_the_same_state() {
                 .collect();
             let mut at = 0;
             while at < commands.len() {
-                let done = calls.ctl_batch(&batch, &mut commands[at..]).unwrap();
+                let done = calls.ctl_batch(&batch, 0, &mut commands[at..]).unwrap();
                 for command in commands.iter().skip(at).take(done + 1) {
                     let EpollCtlCmd { flags, op, fd, events, data, reserved, .. } = *command;
                     let result = if flags != 0 || reserved != 0 {

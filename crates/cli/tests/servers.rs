@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -29,13 +29,21 @@ fn connect(path: &Path) -> UnixStream {
     }
 }
 
+fn compile(program: &Path, source: &Path) {
+    let mut compiler = Command::new("gcc");
+    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-pthread", "-I"]);
+    compiler.arg(demo()).arg("-o").arg(program).arg(source);
+    assert!(compiler.status().unwrap().success());
+}
+
+fn demo() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/wait")
+}
+
 fn serves(name: &str) {
     let folder = tempfile::tempdir().unwrap();
     let (program, socket) = (folder.path().join(name), folder.path().join("socket"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../demo/wait/{name}.c"));
-    let mut compiler = Command::new("gcc");
-    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-o"]);
-    assert!(compiler.arg(&program).arg(source).status().unwrap().success());
+    compile(&program, &demo().join(format!("{name}.c")));
     // Each client may be silent for two seconds.
     let server = Command::new(&program).arg(&socket).arg("2000000").spawn().unwrap();
     let mut server = Server(server);
@@ -58,6 +66,98 @@ fn serves(name: &str) {
     assert!(server.0.try_wait().unwrap().is_none());
 }
 
+/// Makes both calls, alone and then in many threads, and prints how often the kernel was asked whether
+/// it has them: before the threads were there, and at the end.
+const ASKING: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+static int asked;
+#define ioctl(...) (__atomic_add_fetch(&asked, 1, __ATOMIC_RELAXED), ioctl(__VA_ARGS__))
+#include "epoll_calls.h"
+
+static void *both_calls(void *unused)
+{
+	struct timespec zero[2] = { 0 };
+	struct epoll_wait_params params = { .clockid = CLOCK_MONOTONIC, .timeout = (uintptr_t)zero };
+	int epfd = epoll_create1(0), other = epoll_create1(0);
+	struct epoll_event event;
+
+	for (int i = 0; i < 100; i++) {
+		struct epoll_ctl_cmd cmds[] = {
+			{ .op = EPOLL_CTL_ADD, .fd = other, .events = EPOLLIN },
+			{ .op = EPOLL_CTL_ADD, .fd = other, .events = EPOLLIN },
+			{ .op = EPOLL_CTL_DEL, .fd = other },
+		};
+		struct epoll_ctl_cmd wrong[] = { { .op = EPOLL_CTL_ADD, .fd = other, .reserved = 1 } };
+
+		if (epoll_ctl_batch(epfd, 0, 3, cmds) != 1 || cmds[1].result != -EEXIST ||
+		    epoll_ctl_batch(epfd, EPOLL_CTL_BATCH_CONTINUE, 3, cmds) != 3 ||
+		    cmds[0].result != -EEXIST || cmds[2].result || epoll_ctl_batch(epfd, 2, 3, cmds) != -1 ||
+		    epoll_ctl_batch(epfd, 0, 1, wrong) || wrong[0].result != -EINVAL ||
+		    epoll_ctl_batch(-1, 0, 3, cmds) != -1 || errno != EBADF ||
+		    epoll_pwait1(epfd, 0, &event, 1, &params, sizeof(params)))
+			puts("wrong");
+	}
+	close(epfd);
+	close(other);
+	return unused;
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t threads[8];
+
+	(void)argv;
+	if (argc == 1)
+		both_calls(NULL);
+	printf("%d ", asked);
+	for (int i = 0; i < 8; i++)
+		pthread_create(&threads[i], NULL, both_calls, NULL);
+	for (int i = 0; i < 8; i++)
+		pthread_join(threads[i], NULL);
+	printf("%d\n", asked);
+}
+"#;
+
+fn asking(folder: &Path, text: &str) -> PathBuf {
+    let (program, source) = (folder.join("asking"), folder.join("asking.c"));
+    std::fs::write(&source, text).unwrap();
+    compile(&program, &source);
+    program
+}
+
+fn asks_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = asking(folder.path(), ASKING);
+    let run = |program: &mut Command| String::from_utf8(program.output().unwrap().stdout).unwrap();
+    assert_eq!(run(&mut Command::new(&program)), "1 1\n");
+    // Threads that are first at the same time each ask for themselves, once.
+    let counts = run(Command::new(&program).arg("threads"));
+    let asked: u32 = counts.strip_prefix("0 ").unwrap_or(&counts).trim().parse().unwrap();
+    assert!((1..=8).contains(&asked), "{counts}");
+}
+
+#[test]
+fn the_header_asks_the_kernel_once() {
+    asks_once();
+}
+
+/// `epoll_pwait2` is missing, as before Linux 5.11.
+#[test]
+fn the_header_waits_on_an_older_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing =
+        "#include <sys/syscall.h>\n#undef __NR_epoll_pwait2\n#define __NR_epoll_pwait2 0xffff\n";
+    let program = asking(
+        folder.path(),
+        &ASKING.replace("static int asked;", &format!("{missing}static int asked;")),
+    );
+    let output = Command::new(&program).output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "1 1\n");
+}
+
 #[test]
 fn by_ppoll() {
     serves("server_poll");
@@ -72,5 +172,6 @@ fn by_epoll_whatever_the_kernel_has() {
 #[ignore = "needs the lab"]
 fn by_the_calls_of_the_lab() {
     Poller::with_backend(Backend::Batch).expect("a kernel that has them");
+    asks_once();
     serves("server_epoll");
 }

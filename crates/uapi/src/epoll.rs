@@ -44,6 +44,8 @@ pub const ONESHOT: u32 = 1 << 30;
 /// Report what happens, not what is (`EPOLLET`).
 pub const ET: u32 = 1 << 31;
 
+/// A command that fails stops no other (`EPOLL_CTL_BATCH_CONTINUE`).
+pub const BATCH_CONTINUE: u32 = 1;
 /// The timeout is a point in time of the clock (`EPOLL_PWAIT1_ABSTIME`).
 pub const PWAIT1_ABSTIME: u32 = 1;
 
@@ -66,10 +68,23 @@ pub struct EpollCtlCmd {
     pub events: u32,
     /// Comes back with each event.
     pub data: u64,
-    /// Returned, if the command was reached: 0 or a negative errno.
+    /// Returned: 0 or a negative errno if the command was reached, and of the one at which a batch
+    /// was interrupted, `-EINTR`; as it was, of one where that cannot be written.
     pub result: i32,
     /// 0.
     pub reserved: u32,
+}
+
+impl EpollCtlCmd {
+    /// What [`result`](Self::result) says.
+    pub fn outcome(&self) -> io::Result<()> {
+        match self.result {
+            error @ -4095..0 => Err(Errno::from_raw_os_error(-error)),
+            // The kernel says no such thing.
+            ..-4095 => Err(Errno::INVAL),
+            0.. => Ok(()),
+        }
+    }
 }
 
 /// `struct epoll_wait_params`.
@@ -97,8 +112,8 @@ struct EpollSyscalls {
     pwait1: u32,
 }
 
-/// "buswait1".
-const MAGIC: u64 = 0x3174_6961_7773_7562;
+/// "buswait2". The first one had no size of its parameters and no flags.
+const MAGIC: u64 = 0x3274_6961_7773_7562;
 
 /// `EPIOCGSYSCALLS`.
 const GET_SYSCALLS: Opcode = opcode::read::<EpollSyscalls>(0x8a, 0xb0);
@@ -141,14 +156,21 @@ impl Syscalls {
         Ok(*ANSWER.get_or_init(|| answer))
     }
 
-    /// `epoll_ctl_batch`: does `commands` in order until one fails; returns how many succeeded.
+    /// `epoll_ctl_batch`: does `commands` in order until one fails, or with [`BATCH_CONTINUE`] in
+    /// `flags` whatever fails; returns how many succeeded, or with that flag, how many were done.
     ///
-    /// `result` of these is 0, that of the one that failed the negative errno. At most
-    /// [`BATCH_MAX`] commands, at least one.
-    pub fn ctl_batch(&self, epfd: impl AsFd, commands: &mut [EpollCtlCmd]) -> io::Result<usize> {
-        let count = c_int::try_from(commands.len()).map_err(|_| Errno::INVAL)?;
+    /// If that is less than all, `result` of the next one says why: it failed, or with `-EINTR`,
+    /// there was a signal or other work for the thread, and the rest is to be done by another call.
+    /// At most [`BATCH_MAX`] commands, at least one.
+    pub fn ctl_batch(
+        &self,
+        epfd: impl AsFd,
+        flags: u32,
+        commands: &mut [EpollCtlCmd],
+    ) -> io::Result<usize> {
+        let (count, flags) = (length(commands)?, flags.cast_signed());
         // SAFETY: the kernel said that this is the call, which reads and writes `count` commands.
-        done(unsafe { self.raw_ctl_batch(raw(&epfd), 0, count, commands.as_mut_ptr()) })
+        done(unsafe { self.raw_ctl_batch(raw(&epfd), flags, count, commands.as_mut_ptr()) })
     }
 
     /// `epoll_pwait1`: waits as [`pwait`] does, until `timeout` on `clock` if there is one;
@@ -165,19 +187,18 @@ impl Syscalls {
         timeout: Option<&Timespec>,
         mask: Option<&SignalSet>,
     ) -> io::Result<usize> {
-        let mut params = EpollWaitParams {
+        let params = EpollWaitParams {
             clockid: clock as i32,
             reserved: 0,
             timeout: address(timeout),
             sigmask: address(mask),
             sigsetsize: size_of::<SignalSet>() as u64,
         };
-        let (first, count) = (events.as_mut_ptr(), length(events)?);
+        let (first, count, flags) = (events.as_mut_ptr(), length(events)?, flags.cast_signed());
+        let (params, size) = (&raw const params, size_of::<EpollWaitParams>());
         // SAFETY: the kernel said that this is the call. It fills at most `count` events, and
         // `params` has addresses of references of the types that the call reads, or 0.
-        done(unsafe {
-            self.raw_pwait1(raw(&epfd), flags.cast_signed(), first, count, &raw mut params)
-        })
+        done(unsafe { self.raw_pwait1(raw(&epfd), flags, first, count, params, size) })
     }
 
     /// # Safety
@@ -196,22 +217,24 @@ impl Syscalls {
 
     /// # Safety
     ///
-    /// `events` must have room for `maxevents` events, and `params` and the addresses in it must
-    /// be what they should be, or such that the kernel refuses them.
+    /// `events` must have room for `maxevents` events, and the `size` bytes at `params` and the
+    /// addresses in them must be what they should be, or such that the kernel refuses them.
     unsafe fn raw_pwait1(
         &self,
         epfd: c_int,
         flags: c_int,
         events: *mut EpollEvent,
         maxevents: c_int,
-        params: *mut EpollWaitParams,
+        params: *const EpollWaitParams,
+        size: usize,
     ) -> c_long {
+        let call = c_long::from(self.pwait1);
         // SAFETY: upheld by the caller.
-        unsafe { libc::syscall(c_long::from(self.pwait1), epfd, flags, events, maxevents, params) }
+        unsafe { libc::syscall(call, epfd, flags, events, maxevents, params, size) }
     }
 }
 
-/// `epoll_ctl_batch` as in C: how many commands succeeded, or -1 and `errno`.
+/// `epoll_ctl_batch` as in C: how many commands are done, or -1 and `errno`.
 ///
 /// `ENOSYS` if the kernel does not have the call.
 ///
@@ -234,17 +257,18 @@ pub unsafe extern "C" fn epoll_ctl_batch(
 ///
 /// # Safety
 ///
-/// `events` must have room for `maxevents` events, and `params` and the addresses in it must be
-/// what they should be, or such that the kernel refuses them.
+/// `events` must have room for `maxevents` events, and the `size` bytes at `params` and the
+/// addresses in them must be what they should be, or such that the kernel refuses them.
 pub unsafe extern "C" fn epoll_pwait1(
     epfd: c_int,
     flags: c_int,
     events: *mut EpollEvent,
     maxevents: c_int,
-    params: *mut EpollWaitParams,
+    params: *const EpollWaitParams,
+    size: usize,
 ) -> c_int {
     // SAFETY: upheld by the caller.
-    as_in_c(|calls| unsafe { calls.raw_pwait1(epfd, flags, events, maxevents, params) })
+    as_in_c(|calls| unsafe { calls.raw_pwait1(epfd, flags, events, maxevents, params, size) })
 }
 
 fn as_in_c(call: impl Fn(&Syscalls) -> c_long) -> c_int {
@@ -385,8 +409,8 @@ fn raw(epfd: &impl AsFd) -> RawFd {
     epfd.as_fd().as_raw_fd()
 }
 
-fn length(events: &[EpollEvent]) -> io::Result<c_int> {
-    c_int::try_from(events.len()).map_err(|_| Errno::INVAL)
+fn length<T>(items: &[T]) -> io::Result<c_int> {
+    c_int::try_from(items.len()).map_err(|_| Errno::INVAL)
 }
 
 fn pointer<T>(value: Option<&T>) -> *const T {
@@ -441,11 +465,22 @@ mod tests {
     #[test]
     fn numbers_are_those_of_the_header() {
         assert_eq!(GET_SYSCALLS, 0x8010_8ab0);
-        assert_eq!(&MAGIC.to_le_bytes(), b"buswait1");
+        assert_eq!(&MAGIC.to_le_bytes(), b"buswait2");
         let flags = [libc::EPOLLIN, libc::EPOLLPRI, libc::EPOLLOUT, libc::EPOLLERR, libc::EPOLLHUP];
         assert_eq!(flags.map(i32::cast_unsigned), [IN, PRI, OUT, ERR, HUP]);
         let flags = [libc::EPOLLRDHUP, libc::EPOLLEXCLUSIVE, libc::EPOLLONESHOT, libc::EPOLLET];
         assert_eq!(flags.map(i32::cast_unsigned), [RDHUP, EXCLUSIVE, ONESHOT, ET]);
+    }
+
+    #[test]
+    fn outcomes_are_there_for_every_result() {
+        let outcome = |result| EpollCtlCmd { result, ..Default::default() }.outcome();
+        assert_eq!(outcome(i32::MIN), Err(Errno::INVAL));
+        assert_eq!(outcome(-4096), Err(Errno::INVAL));
+        assert_eq!(outcome(-4095), Err(Errno::from_raw_os_error(4095)));
+        assert_eq!(outcome(-1), Err(Errno::PERM));
+        assert_eq!(outcome(0), Ok(()));
+        assert_eq!(outcome(1), Ok(()));
     }
 
     #[test]
@@ -465,7 +500,7 @@ mod tests {
     #[test]
     fn calls_that_are_denied_say_so() {
         let (set, calls) = (set(), Syscalls::DENIED);
-        assert_eq!(calls.ctl_batch(&set, &mut [EpollCtlCmd::default()]), Err(Errno::NOSYS));
+        assert_eq!(calls.ctl_batch(&set, 0, &mut [EpollCtlCmd::default()]), Err(Errno::NOSYS));
         let mut events = [EpollEvent { events: 0, u64: 0 }];
         let waited = calls.pwait1(&set, 0, &mut events, ClockId::Monotonic, None, None);
         assert_eq!(waited, Err(Errno::NOSYS));
@@ -479,10 +514,11 @@ mod tests {
         // SAFETY: the kernel refuses to read no commands.
         let returned = unsafe { epoll_ctl_batch(set.as_raw_fd(), 0, 0, ptr::null_mut()) };
         assert_eq!(done(returned.into()), Err(expected));
-        let mut params = EpollWaitParams::default();
+        let (params, size) = (EpollWaitParams::default(), size_of::<EpollWaitParams>());
         // SAFETY: the kernel refuses to return no events.
-        let returned =
-            unsafe { epoll_pwait1(set.as_raw_fd(), 0, ptr::null_mut(), 0, &raw mut params) };
+        let returned = unsafe {
+            epoll_pwait1(set.as_raw_fd(), 0, ptr::null_mut(), 0, &raw const params, size)
+        };
         assert_eq!(done(returned.into()), Err(expected));
     }
 
@@ -495,9 +531,16 @@ mod tests {
             EpollCtlCmd { op: CTL_ADD, fd: other.as_raw_fd(), events: IN, ..Default::default() };
         let mut commands =
             [add, EpollCtlCmd { result: 7, ..add }, EpollCtlCmd { result: 7, ..add }];
-        assert_eq!(calls.ctl_batch(&set, &mut commands), Ok(1));
+        assert_eq!(calls.ctl_batch(&set, 0, &mut commands), Ok(1));
         let results = commands.map(|command| command.result);
         assert_eq!(results, [0, -libc::EEXIST, 7]);
+        assert_eq!(commands[0].outcome(), Ok(()));
+        assert_eq!(commands[1].outcome(), Err(Errno::EXIST));
+        commands[1].op = CTL_DEL;
+        assert_eq!(calls.ctl_batch(&set, BATCH_CONTINUE, &mut commands), Ok(3));
+        let results = commands.map(|command| command.result);
+        assert_eq!(results, [-libc::EEXIST, 0, 0]);
+        assert_eq!(calls.ctl_batch(&set, 2, &mut commands), Err(Errno::INVAL));
         let mut events = [EpollEvent { events: 0, u64: 0 }];
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         for clock in [ClockId::Monotonic, ClockId::Realtime, ClockId::Boottime] {

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use busbar_uapi::epoll::{self, EpollCtlCmd, EpollEvent, PWAIT1_ABSTIME, SignalSet, Syscalls};
+use busbar_uapi::epoll::{
+    self, BATCH_CONTINUE, EpollCtlCmd, EpollEvent, PWAIT1_ABSTIME, SignalSet, Syscalls,
+};
 use rustix::event::Timespec;
 use rustix::io::{Errno, Result};
 use rustix::time::{Itimerspec, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
@@ -96,27 +98,62 @@ impl Calls {
         epfd: BorrowedFd<'_>,
         commands: &mut [EpollCtlCmd],
     ) -> (usize, Option<Errno>) {
-        let mut done = 0;
-        // One alone costs less by `epoll_ctl`.
-        if self.backend() == Backend::Batch && commands.len() > 1 {
-            for chunk in commands.chunks_mut(epoll::BATCH_MAX) {
-                match self.syscalls.ctl_batch(epfd, chunk) {
-                    Ok(count) if count >= chunk.len() => done += count,
-                    Ok(count) => return (done + count, Some(failure(&chunk[count]))),
-                    Err(errno) if is_denied(errno) => {
-                        self.leave(Backend::Batch);
-                        break;
-                    }
-                    Err(errno) => return (done, Some(errno)),
-                }
-            }
+        let (mut done, failure) = self.batch(epfd, 0, commands);
+        if failure.is_some() {
+            return (done, failure);
         }
         for command in &commands[done..] {
-            let EpollCtlCmd { op, fd, events, data, .. } = *command;
-            if let Err(errno) = epoll::ctl(epfd, op, fd, events, data) {
+            if let Err(errno) = single(epfd, command) {
                 return (done, Some(errno));
             }
             done += 1;
+        }
+        (done, None)
+    }
+
+    /// Does all `commands` in order, and sets the result of each.
+    pub(super) fn control_all(&self, epfd: BorrowedFd<'_>, commands: &mut [EpollCtlCmd]) {
+        let (done, failure) = self.batch(epfd, BATCH_CONTINUE, commands);
+        for command in &mut commands[done..] {
+            let outcome = failure.map_or_else(|| single(epfd, command), Err);
+            command.result = outcome.map_or_else(|errno| -errno.raw_os_error(), |()| 0);
+        }
+    }
+
+    /// Does `commands` by `epoll_ctl_batch` if there is that; returns how many are done, and why it
+    /// went no further, unless the rest is to be done one by one.
+    fn batch(
+        &self,
+        epfd: BorrowedFd<'_>,
+        flags: u32,
+        commands: &mut [EpollCtlCmd],
+    ) -> (usize, Option<Errno>) {
+        let (mut done, end) = (0, commands.len());
+        // One alone costs less by `epoll_ctl`.
+        if self.backend() != Backend::Batch || end < 2 {
+            return (0, None);
+        }
+        // What was there before must not be taken for what the kernel says.
+        for command in &mut *commands {
+            command.result = 0;
+        }
+        while done < end {
+            let most = end.min(done.saturating_add(epoll::BATCH_MAX));
+            match self.syscalls.ctl_batch(epfd, flags, &mut commands[done..most]) {
+                Ok(count) => done += count,
+                Err(errno) if is_denied(errno) => {
+                    self.leave(Backend::Batch);
+                    return (done, None);
+                }
+                Err(errno) => return (done, Some(errno)),
+            }
+            if done < most {
+                match failure(&commands[done]) {
+                    // The handler, if there is one, has run; the rest is yet to be done.
+                    Errno::INTR => {}
+                    errno => return (done, Some(errno)),
+                }
+            }
         }
         (done, None)
     }
@@ -242,12 +279,14 @@ fn is_denied(errno: Errno) -> bool {
     matches!(errno, Errno::NOSYS | Errno::PERM)
 }
 
-/// Why a command of a batch failed. The kernel leaves it out only for a process that is killed.
+fn single(epfd: BorrowedFd<'_>, command: &EpollCtlCmd) -> Result<()> {
+    let EpollCtlCmd { op, fd, events, data, .. } = *command;
+    epoll::ctl(epfd, op, fd, events, data)
+}
+
+/// Why a batch ended at a command. Only if it cannot write there, the kernel does not say so.
 fn failure(command: &EpollCtlCmd) -> Errno {
-    match command.result {
-        error @ ..0 => Errno::from_raw_os_error(-error),
-        _ => Errno::INTR,
-    }
+    command.outcome().err().unwrap_or(Errno::FAULT)
 }
 
 /// Timers that no thread waits for, kept for the next wait.
@@ -267,5 +306,18 @@ impl Timers {
 
     fn put(&self, clock: Clock, timer: OwnedFd) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((clock, timer));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ended_a_batch_is_what_the_kernel_says_and_else_that_it_could_not() {
+        let ended = |result| failure(&EpollCtlCmd { result, ..EpollCtlCmd::default() });
+        assert_eq!(ended(-libc::EEXIST), Errno::EXIST);
+        assert_eq!(ended(-libc::EINTR), Errno::INTR);
+        assert_eq!(ended(0), Errno::FAULT);
     }
 }

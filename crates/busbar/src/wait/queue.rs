@@ -68,35 +68,26 @@ impl Queue {
         self.commands.is_empty() && self.closing.is_empty() && self.failures.is_empty()
     }
 
-    /// Has everything done by `run`, which does commands in order up to the first that fails, and
-    /// returns how many succeeded and why the next one failed.
+    /// Has everything done by `run`, which does all commands in order and sets the result of each.
     ///
-    /// Goes on behind a failure, and keeps it; but with `own_last` the result of the last command
-    /// is not kept but returned.
+    /// Keeps failures; but with `own_last` the result of the last command is not kept but returned.
     pub(super) fn run(
         &mut self,
         own_last: bool,
-        mut run: impl FnMut(&mut [EpollCtlCmd]) -> (usize, Option<Errno>),
+        run: impl FnOnce(&mut [EpollCtlCmd]),
     ) -> Result<(), Errno> {
         self.slots.clear();
         self.commands.retain(|command| command.op != VOID);
-        let (mut at, end) = (0, self.commands.len());
-        let mut last = Ok(());
-        while at < end {
-            let (done, errno) = run(&mut self.commands[at..]);
-            let Some(errno) = errno else { break };
-            let failed = at + done;
-            at = failed + 1;
-            if own_last && at == end {
-                last = Err(errno);
-            } else if let Some(command) = self.commands.get(failed)
-                && !is_gone(command, errno)
+        run(&mut self.commands);
+        let own = if own_last { self.commands.pop() } else { None };
+        for command in self.commands.drain(..) {
+            if let Err(errno) = command.outcome()
+                && !is_gone(&command, errno)
             {
-                self.failures.push(Failure::new(command, errno));
+                self.failures.push(Failure::new(&command, errno));
             }
         }
-        self.commands.clear();
-        last
+        own.map_or(Ok(()), |command| command.outcome())
     }
 
     pub(super) fn take_closing(&mut self) -> Vec<OwnedFd> {
@@ -125,7 +116,6 @@ mod tests {
         let mut seen = Vec::new();
         let last = queue.run(false, |commands| {
             seen.extend(commands.iter().map(|command| (command.op, command.fd, command.data)));
-            (commands.len(), None)
         });
         assert_eq!(last, Ok(()));
         seen
@@ -164,8 +154,9 @@ mod tests {
             queue.push(command(CTL_ADD, fd, 7));
         }
         let odd_ones_fail = |commands: &mut [EpollCtlCmd]| {
-            let done = commands.iter().take_while(|command| command.fd % 2 == 0).count();
-            (done, (done < commands.len()).then_some(Errno::PERM))
+            for command in commands {
+                command.result = -(command.fd % 2);
+            }
         };
         assert_eq!(queue.run(false, odd_ones_fail), Ok(()));
         let failed: Vec<_> = queue.failures.iter().map(|failure| failure.fd()).collect();
@@ -177,11 +168,12 @@ mod tests {
     fn a_removal_of_what_is_gone_succeeds_but_tells_the_one_who_asked_for_it() {
         for (errno, failures) in [(Errno::NOENT, 0), (Errno::BADF, 0), (Errno::INVAL, 1)] {
             let mut queue = Queue::default();
+            let fail = |commands: &mut [EpollCtlCmd]| commands[0].result = -errno.raw_os_error();
             queue.push(command(CTL_DEL, 1, 0));
-            assert_eq!(queue.run(false, |_| (0, Some(errno))), Ok(()));
+            assert_eq!(queue.run(false, fail), Ok(()));
             assert_eq!(queue.failures.len(), failures, "{errno}");
             queue.push(command(CTL_DEL, 1, 0));
-            assert_eq!(queue.run(true, |_| (0, Some(errno))), Err(errno));
+            assert_eq!(queue.run(true, fail), Err(errno));
             assert_eq!(queue.failures.len(), failures, "{errno}");
         }
     }
@@ -207,13 +199,11 @@ mod tests {
             Ok(())
         }
 
-        fn run_all(&mut self, commands: &mut [EpollCtlCmd]) -> (usize, Option<Errno>) {
-            for (index, command) in commands.iter().enumerate() {
-                if let Err(errno) = self.run(command) {
-                    return (index, Some(errno));
-                }
+        fn run_all(&mut self, commands: &mut [EpollCtlCmd]) {
+            for command in commands {
+                let done = self.run(command);
+                command.result = done.map_or_else(|errno| -errno.raw_os_error(), |()| 0);
             }
-            (commands.len(), None)
         }
 
         fn reopen(&mut self, fd: RawFd, file: u32) {
