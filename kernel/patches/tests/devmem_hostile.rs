@@ -189,8 +189,7 @@ impl Guest {
             self.account.give(&give(&self.connection, random.usize(1..20)));
         }
         let given = self.account.left();
-        let ranges: Vec<_> =
-            (0..random.usize(1..4)).map(|_| any_range(random, &given)).collect();
+        let ranges: Vec<_> = (0..random.usize(1..4)).map(|_| any_range(random, &given)).collect();
         let expected = self.account.take(&ranges);
         let answer = devmem::dont_need(self.connection.socket(), &ranges);
         assert_eq!(answer, expected, "{ranges:x?} of {given:x?}");
