@@ -348,7 +348,7 @@ fn a_queue_holds_so_much_memory_at_most() {
     for _ in 0..200 {
         far(|| {
             let sender = UdpSocket::bind((FAR[0], PORT)).unwrap();
-            sender.send_to(&[0; 60_000], (NEAR[0], PORT)).unwrap();
+            sender.send_to(&vec![0; 60_000], (NEAR[0], PORT)).unwrap();
         });
     }
     assert!(overruns() > 0, "12 MB wait");
