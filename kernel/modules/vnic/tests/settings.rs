@@ -358,8 +358,10 @@ fn a_queue_holds_so_much_memory_at_most() {
 #[test]
 #[ignore = "needs the lab"]
 fn a_kernel_that_logs_over_it_does_not_make_it_deaf() {
-    const MESSAGES: usize = 300;
+    const MESSAGES: usize = 1000;
     let _pair = Pair::new();
+    // One queue, so that they meet.
+    run(&format!("ethtool -L {DEVICE} combined 1"));
     assert!(arrives(0));
     run(&format!("modprobe netconsole netconsole=@{}/{DEVICE},@{}/", NEAR[0], FAR[0]));
     let ended = AtomicBool::new(false);
