@@ -40,8 +40,9 @@ export REMOTE_NETIF=vnic0 REMOTE_V4=192.0.2.2 REMOTE_V6=2001:db8::2
 export REMOTE_TYPE=netns REMOTE_ARGS=drvnet
 
 # Each test has a pair of its own, so that what one leaves behind does no harm to the next.
+# It has up to 72 queues, or as many as are named, 8 of them in use.
 pair() {
-    ip link add "$NETIF" numrxqueues 72 numtxqueues 72 type vnic
+    ip link add "$NETIF" numrxqueues "${1:-72}" numtxqueues "${1:-72}" type vnic
     ethtool -L "$NETIF" combined 8
     ip netns add "$REMOTE_ARGS"
     ip link set "$REMOTE_NETIF" netns "$REMOTE_ARGS"
@@ -97,14 +98,15 @@ END
     unpair
 }
 
-# Its program calls ethtool as Debian 12's cannot be called.
+# Its program calls ethtool as Debian 12's cannot be called, and takes it that there are no more queues.
 devmem() (
     PATH=$ncdevmem/ncdevmem-path:$PATH
-    run_python devmem
+    run_python devmem 8
 )
 
+# Usage: run_python TEST [QUEUES]
 run_python() {
-    pair
+    pair "${2-}"
     python3 "$here/run.py" "$(find "$tmp/tests/drivers" -name "$1.py")"
     unpair
 }
