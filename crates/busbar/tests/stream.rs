@@ -446,7 +446,8 @@ on! { all
         let before = open_descriptors();
         // The debug kernel is ten times as slow.
         let is_debug = Path::new("/sys/kernel/debug/kmemleak").exists();
-        for round in 0..if is_debug { 100 } else { 1000 } {
+        let rounds = if is_debug { 100 } else { 1000 };
+        for round in 0..rounds {
             let source = converter.source(&setup);
             if round % 4 == 0 {
                 let samples = next(&source);
@@ -454,7 +455,8 @@ on! { all
                 drop(source);
             }
         }
-        assert_eq!(open_descriptors(), before);
+        // Other tests run beside this one, and have some open; a leak is one in each fourth round.
+        assert!(open_descriptors() < before + rounds / 8);
     }
 
     fn bad_input_is_named(kind) {
