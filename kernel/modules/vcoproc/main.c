@@ -1269,7 +1269,7 @@ static void vcoproc_shut_down(struct vcoproc *vc)
 	while (atomic_read(&vc->rproc->power)) {
 		ret = rproc_shutdown(vc->rproc);
 		if (ret == -EINTR)
-			msleep(1);
+			msleep(20);
 		else if (ret)
 			break;
 	}

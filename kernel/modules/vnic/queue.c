@@ -237,7 +237,7 @@ destroy:
 	return err;
 }
 
-/* Whether frames are to wait no longer, since there are as many as may wait, or half of the memory */
+/* Whether frames wait no longer: there are as many as may, or half of the memory */
 static bool vnic_queue_is_due(const struct vnic_rq *rq)
 {
 	const struct vnic *vnic = netdev_priv(rq->dev);

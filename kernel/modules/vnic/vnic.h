@@ -16,7 +16,7 @@
 #define VNIC_QUEUES_MAX		128
 #define VNIC_RING_DEFAULT	1024
 #define VNIC_RING_MAX		8192
-/* Bytes of memory under way to a receive queue: frames may be large, and who pays for them far away */
+/* Bytes of memory under way to a receive queue, which nobody may pay for */
 #define VNIC_WIRE_MAX		SZ_8M
 #define VNIC_RSS_ENTRIES	128
 /* Toeplitz' key: the longest input, IPv6 addresses and ports, and 4 bytes */
