@@ -136,15 +136,21 @@ cp -r "$built/tests" "$tmp"
 PATH=$here/bin:/usr/sbin:/usr/bin:/sbin:/bin
 modprobe vnic
 
+# Runs a test, and leaves what differs from what is expected in $tmp/diff. False if anything does.
+passes() {
+    run "$1" >"$tmp/log" 2>&1 || echo "$1: exit status $?" >>"$tmp/log"
+    results <"$tmp/log" >"$tmp/results"
+    sed -n "s/ *#.*//; / $1\./p" "$here/expected" >"$tmp/expected"
+    diff -u --label expected --label found "$tmp/expected" "$tmp/results" >"$tmp/diff"
+}
+
 status=0
 for test in ${*:-$tests}; do
-    run "$test" >"$tmp/log" 2>&1 || echo "$test: exit status $?" >>"$tmp/log"
-    results <"$tmp/log" >"$tmp/results"
-    sed -n "s/ *#.*//; / $test\./p" "$here/expected" >"$tmp/expected"
-    if diff -u --label expected --label found "$tmp/expected" "$tmp/results"; then
+    # They set themselves limits, such as 2 s for csum.py's receiver, which a busy machine may not keep.
+    if passes "$test" || { cat "$tmp/diff" && passes "$test"; }; then
         echo "$test: $(wc -l <"$tmp/results") cases, as expected"
     else
-        cat "$tmp/log"
+        cat "$tmp/diff" "$tmp/log"
         status=1
     fi
 done
