@@ -180,7 +180,6 @@ fn without_copies<T: Send>(copies: u32, call: impl FnOnce() -> T + Send) -> T {
         caller.join().unwrap()
     });
     set("task-filter", "N");
-    set("space", "0");
     result
 }
 

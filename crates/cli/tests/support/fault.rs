@@ -18,7 +18,10 @@ pub fn arm() {
     }
     fs::write(Path::new(DEBUGFS).join("fail_page_alloc/min-order"), "0").unwrap();
     for fault in ["failslab", "fail_page_alloc", "fail_usercopy"] {
-        fs::write(Path::new(DEBUGFS).join(fault).join("verbose"), "0").unwrap();
+        // What another test let through first is not to be let through by this one.
+        for setting in ["verbose", "space"] {
+            fs::write(Path::new(DEBUGFS).join(fault).join(setting), "0").unwrap();
+        }
     }
 }
 

@@ -245,9 +245,7 @@ fn memory_that_can_never_be_written_or_read_is_an_error() {
     let (mut from, mut to) = (rx.open(), tx.open());
     let (mut bytes, zeros) = (vec![0; 64 << 10], vec![0; 64 << 10]);
     // The pages are there, but each copy fails, as with tags that are wrong.
-    for (name, value) in
-        [("task-filter", "Y"), ("times", "-1"), ("space", "0"), ("probability", "100")]
-    {
+    for (name, value) in [("task-filter", "Y"), ("times", "-1"), ("probability", "100")] {
         fs::write(faults.join(name), value).unwrap();
     }
     let results = std::thread::scope(|scope| {
