@@ -287,6 +287,16 @@ pub fn take(connection: &mut Connection) -> Piece {
     connection.next(Some(PATIENCE)).unwrap().expect("a piece in time")
 }
 
+/// Takes pieces of so many bytes together, and keeps them.
+pub fn hold(connection: &mut Connection, len: usize) -> Vec<Piece> {
+    let (mut held, mut got) = (Vec::new(), 0);
+    while got < len {
+        held.push(take(connection));
+        got += held.last().unwrap().len();
+    }
+    held
+}
+
 /// Takes and verifies everything up to the end.
 pub fn take_all(connection: &mut Connection, check: &mut Check) {
     while let Some(piece) = connection.next(Some(PATIENCE)).unwrap() {

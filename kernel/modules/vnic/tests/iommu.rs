@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use busbar::receive::{Piece, Receiver, Setup, Tokens};
-use pair::{Check, DEVICE, Pair, Place, pattern, run, send, take, take_all, wait_until};
+use pair::{Check, DEVICE, Pair, Place, pattern, run, send, take_all, wait_until};
 
 const LEN: usize = 4 << 20;
 const BUS: &str = "/sys/bus/pci";
@@ -72,11 +72,7 @@ fn hold(pair: &Pair) -> (Receiver, Vec<Piece>, impl Sized) {
     let (mut connection, mut sender) = pair.connect(&receiver);
     let sent = pattern(1, 0, 100_000);
     sender.write_all(&sent).unwrap();
-    let (mut held, mut len) = (Vec::new(), 0);
-    while len < sent.len() {
-        held.push(take(&mut connection));
-        len += held.last().unwrap().len();
-    }
+    let held = pair::hold(&mut connection, sent.len());
     assert_eq!(receiver.statistics().unwrap().copied, 0);
     (receiver, held, (connection, sender))
 }

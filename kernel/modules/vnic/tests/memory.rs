@@ -12,8 +12,8 @@ use std::process::Command;
 
 use busbar::receive::Receiver;
 use pair::{
-    Check, DEVICE, NAMESPACE, PATIENCE, PEER, Pair, Place, V4, far, pattern, run, send, take,
-    take_all, wait_until,
+    Check, DEVICE, NAMESPACE, PATIENCE, PEER, Pair, Place, V4, far, pattern, run, send, take_all,
+    wait_until,
 };
 use support::modprobe;
 
@@ -118,11 +118,7 @@ fn views_outlive_the_module() {
     let (mut connection, mut sender) = pair.connect(&receiver);
     let sent = pattern(1, 0, 100_000);
     sender.write_all(&sent).unwrap();
-    let (mut held, mut len) = (Vec::new(), 0);
-    while len < sent.len() {
-        held.push(take(&mut connection));
-        len += held.last().unwrap().len();
-    }
+    let held = pair::hold(&mut connection, sent.len());
     run("rmmod vnic");
     let mut check = Check::new(1);
     for piece in &held {
