@@ -146,7 +146,7 @@ passes() {
 
 status=0
 for test in ${*:-$tests}; do
-    # They set themselves limits, such as 2 s for csum.py's receiver, which a busy machine may not keep.
+    # They set themselves limits of time, which a busy host may not keep.
     if passes "$test" || { cat "$tmp/diff" && passes "$test"; }; then
         echo "$test: $(wc -l <"$tmp/results") cases, as expected"
     else
