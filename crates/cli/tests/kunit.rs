@@ -1,4 +1,4 @@
-//! The kernel's own unit tests of what is pure in the modules: `KUnit`, whose results are KTAP.
+//! The kernel's own unit tests of what is pure in the modules and patches: `KUnit`, whose results are KTAP.
 
 mod support;
 
@@ -9,8 +9,13 @@ use std::process::Command;
 use support::modprobe;
 
 /// Modules, their suites, and how many cases these have.
-const SUITES: [(&str, &str, usize); 2] =
-    [("vnic_kunit", "vnic_toeplitz", 3), ("rpmsg_netlink_kunit", "rpmsg_netlink_packet", 4)];
+const SUITES: [(&str, &str, usize); 5] = [
+    ("devmem_token_test", "net_devmem_token", 5),
+    ("rpmsg_eptfd_kunit", "rpmsg_eptfd_queue", 6),
+    ("rpmsg_netlink_kunit", "rpmsg_netlink_packet", 4),
+    ("vcoproc_kunit", "vcoproc_ring", 4),
+    ("vnic_kunit", "vnic_toeplitz", 3),
+];
 
 /// The cases of a suite's results, and whether they passed. A case is indented, its suite is not.
 fn cases(results: &str) -> Vec<(&str, bool)> {
