@@ -40,13 +40,13 @@
 #include <linux/spinlock.h>
 #include <linux/uaccess.h>
 #include <linux/virtio_ids.h>
-#include <linux/virtio_ring.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
 #include <linux/vcoproc.h>
 
 #include "iommu.h"
+#include "ring.h"
 
 #ifndef CONFIG_ARCH_HAS_DMA_OPS
 #error "vcoproc needs CONFIG_ARCH_HAS_DMA_OPS (on x86: CONFIG_XEN or CONFIG_GART_IOMMU)"
@@ -56,24 +56,6 @@
 irqreturn_t rproc_vq_interrupt(struct rproc *rproc, int vq_id);
 
 #define VCOPROC_MAX		16
-#define VCOPROC_VRINGS		2
-#define VCOPROC_MAX_RING	256
-
-/*
- * The rings lie at the start of the block, each at the end of a slot of its
- * own. So the used ring is the last page of its slot, whatever the number of
- * entries, and what is before it, descriptors and available ring, is Linux's:
- * virtio_ring follows the flags of descriptors that it reads back. Which
- * pages the process can write to never changes, so that none has to be taken
- * back that it has found a way to keep.
- */
-#define VCOPROC_DRIVER_PART	(VCOPROC_MAX_RING * sizeof(struct vring_desc) + \
-				 (3 + VCOPROC_MAX_RING) * sizeof(__virtio16))
-#define VCOPROC_SLOT_PAGES	(DIV_ROUND_UP(VCOPROC_DRIVER_PART, PAGE_SIZE) + 1)
-#define VCOPROC_RING_PAGES	(VCOPROC_VRINGS * VCOPROC_SLOT_PAGES)
-
-static_assert(3 * sizeof(__virtio16) + VCOPROC_MAX_RING * sizeof(struct vring_used_elem) <=
-	      PAGE_SIZE);
 
 /*
  * The rpmsg bus believes the 16-bit length of a message whose ring entry is
@@ -310,21 +292,6 @@ static unsigned long vcoproc_limit(struct vcoproc *vc)
 	return (vc->mem_size - VCOPROC_GUARD) >> PAGE_SHIFT;
 }
 
-/* Call with vc->used_lock held. Returns the first of @pages that end a free slot. */
-static unsigned long vcoproc_find_ring(struct vcoproc *vc, unsigned long pages)
-{
-	unsigned long end;
-
-	if (pages > VCOPROC_SLOT_PAGES)
-		return vcoproc_limit(vc);
-
-	for (end = VCOPROC_SLOT_PAGES; end <= VCOPROC_RING_PAGES; end += VCOPROC_SLOT_PAGES)
-		if (!test_bit(end - 1, vc->used))
-			return end - pages;
-
-	return vcoproc_limit(vc);
-}
-
 /*
  * Call with vc->used_lock held. Aligned to the power of two above the size, as
  * dma_alloc_coherent() promises.
@@ -352,7 +319,7 @@ static void *vcoproc_dma_alloc(struct device *dev, size_t size, dma_addr_t *hand
 
 	spin_lock(&vc->used_lock);
 	if (dev == vc->dev.parent)
-		page = vcoproc_find_ring(vc, pages);
+		page = vcoproc_find_ring(vc->used, pages);
 	else
 		page = vcoproc_find_buffer(vc, pages);
 	if (page < vcoproc_limit(vc))
@@ -928,12 +895,6 @@ static long vcoproc_ioctl(struct file *filp, unsigned int cmd, unsigned long arg
 static void *vcoproc_page(struct vcoproc *vc, pgoff_t pgoff)
 {
 	return pgoff < vc->mem_size >> PAGE_SHIFT ? vc->mem + (pgoff << PAGE_SHIFT) : vc->table;
-}
-
-/* Whether the process can write there. The used ring is the last page of a slot. */
-static bool vcoproc_page_writable(pgoff_t pgoff)
-{
-	return pgoff >= VCOPROC_RING_PAGES || (pgoff + 1) % VCOPROC_SLOT_PAGES == 0;
 }
 
 /* By number, so that nothing can pin it and keep it when it is taken away. */
