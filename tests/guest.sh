@@ -26,6 +26,7 @@ while read -r name program; do
         run="env NETIF=nic0 REMOTE_NETIF=vnic0 bash $(dirname "$program")/devmem_tokens.sh"
         # shellcheck disable=SC2086
         set -- ${BUSBAR_QUICK:+-V index_v6} ;;
+    selftest:drvnet) if [ "${BUSBAR_QUICK-}" ]; then set --; else set -- --full; fi ;;
     selftest:*) set -- ;;
     bench:*) set -- bench "${name#bench:}" --quick ;;
     esac

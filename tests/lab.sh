@@ -5,7 +5,7 @@
 #
 # Usage: tests/lab.sh [--full | --race] [TEST-PROGRAM…]    names as cargo prints them, default all
 #   --full    all of them in the debug kernel, but for what takes too long there, five times the
-#             crashes, and blocks of 16 MiB
+#             crashes, blocks of 16 MiB, and all cases of the kernel's tests for NICs
 #   --race    those of the kernel's parts, in the kernel that finds data races
 set -eu
 cd "$(dirname "$0")/.."
@@ -119,6 +119,7 @@ if [ "$release" ]; then
 fi
 if [ -s "$plan.alone" ]; then
     "$busbar" lab build
-    in_lab --timeout 900 -- tests/guest.sh "$plan.alone" || status=$?
+    # shellcheck disable=SC2086
+    in_lab --timeout 2700 -- $quick tests/guest.sh "$plan.alone" || status=$?
 fi
 exit "$status"
