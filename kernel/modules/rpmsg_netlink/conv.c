@@ -18,7 +18,7 @@ static void conv_too_late(struct timer_list *timer)
 	struct sk_buff *note = NULL;
 	unsigned long irq;
 
-	/* The timer expires early for a timeout beyond MAX_JIFFY_OFFSET: rearm it */
+	/* The timer wheel truncates timeouts of more than some days: rearm the timer */
 	spin_lock_irqsave(&conv->lock, irq);
 	if (conv->note && time_before(jiffies, conv->deadline))
 		mod_timer(timer, conv->deadline);
