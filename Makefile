@@ -1,11 +1,11 @@
-# Two commands do everything on a fresh Debian 12, as root: make demo, make test.
+# The two main commands, on a fresh Debian 12 as root: make demo, make test.
 
 BUSBAR := target/release/busbar
-# Where modules come from and go to: an installed kernel's build directory.
+# The build directory of the kernel that modules are built for.
 KDIR ?= /lib/modules/$(shell uname -r)/build
 
-# Where `make install` puts things, and what makes pages and completions: BUSBAR, unless that is
-# built for another machine.
+# The directories of `make install`, and the program that generates manual pages and completions: BUSBAR,
+# unless that is built for another machine.
 PREFIX ?= /usr/local
 DESTDIR ?=
 GENERATE ?= $(BUSBAR)
@@ -13,7 +13,7 @@ GENERATE ?= $(BUSBAR)
 .PHONY: demo test test-host test-kernel-style test-lab test-lab-itself test-race test-full test-dkms test-install test-demo \
 	bench figures report deps build install uninstall install-modules uninstall-modules soak fuzz fuzz-kernel upstream clean
 
-# The usual way polls an endpoint that ends: tests/lab.sh says what Linux 6.12 does about that now and then.
+# The usual way polls an endpoint that ends. Linux 6.12 sometimes warns about that: see tests/lab.sh.
 DEMO := $(BUSBAR) lab run --known 'rpmsg_eptdev_poll+' --timeout 600 -- demo/pipeline.sh
 
 demo: build
@@ -21,13 +21,13 @@ demo: build
 
 test: test-host test-kernel-style test-dkms test-install test-demo test-lab test-lab-itself
 
-# The same, all of it in the debug kernel, more rounds, and all of the lab's own tests: 90 minutes.
+# All of that in the debug kernel, with more rounds, and all of the lab's own tests: 90 minutes.
 test-full: LAB_TESTS :=
 test-full: LAB_FULL := --full
 test-full: FUZZ_SECONDS := 600
 test-full: test fuzz-kernel
 
-# What needs no kernel of our own.
+# Tests that do not need the lab's kernel.
 test-host: deps
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
@@ -35,42 +35,42 @@ test-host: deps
 	cargo test --workspace --all-features --locked
 	mandoc -T lint -W style docs/man/*
 
-# checkpatch, sparse, W=1 and Coccinelle, as a maintainer would run them, with the lab kernel's sources; and
-# the patches as they would be mailed.
+# checkpatch, sparse, W=1 and Coccinelle with the lab kernel's sources, and a check of the patches as they
+# would be mailed.
 test-kernel-style: build
 	$(BUSBAR) lab build --debug
 	tools/checkpatch
 	tools/kernel-style
 	tools/upstream --check
 
-# The patches as they would be mailed, by series, into target/upstream.
+# Writes the patches as they would be mailed, by series, to target/upstream.
 upstream: build
 	tools/upstream
 
-# Everything that needs the kernel, in one boot of the debug and one of the release kernel.
+# All tests that need the lab's kernels, in as few boots as possible.
 test-lab: build
 	tests/lab.sh $(LAB_FULL)
 
-# The lab's own tests boot guests, on the host, one after another: some of its promises, or all.
+# The lab's own tests run on the host and boot one guest after another: a selection, or with LAB_TESTS= all.
 LAB_TESTS ?= exit_codes_are a_timeout_is output_is_exact a_signal_ends_all the_release_kernel_reports
 test-lab-itself: build
 	$(BUSBAR) lab build
 	cargo test -p busbar-cli --test lab --locked -- --ignored --test-threads=1 $(LAB_TESTS)
 
-# The tests of the modules in the kernel that finds data races.
+# The tests of the modules in the race kernel (KCSAN).
 test-race: build
 	tests/lab.sh --race
 
-# The modules as a board builds and installs them.
+# Builds and installs the modules as on a board, with DKMS.
 test-dkms: build
 	tests/dkms.sh
 
-# The command and what comes with it, installed and gone again.
+# Installs and uninstalls the command and all files that belong to it.
 test-install: build
 	tests/install.sh
 
-# Ten minutes of crashes, links that go down and clocks that are set; SOAK_KERNEL=--debug for the debug
-# kernel. What is known: as in tests/lab.sh.
+# Ten minutes of crashes, links that go down and clocks that are set. SOAK_KERNEL=--debug uses the debug
+# kernel. For the known reports see tests/lab.sh.
 SOAK_SECONDS ?= 600
 SOAK_KERNEL ?=
 soak: build
@@ -78,15 +78,15 @@ soak: build
 		--known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
 		--known 'add_dma_entry+' -- tests/soak.sh $(SOAK_SECONDS) $(SEED)
 
-# What `make demo` shows, in short.
+# A short run of `make demo`.
 test-demo: build
 	$(DEMO) 3
 
 bench: build
 	$(BUSBAR) lab run -- $(BUSBAR) bench endpoint
 
-# All figures anew, and with them the tables of the documentation: an hour in which nothing else should run.
-# FIGURES=icount takes those that other work does no harm to.
+# Measures all figures and updates the tables of the documentation. It takes an hour in which nothing else
+# should run. FIGURES=icount measures only those that other work does not affect.
 FIGURES ?= all
 figures: build
 	tools/figures $(FIGURES)
@@ -100,8 +100,8 @@ build: deps
 deps:
 	@tools/deps
 
-# The command, its manual pages and completions, and the headers for C. Builds nothing, so that root
-# need not.
+# Installs the command, its manual pages and completions, and the headers for C. It does not build, so
+# that root does not have to.
 install_to := $(DESTDIR)$(PREFIX)
 install:
 	@test -x $(BUSBAR) || { echo "there is no $(BUSBAR) yet: make build" >&2; exit 1; }
@@ -124,19 +124,19 @@ uninstall:
 	rm -f $(addprefix $(install_to)/share/,$(completions))
 	rm -rf $(install_to)/include/busbar
 
-# The kernel modules, by DKMS: MODULES="rpmsg_eptfd rpmsg_netlink" for those alone.
+# Installs the kernel modules with DKMS. MODULES="rpmsg_eptfd rpmsg_netlink" selects some of them.
 install-modules uninstall-modules:
 	$(MAKE) -C kernel $@
 
-# Needs a nightly toolchain and cargo-fuzz. Seconds for each target:
+# Needs a nightly toolchain and cargo-fuzz. FUZZ_SECONDS is per target.
 FUZZ_SECONDS ?= 60
 fuzz:
 	cd fuzz && for target in $$(cargo +nightly fuzz list); do \
 		cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
 
-# Sequences of system calls in the debug kernel (kernel/fuzz). What was reached before is where it goes on.
-# What is known: as in tests/lab.sh, and that vmalloc() tells of an allocation that was made to fail.
+# Runs sequences of system calls in the debug kernel (kernel/fuzz), starting from the corpus of earlier runs.
+# For the known reports see tests/lab.sh; vmalloc() also reports allocations that are made to fail.
 FUZZ_SEED ?=
 FUZZ_KNOWN := $(addprefix --known ,rpmsg_eptdev_poll+ virtio_rpmsg_announce_create+ add_dma_entry+ \
 	warn_alloc+ system_heap_dma_buf_begin_cpu_access+ system_heap_dma_buf_end_cpu_access+)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes the pair of nic0 and vnic0 two hosts: vnic0 goes into the namespace far. For demo/pipeline.sh and
-# tests/soak.sh, as root, after: ip link add nic0 address 02:00:00:00:57:01 type vnic
+# Turns the pair nic0 and vnic0 into two hosts by moving vnic0 to the network namespace far. Used as root by
+# demo/pipeline.sh and tests/soak.sh, after: ip link add nic0 address 02:00:00:00:57:01 type vnic
 set -eu
 ip link set vnic0 address 02:00:00:00:57:02
 ip netns add far

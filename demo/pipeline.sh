@@ -1,6 +1,6 @@
 #!/bin/sh
-# From a converter that a coprocessor commands to another host that verifies and records: Busbar's way
-# and the usual one, each with a coprocessor that is killed in the middle.
+# Sends samples of a converter, which a coprocessor controls, to another host that verifies and records them:
+# by the usual means and with Busbar. In both runs the coprocessor is killed in the middle.
 # Runs in the lab, as root: make demo. Usage: demo/pipeline.sh [SECONDS] [PICTURE.png]
 set -eu
 seconds=${1:-10}
@@ -8,7 +8,7 @@ picture=$(realpath -m "${2:-target/demo.png}")
 cd "$(dirname "$0")/.."
 folder=/tmp/busbar-demo
 mkdir -p $folder
-# Programs are started often, and much faster from memory than over 9p.
+# Copied, because starting a program from memory is much faster than over 9p.
 busbar=$folder/busbar
 cp target/release/busbar $busbar
 converter=/sys/bus/iio/devices/iio:device0
@@ -35,7 +35,7 @@ until_heard() {
         exit 1
     }
 }
-# As crashes are, in the middle of everything. Whoever waits for it shows nothing of it.
+# Kills the coprocessor in the middle of the run and starts another one. The shell's report is suppressed.
 crash() {
     sleep "$((seconds / 2))"
     show 'pkill -KILL -f "coprocessor run"'
@@ -43,11 +43,12 @@ crash() {
     wait $core 2>/dev/null || true
     coprocessor
 }
-# Hundredths of a second that processors were busy since the start, whatever with.
+# Busy time of all CPUs since boot, in hundredths of a second.
 busy() { awk '/^cpu /{print $2 + $3 + $4 + $7 + $8}' /proc/stat; }
 
 say "Linux $(uname -r): a coprocessor that is a process, a converter, and a NIC that leads to another host."
-# The pair and rpmsg_eptfd have their turns here: udev must not load the pair when a coprocessor comes back.
+# rpmsg_ctrl and rpmsg_char run first and rpmsg_eptfd later: udev must not load the former when a coprocessor
+# restarts.
 cat >/etc/modprobe.d/busbar.conf <<END
 blacklist rpmsg_ctrl
 blacklist rpmsg_char

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A sine from a converter, by DMABUF, to another host (a network namespace), into a recording, and as
-# a picture. In the lab: busbar lab run -- demo/stream.sh [OUT.png]
+# Streams a sine from a converter by DMABUF to another host (a network namespace), records it, and draws
+# a picture of it. In the lab: busbar lab run -- demo/stream.sh [OUT.png]
 set -eu
 picture=$(realpath -m "${1:-target/stream.png}")
 busbar=target/release/busbar

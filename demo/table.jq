@@ -1,4 +1,4 @@
-# One table of both ways, from what each end has said.
+# Prints a table that compares both ways, from the summaries of the four programs.
 def summary: map(select(.event == "summary")) | last;
 def pad(n): tostring | if length < n then " " * (n - length) + . else . end;
 def round1: . * 10 | round / 10;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds and installs the modules with DKMS, as a board would, against the lab's kernel tree and into
-# a folder of its own: all as one package, one alone, and what a kernel cannot have left out.
+# Builds and installs the modules with DKMS, as on a board, for the lab's kernel and into a temporary
+# folder: all modules as one package, one module alone, and those that a kernel without IIO supports.
 set -eu
 cd "$(dirname "$0")/.."
 built=$(${BUSBAR:-target/release/busbar} lab build --debug --json)
@@ -25,7 +25,7 @@ failed() {
     echo "dkms: $*"
     exit 1
 }
-# The modules that are installed, in order.
+# Prints the installed modules in alphabetical order.
 installed() {
     find "$root/installed" -name '*.ko*' -exec basename {} \; | sed 's/\.ko.*//' | sort | xargs
 }
@@ -57,7 +57,7 @@ expect "vconv" "one module"
 dkms_make uninstall-modules "$build" PACKAGE=busbar-vconv || failed "uninstall of vconv"
 expect "" "uninstalled"
 
-# A kernel without IIO gets the others.
+# A kernel without IIO gets the other modules.
 mkdir "$root/without"
 find "$build" -mindepth 1 -maxdepth 1 ! -name .config -exec ln -s {} "$root/without/" \;
 sed 's/^CONFIG_IIO_BUFFER_DMA=.*//' "$build/.config" >"$root/without/.config"

@@ -1,10 +1,10 @@
 #!/bin/sh
-# The kernel's own tests for drivers of NICs, unmodified, and devmem of the patches, over vnic: those of
-# tools/testing/selftests/drivers/net and net that a NIC without hardware can pass. The result of each
-# case has to be the one that kernel/modules/vnic/tests/drvnet/expected says.
+# Runs the kernel's own tests for drivers of NICs over vnic, unmodified: those of
+# tools/testing/selftests/drivers/net and net that a virtual NIC can pass, and devmem of our patches. The
+# result of each case has to agree with kernel/modules/vnic/tests/drvnet/expected.
 #
-# Usage: tests/drvnet.sh build                on the host: builds what they need
-#        tests/drvnet.sh [--full] [TEST…]     in the lab: runs all, or some, such as csum
+# Usage: tests/drvnet.sh build              on the host: builds the programs of the tests
+#        tests/drvnet.sh [--full] [TEST…]   in the lab: runs all tests, or some, such as csum
 #   --full    also the cases that take a quarter of an hour each
 set -eu
 built=$PWD/target/selftests/drvnet
@@ -12,7 +12,8 @@ ncdevmem=$PWD/target/selftests
 here=$PWD/kernel/modules/vnic/tests/drvnet
 tests="ping queues stats csum gro toeplitz devmem rss_ctx"
 
-# As the kernel installs its tests, and two that it installs with much else only.
+# Installs the kernel's tests. gro and toeplitz are built separately, because the kernel installs them only
+# together with all others of net.
 build() (
     tree=$(target/release/busbar lab build --json | jq -r .build)
     source=$(readlink -f "$tree/source")
@@ -35,14 +36,14 @@ build() (
     cp "$ncdevmem/ncdevmem" "$built/tests/net"
 )
 
-# What the tests' README.rst asks for: a NIC, and the other end of its wire in a namespace.
+# The settings that the tests' README.rst describes: a NIC, and its peer in a network namespace.
 export NETIF=nic0 LOCAL_V4=192.0.2.1 LOCAL_V6=2001:db8::1
 export REMOTE_NETIF=vnic0 REMOTE_V4=192.0.2.2 REMOTE_V6=2001:db8::2
 export REMOTE_TYPE=netns REMOTE_ARGS=drvnet
 export LEAVE_OUT=test_rss_context32
 
-# Each test has a pair of its own, so that what one leaves behind does no harm to the next.
-# It has up to 72 queues, or as many as are named, 8 of them in use.
+# Each test gets a new pair, so that no state of another test remains. The pair has up to 72 queues, or the
+# given number, 8 of them in use.
 pair() {
     ip link add "$NETIF" numrxqueues "${1:-72}" numtxqueues "${1:-72}" type vnic
     ethtool -L "$NETIF" combined 8
@@ -64,7 +65,7 @@ unpair() {
     ip netns del "$REMOTE_ARGS"
 }
 
-# One case at a time, which gro.sh makes a pair for: its exit status is the result.
+# Runs one case at a time. gro.sh creates its pair, and its exit status is the result.
 gro() (
     cd "$tmp/tests/net"
     count=0
@@ -77,8 +78,8 @@ gro() (
     done
 )
 
-# toeplitz.sh needs a NIC that can loop back: here its program gets frames from the other end. It
-# computes the hash of each, with the NIC's key.
+# Runs the program of toeplitz.sh, which computes the hash of each received frame with the NIC's key. The
+# script itself needs a NIC with loopback; here the frames come from the peer.
 toeplitz() {
     pair
     key=$(ethtool -x "$NETIF" | sed -n '/^RSS hash key/{ n; p }')
@@ -100,7 +101,7 @@ END
     unpair
 }
 
-# Its program calls ethtool as Debian 12's cannot be called, and takes it that there are no more queues.
+# Its program uses options that ethtool of Debian 12 lacks, and needs a NIC whose queues are all in use.
 devmem() (
     PATH=$ncdevmem/ncdevmem-path:$PATH
     run_python devmem 8
@@ -120,7 +121,7 @@ run() {
     esac
 }
 
-# pass, fail, skip or xfail, and the name, of each case.
+# Prints pass, fail, skip or xfail, and the name, for each case.
 results() {
     sed -nE 's/^ok [0-9]+ ([^ ]+) # (SKIP|XFAIL).*/\L\2\E \1/p
              s/^ok [0-9]+ ([^ ]+).*/pass \1/p
@@ -138,11 +139,12 @@ fi
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 cp -r "$built/tests" "$tmp"
-# Debian's own Python has what they import.
+# Debian's Python has the modules that the tests import.
 PATH=$here/bin:/usr/sbin:/usr/bin:/sbin:/bin
 modprobe vnic
 
-# The lines of a test, without what is left out. What may end in any way ends so in the results, too.
+# Writes the expected results of a test, without the cases that are left out, to $tmp/expected. A case that may
+# have any result gets "any" in $tmp/results, too.
 expected() {
     sed -n "s/ *#.*//; / $1\./p" "$here/expected" | grep -vwF "${LEAVE_OUT:-nothing}" >"$tmp/expected"
     sed -n 's/^any //p' "$tmp/expected" | while read -r name; do
@@ -150,7 +152,7 @@ expected() {
     done
 }
 
-# Runs a test, and leaves what differs from what is expected in $tmp/diff. False if anything does.
+# Runs a test and writes the differences from the expected results to $tmp/diff. Fails if there are any.
 passes() {
     run "$1" >"$tmp/log" 2>&1 || echo "$1: exit status $?" >>"$tmp/log"
     results <"$tmp/log" >"$tmp/results"
@@ -160,7 +162,7 @@ passes() {
 
 status=0
 for test in ${*:-$tests}; do
-    # They set themselves limits of time, which a busy host may not keep.
+    # Tried twice, because the tests have time limits that a busy host may exceed.
     if passes "$test" || { cat "$tmp/diff" && passes "$test"; }; then
         echo "$test: $(wc -l <"$tmp/results") cases, as expected"
     else

@@ -1,12 +1,12 @@
 #!/bin/sh
-# The guest's side of tests/lab.sh: runs each program that the plan names.
+# The guest's side of tests/lab.sh: runs each program of a plan.
 #
 # Usage: tests/guest.sh PLAN [ARGUMENT-OF-EACH-TEST-PROGRAM…]
 set -u
 plan=$1
 shift
 arguments=$*
-# Programs are started often, and much faster from memory than over 9p.
+# Copied, because starting a program from memory is much faster than over 9p.
 busbar=/tmp/busbar
 cp target/release/busbar "$busbar"
 export BUSBAR_PROGRAM=$busbar
@@ -18,7 +18,7 @@ while read -r name program; do
     # shellcheck disable=SC2086
     set -- --ignored --test-threads=1 $arguments
     case $name in
-    # This suite runs against coprocessors that somebody else has set up.
+    # This suite needs coprocessors that are set up before.
     endpoint) run="$busbar lab stage --service echo,sink,source --" ;;
     selftest:devmem_tokens*)
         modprobe vnic

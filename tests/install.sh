@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the command and what comes with it into a folder of its own, tries each part, and
-# uninstalls: no file is left.
+# Installs the command and all files that belong to it into a temporary folder, checks each part, and
+# uninstalls. No file may be left.
 set -eu
 cd "$(dirname "$0")/.."
 busbar=${BUSBAR:-target/release/busbar}
@@ -21,7 +21,7 @@ for page in busbar.1 busbar-doctor.1 busbar-endpoint-ping.1 busbar-stream-pictur
 done
 mandoc -T lint -W error "$to"/share/man/man1/*.1
 mandoc -T lint -W style "$to"/share/man/man2/*.2
-# Every verb that the help has is a page, too.
+# Each verb of the help has a manual page.
 for verb in $("$to/bin/busbar" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
     [ "$verb" = help ] || [ -f "$to/share/man/man1/busbar-$verb.1" ] || { echo "$verb: no page"; exit 1; }
 done

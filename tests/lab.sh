@@ -1,12 +1,12 @@
 #!/bin/sh
-# Runs every test that is marked "needs the lab": those of the kernel's parts in one boot of the
-# debug kernel, the others in one of the release kernel, with a quick run of each benchmark; and what
-# wants an IOMMU, or a machine that does nothing else, in one of its own.
+# Runs every test that is marked "needs the lab". Tests of the kernel's parts run in one boot of the debug
+# kernel; the others run in one boot of the release kernel, together with a quick run of each benchmark.
+# Tests that need an IOMMU, or an otherwise idle machine, run in separate boots.
 #
 # Usage: tests/lab.sh [--full | --race] [TEST-PROGRAM…]    names as cargo prints them, default all
-#   --full    all of them in the debug kernel, but for what takes too long there, five times the
-#             crashes, blocks of 16 MiB, and all cases of the kernel's tests for NICs
-#   --race    those of the kernel's parts, in the kernel that finds data races
+#   --full    all tests in the debug kernel, except those that take too long there; five times as many
+#             crashes; blocks of 16 MiB; all cases of the kernel's tests for NICs
+#   --race    tests of the kernel's parts, in the race kernel (KCSAN)
 set -eu
 cd "$(dirname "$0")/.."
 busbar=target/release/busbar
@@ -17,8 +17,8 @@ case ${1-} in
 --race) kernels=race; shift ;;
 esac
 
-# Blocks of 16 MiB, the suite over all of bulk's transports, and the kernel's Python tools (ncdevmem
-# uses one) take too long in the debug kernel.
+# Prints the kernels for a test program. Blocks of 16 MiB, the suite over all of bulk's transports, and the
+# kernel's Python tools (ncdevmem uses one) take too long in the debug kernel.
 kernel_of() {
     if [ "$kernels" = race ]; then
         case $1:$2 in vnic_iommu:*) ;; *:*/kernel/modules/*) echo race ;; esac
@@ -58,8 +58,9 @@ if [ "$kernels" != race ] && { [ $# = 0 ] || [ "$*" = selftests ]; }; then
         echo "selftest:$(basename "$program") $program" >>"$plan.$kernel"
     done
 fi
-# The kernel's own tests for drivers of NICs: Python takes too long in the debug kernel. They set
-# themselves limits, such as 2 s for csum.py's receiver, which two guests at a time do not keep.
+# The kernel's own tests for drivers of NICs run in the release kernel, as Python takes too long in the debug
+# kernel. They run alone, because with two guests at a time they exceed their time limits, such as 2 s for
+# csum.py's receiver.
 if [ "$kernels" != race ] && { [ $# = 0 ] || [ "$*" = drvnet ]; }; then
     tests/drvnet.sh build
     echo "selftest:drvnet tests/drvnet.sh" >>"$plan.alone"
@@ -70,18 +71,19 @@ if [ "$kernels" != race ] && [ $# = 0 ]; then
     done >>"$plan.release"
 fi
 
-# Where an allocation fails at the wrong place the checks of DMA mappings end: those programs come last.
+# If an allocation fails in the checks of DMA mappings, these switch themselves off. So programs that inject
+# such failures come last.
 if [ -s "$plan.debug" ]; then
     faulty="^[^ ]*fault|^fuzz_kernel "
     { grep -Ev "$faulty" "$plan.debug"; grep -E "$faulty" "$plan.debug"; } >"$plan.log" || true
     mv "$plan.log" "$plan.debug"
 fi
 
-# Faults of Linux 6.12 that tests come across: rpmsg_char warns when an endpoint ends while somebody
-# polls it (kernel/modules/rpmsg_eptfd/README.md), and the bus when a blocking send finds its ring
-# full (docs/endpoint.md). vmalloc() tells of an allocation that devmem_fault or fuzz_kernel had fail.
-# And the checks of DMA mappings take it for a mistake of a driver that a DMABUF is attached twice, and
-# that a program synchronizes it in another direction than it was mapped.
+# Reports that are expected, mostly of faults in Linux 6.12. rpmsg_char warns when an endpoint ends while a
+# program polls it (kernel/modules/rpmsg_eptfd/README.md). The rpmsg bus warns when a blocking send finds its
+# ring full (docs/endpoint.md). vmalloc() reports allocations that devmem_fault and fuzz_kernel make fail. The
+# checks of DMA mappings report a DMABUF that is attached twice, and one that a program synchronizes in another
+# direction than it is mapped in, as mistakes of a driver.
 in_lab() {
     "$busbar" lab run --known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
         --known 'gen_pool_add_owner+' --known 'warn_alloc+' --known 'add_dma_entry+' \
@@ -89,8 +91,8 @@ in_lab() {
         "$@"
 }
 
-# One kernel is built after the other; they run at the same time, as tests mostly keep one
-# processor busy.
+# The kernels are built one after the other. The guests run at the same time, as most tests keep only one
+# CPU busy.
 if [ -s "$plan.debug" ]; then "$busbar" lab build --debug; fi
 if [ -s "$plan.release" ]; then "$busbar" lab build; fi
 release=""
@@ -104,7 +106,7 @@ if [ -s "$plan.debug" ]; then
     # shellcheck disable=SC2086
     in_lab --debug --timeout 2700 -- $quick tests/guest.sh "$plan.debug" --skip sixteen_me || status=$?
 fi
-# The debug kernel again, on a machine with an IOMMU.
+# A second boot of the debug kernel, on a machine with an IOMMU.
 if [ -s "$plan.iommu" ]; then
     "$busbar" lab build --debug
     in_lab --debug --iommu --timeout 900 -- $quick tests/guest.sh "$plan.iommu" || status=$?

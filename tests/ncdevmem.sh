@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the kernel's ncdevmem, which a test of vnic runs, and drvnet's devmem.py: target/selftests/ncdevmem,
-# and in ncdevmem-path what it needs in PATH.
+# Builds target/selftests/ncdevmem, the kernel's ncdevmem, which a test of vnic and drvnet's devmem.py run, and
+# ncdevmem-path, a folder with programs that it needs in PATH.
 set -eu
 cd "$(dirname "$0")/.."
 build=$(target/release/busbar lab build --json | jq -r .build)
@@ -9,7 +9,8 @@ out=$PWD/target/selftests
 mkdir -p "$out"
 make --silent -C "$source" O="$out/headers" headers >"$out/log" 2>&1 || { cat "$out/log"; exit 1; }
 
-# ncdevmem asks for "sudo ethtool -G DEVICE tcp-data-split on", which Debian 12's ethtool cannot do.
+# ncdevmem runs "sudo ethtool -G DEVICE tcp-data-split on", which ethtool of Debian 12 does not support. The
+# replacement sends the request with the kernel's YNL.
 specs=$source/Documentation/netlink/specs
 ynl=$source/tools/net/ynl
 for part in header:h source:c; do

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Builds the selftests that the patches add to the kernel, also for 32 bits, and with --all those of
-# epoll that the kernel has. Prints where the programs are; tests/guest.sh runs them. Builds
-# ncdevmem, too.
+# Builds the selftests that the patches add to the kernel, those of epoll also for 32 bits, and with --all
+# the kernel's own test of epoll's wakeups. Prints the paths of the programs; tests/guest.sh runs them. Also
+# builds ncdevmem.
 set -eu
 cd "$(dirname "$0")/.."
 build=$(target/release/busbar lab build --json | jq -r .build)
 source=$(readlink -f "$build/source")
 out=$PWD/target/selftests
-# With it come the kernel's headers, in $out/headers.
+# This also installs the kernel's headers in $out/headers.
 tests/ncdevmem.sh
 
 tests=$source/tools/testing/selftests
@@ -22,10 +22,10 @@ for name in epoll_batch_test epoll_hold_test epoll_pwait1_test; do
     build "$name" "filesystems/epoll/$name"
     build "${name}_32" "filesystems/epoll/$name" -m32 -static
 done
-# This one runs between two NICs, which its script sets up.
+# This test runs between two NICs, which its script sets up.
 build devmem_tokens net/devmem_tokens
 cp "$tests/net/devmem_tokens.sh" "$out/"
-# Some of its tests set themselves a limit of time that a busy machine does not keep.
+# Some of its tests have a time limit that a busy machine exceeds.
 if [ "${1-}" = --all ]; then
     build epoll_wakeup_test filesystems/epoll/epoll_wakeup_test
 fi

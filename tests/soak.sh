@@ -1,8 +1,9 @@
 #!/bin/bash
-# Everything at once, for a long time, with random crashes: a coprocessor that commands a converter, its
-# samples over a virtual NIC into another host's device memory, where each is verified; and a converter
-# that comes and goes. Parts are killed and ended, links go down, the clock is set. In the end every
-# sample has to be right, or told to be missing, and nothing may be left in the kernel.
+# Runs all parts together for a long time, with random faults. A coprocessor controls a converter, whose
+# samples go over a virtual NIC to device memory of another host, which verifies each of them. A second
+# converter is removed and created again. Processes are killed and ended, links go down, the clock is set.
+# In the end every sample must have been correct or reported as lost, and no resource may be left in the
+# kernel.
 #
 # Runs in the lab, as root: make soak. Usage: tests/soak.sh SECONDS [SEED] [RATE]
 set -eu
@@ -14,15 +15,16 @@ RANDOM=$seed
 folder=/tmp/busbar-soak
 logs=$folder/logs
 mkdir -p $logs
-# Programs are started often, and much faster from memory than over 9p.
+# Copied, because starting a program from memory is much faster than over 9p.
 busbar=$folder/busbar
 cp target/release/busbar $busbar
 configfs=/sys/kernel/config/iio/devices/vconv/soak
-# Withdrawing a channel in order gives a lockdep report of the in-tree rpmsg bus.
+# In the debug kernel the coprocessor is never ended in order: withdrawing a channel makes lockdep report the
+# in-tree rpmsg bus.
 debug=""
 [ ! -e /sys/kernel/debug/kmemleak ] || debug=1
 
-# Since the start: nobody sets this clock.
+# Seconds since boot, as this script does not set that clock.
 now() { read -r up _ </proc/uptime; echo "${up%.*}"; }
 say() { echo "soak: $(now) s: $*"; }
 fail() {
@@ -34,7 +36,7 @@ fail() {
     done
     exit 1
 }
-# Usage: until_true WHAT COMMAND…    for a minute
+# Waits up to a minute for COMMAND to succeed. Usage: until_true FAILURE COMMAND…
 until_true() {
     local what=$1 end=$(($(now) + 60))
     shift
@@ -43,7 +45,8 @@ until_true() {
         sleep 0.2
     done
 }
-# Some milliseconds. Not in a subshell, which would have random numbers of its own. Usage: pause LEAST MOST
+# Sleeps a random number of milliseconds. Must not run in a subshell, which would repeat the random numbers.
+# Usage: pause LEAST MOST
 pause() {
     local time=$(($1 + RANDOM % ($2 - $1 + 1)))
     sleep "$((time / 1000)).$(printf %03d $((time % 1000)))"
@@ -70,7 +73,7 @@ when-full = "drop-newest"
 input = "tenth"
 to = "file:$folder/samples-NUMBER"
 END
-# The gate's samples stay here: what one host knows of a trigger is right at once.
+# The gate's samples are verified on this host, because triggers are not sent to the other one.
 cat >$folder/sender.toml <<END
 [pipeline]
 drain = "60s"
@@ -113,7 +116,7 @@ input = "soak"
 to = "null:"
 END
 
-# By kind: the process, its log, how often it was started, killed, ended.
+# By kind of process: its PID, its log, and how often it was started, killed and ended.
 declare -A pid log starts killed ended
 for kind in core receiver sender comer; do
     starts[$kind]=0 killed[$kind]=0 ended[$kind]=0
@@ -146,11 +149,11 @@ crash() {
     killed[$1]=$((killed[$1] + 1))
     forget "$1" crashed
 }
-# What a process leaves behind that has a name. Usage: forget KIND HOW
+# Removes the files of a process that has ended, and keeps its last report. Usage: forget KIND HOW
 forget() {
     [ "$1" = receiver ] && rm -f $folder/samples-*
     if [ "$1" != core ]; then
-        # The last that it said of itself.
+        # The last report of its counters.
         grep '"sinks"' "${log[$1]}.json" | tail -n 1 >"${log[$1]}.$2" || true
         [ -s "${log[$1]}.$2" ] || rm -f "${log[$1]}.$2"
         rm -f "${log[$1]}".journal
@@ -159,12 +162,12 @@ forget() {
 }
 # Usage: end KIND
 end() {
-    # Before, a signal ends it as it ends any program.
+    # Before it has set up its signal handler, SIGTERM would kill it.
     [ "$1" = core ] || until_true "$1 does not start" [ -e "${log[$1]}.journal" ]
     kill -TERM "${pid[$1]}" 2>/dev/null || true
     ended_well "$1"
 }
-# It ends by itself, and well.
+# Waits until a process ends by itself, and expects success.
 ended_well() {
     local code=0 limit=$(($(now) + 120))
     while kill -0 "${pid[$1]}" 2>/dev/null; do
@@ -179,7 +182,7 @@ ended_well() {
 }
 descriptors() { find "/proc/${pid[$1]}/fd" -mindepth 1 | wc -l; }
 memory_of() { awk '/^VmRSS/{print $2}' "/proc/${pid[$1]}/status"; }
-# Blocks have come through since. Usage: delivers KIND SINK BLOCKS
+# Prints the number of blocks that a sink has delivered. Usage: blocks KIND SINK
 blocks() {
     grep '"event":"progress"' "${log[$1]}.json" | tail -n 1 |
         jq --arg sink "$2" '.sinks[] | select(.name == $sink) | .blocks' || true
@@ -204,10 +207,10 @@ all_there() {
     done
 }
 
-# Where a converter's attributes are. Usage: device NAME
+# Prints the folder of a converter's attributes. Usage: device NAME
 device() { dirname "$(grep -lx "$1" /sys/bus/iio/devices/iio:device*/name)"; }
 make_converter() {
-    # Its rate cannot be set any more once it is open.
+    # The process is stopped meanwhile: once it has opened the converter, the rate cannot be set.
     [ -z "${pid[comer]-}" ] || kill -STOP "${pid[comer]}"
     mkdir $configfs
     echo $((rate / 2)) >"$(device soak)/sampling_frequency"
@@ -223,7 +226,7 @@ set_up() {
     echo "$rate" >"$(device vconv0)/sampling_frequency"
     make_converter
 }
-# The stream is over then, and so is whoever received it; unless no coprocessor had ever started it.
+# Ends the sender. The receiver ends with the stream, unless no block was ever sent.
 end_stream() {
     end sender
     if [ "$(last_blocks)" = 0 ]; then
@@ -245,7 +248,7 @@ start_all() {
     start sender
     start comer
 }
-# MemAvailable and slabs, KiB, without what comes back by itself.
+# Prints MemAvailable and slabs in KiB, after caches are dropped.
 memory() {
     sync
     sleep 1
@@ -254,7 +257,7 @@ memory() {
     awk '/^MemAvailable/{a = $2} /^Slab/{s = $2} END{print a, s}' /proc/meminfo
 }
 
-# What happens to whom.
+# -- Faults --
 link() {
     links=$((links + 1))
     if [ "$1" = far ]; then set -- ip -n far link set vnic0; else set -- ip link set nic0; fi
@@ -290,7 +293,7 @@ step() {
 
 say "$seconds s with seed $seed on $(uname -r)${debug:+, a debug kernel}"
 set_up
-# Once beforehand: what is allocated once is no leak.
+# A first run, so that one-time allocations do not count as leaks.
 start_all
 all_deliver
 take_down
@@ -311,7 +314,7 @@ while [ $(($(now) - begin)) -lt "$seconds" ]; do
         say "core ${starts[core]}, receiver ${starts[receiver]}, sender ${starts[sender]} starts, $links links, $clocks clocks, $converters converters"
     fi
 done
-# It has to go on after all that, without anybody's help.
+# After all faults, all parts must still run and deliver samples.
 all_there
 all_deliver
 all_deliver
@@ -322,8 +325,9 @@ until_true "receiver has more descriptors than $receiver_before" same_descriptor
 rss_after=$(memory_of comer)
 take_down
 
-# A process that ended has delivered each sample of its source to each sink, or told that it is missing.
-# One that was killed was right until then: verify: ends a pipeline with the first wrong sample.
+# A process that has ended must have delivered each sample of its source to each sink, or reported it as
+# lost. The samples of a process that was killed were correct until then, because verify: ends a pipeline at
+# the first wrong sample.
 check='
 def told: .samples + .lost;
 .sources[0] as $from
@@ -340,7 +344,8 @@ for file in "$logs"/*.ended; do
 done
 if grep -l 'cannot verify' "$logs"/*.err "$logs"/*.json; then fail "a wrong sample"; fi
 if grep -l panicked "$logs"/*.err; then fail "a panic"; fi
-# A loss of unknown length is one behind a crash of who sends, or behind a time without the converter.
+# A loss of unknown length is allowed only after a crash of the process that sends, or after the converter was
+# removed.
 unknown() { cat "$logs/$1"-*.ended "$logs/$1"-*.crashed 2>/dev/null | jq -s 'map(.sources[0].unknown) | add // 0'; }
 for limit in "sender 0" "receiver ${killed[sender]}" "comer $converters"; do
     read -r kind most <<<"$limit"
@@ -357,8 +362,8 @@ orderly=$(find "$logs" -name '*.ended' | wc -l)
 rm -rf "$logs" $folder/samples-*
 
 rmdir $configfs
-# What KASAN keeps for a while is no leak; kmemleak looks for those. And a connection that was closed with
-# something to be sent keeps that for minutes.
+# In the debug kernel KASAN delays freeing, and kmemleak finds leaks instead. A closed connection keeps unsent
+# data for minutes, so the check is repeated.
 memory_is_back() {
     read -r available_after slab_after <<<"$(memory)"
     [ "$debug" ] || { [ $((available - available_after)) -lt 24576 ] && [ $((slab_after - slab)) -lt 8192 ]; }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * epoll_ctl_batch() and epoll_pwait1() for C programs that are to run on every kernel: where the calls
- * are missing, epoll_ctl() in a loop and epoll_pwait2() do the same; before Linux 5.11, epoll_pwait()
- * in milliseconds. See docs/man.
+ * epoll_ctl_batch() and epoll_pwait1() for C programs that have to run on any kernel. If the kernel lacks
+ * the calls, epoll_ctl() in a loop and epoll_pwait2() replace them; before Linux 5.11, epoll_pwait() with
+ * milliseconds does. See docs/man.
  */
 #ifndef EPOLL_CALLS_H
 #define EPOLL_CALLS_H
@@ -54,8 +54,8 @@ struct epoll_syscalls {
 #endif
 
 /*
- * The numbers of the calls, or NULL if this kernel does not have them. It is asked once; threads that
- * are the first at the same time all ask, and get the same answer.
+ * Returns the numbers of the calls, or NULL if this kernel does not have them. The kernel is asked once.
+ * Several threads may ask at the same time, and all get the same answer.
  */
 static inline const struct epoll_syscalls *epoll_calls(void)
 {
@@ -68,7 +68,7 @@ static inline const struct epoll_syscalls *epoll_calls(void)
 	if (now == UNKNOWN) {
 		int epfd = epoll_create1(EPOLL_CLOEXEC);
 
-		/* Too many open files now says nothing about the next time */
+		/* With too many open files the kernel cannot be asked: try again next time */
 		now = epfd < 0 ? UNKNOWN : MISSING;
 		if (epfd >= 0 && !ioctl(epfd, EPIOCGSYSCALLS, &calls) &&
 		    calls.magic == EPOLL_SYSCALLS_MAGIC) {
@@ -120,7 +120,7 @@ static inline int epoll_ctl_batch(int epfd, int flags, int ncmds, struct epoll_c
 		errno = EINVAL;
 		return -1;
 	}
-	/* That it is open, but no epoll descriptor, is left to the results */
+	/* An open descriptor that is not an epoll descriptor is reported by epoll_ctl() */
 	if (fcntl(epfd, F_GETFD) == -1)
 		return -1;
 
@@ -128,8 +128,8 @@ static inline int epoll_ctl_batch(int epfd, int flags, int ncmds, struct epoll_c
 }
 
 /*
- * The struct __kernel_timespec at @timeout in milliseconds, rounded up, and no more than 24 days; or
- * -1, and errno is EINVAL.
+ * Converts the struct __kernel_timespec at @timeout to milliseconds, rounded up and at most 24 days.
+ * Returns -1 and sets errno to EINVAL if it is invalid.
  */
 static inline int epoll_millis(const void *timeout)
 {
@@ -146,7 +146,7 @@ static inline int epoll_millis(const void *timeout)
 	return time[0] * 1000 + (time[1] + 999999) / 1000000;
 }
 
-/* Before Linux 5.11 */
+/* For kernels before Linux 5.11 */
 static inline int epoll_pwait_millis(int epfd, struct epoll_event *events, int maxevents,
 				     const struct epoll_wait_params *params)
 {
@@ -160,7 +160,7 @@ static inline int epoll_pwait_millis(int epfd, struct epoll_event *events, int m
 		       (void *)(uintptr_t)params->sigmask, (size_t)params->sigsetsize);
 }
 
-/* Without the call: relative waits by CLOCK_MONOTONIC only */
+/* If the kernel lacks the call, only relative waits by CLOCK_MONOTONIC work; others fail with ENOSYS */
 static inline int epoll_pwait1(int epfd, int flags, struct epoll_event *events, int maxevents,
 			       const struct epoll_wait_params *params, size_t size)
 {

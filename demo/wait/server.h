@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What both servers do besides waiting. */
+/* Code that both servers share: everything except waiting. */
 #include <err.h>
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@ struct client {
 	long long deadline;
 };
 
-/* Nanoseconds after which a client is let go */
+/* Nanoseconds of silence after which a client is disconnected */
 static long long silence = 2500000;
 static struct client clients[CLIENTS];
 static int nclients;
@@ -52,7 +52,7 @@ static int server_is_idle(void)
 	return !nclients;
 }
 
-/* Until the first client has been silent for too long */
+/* Returns the time until the first client has to be disconnected */
 static struct timespec server_left(void)
 {
 	long long left = silence, now = server_now();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The same by epoll_pwait1(), with the changes of each turn in one epoll_ctl_batch().
+ * Echoes what clients send, and disconnects clients that are silent for 2.5 ms, or for the given time. Waits
+ * with epoll_pwait1() and makes the changes of each turn with one epoll_ctl_batch().
  *
  * Usage: server_epoll SOCKET [MICROSECONDS]
  */
@@ -24,7 +25,7 @@ static void watch(int fd)
 	};
 }
 
-/* It is closed next: that takes it out, unless it is not in yet */
+/* The descriptor is closed next, which removes it from the set. Removes a pending command to add it. */
 static void forget(int fd)
 {
 	for (int i = 0; i < ncmds; i++)
@@ -40,7 +41,7 @@ static void flush(int epfd)
 		if (done < 0)
 			err(1, "epoll_ctl_batch");
 		at += done;
-		/* A signal is none of ours, and the rest is yet to be done */
+		/* After a signal, continue with the remaining commands */
 		if (at < ncmds && cmds[at].result != -EINTR)
 			errx(1, "epoll_ctl_batch: %s", strerror(-cmds[at].result));
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Echoes what clients say, and lets go of those that are silent for 2.5 ms, or as long as is said. By ppoll().
+ * Echoes what clients send, and disconnects clients that are silent for 2.5 ms, or for the given time. Waits
+ * with ppoll().
  *
  * Usage: server_poll SOCKET [MICROSECONDS]
  */

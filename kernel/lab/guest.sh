@@ -1,28 +1,29 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 #
-# The guest's side of `busbar lab run`: one command, with the host's streams.
+# The guest's side of `busbar lab run`: runs one command with the host's
+# standard streams.
 #
-# The host puts beside this file
+# The host writes these files next to this one:
 #   setup.sh     folders to share, stdin, terminal, loglevel
 #   command.sh   environment, folder and command
-#   firmware/    what request_firmware() finds in /lib/firmware
+#   firmware/    files for request_firmware(), copied to /lib/firmware
 #
-# A virtio port has one opener at a time, so that the command gets pipes, as it
-# may on the host, and pumps carry bytes between pipes and ports. What the
-# pumps have carried is counted: the host waits for the last byte.
+# A virtio port can be opened only once at a time. So the command gets pipes,
+# and pumps copy between pipes and ports. The bytes copied are counted, because
+# the host waits for the last byte.
 #
 # Lines to the host, on the control port:
 #   up            the command starts now
-#   fail TEXT     it cannot be started
-#   exit CODE     it has ended
+#   fail TEXT     the command cannot be started
+#   exit CODE     the command has ended
 #   taint MASK    the kernel's taint flags
 #   leak TEXT     a line of kmemleak's report
-#   done OUT ERR  all is said; bytes that went to stdout and stderr
+#   done OUT ERR  the last line; number of bytes written to stdout and stderr
 
 here=/run/busbar
 
-# port NAME: its device. udev makes links too, but may be late.
+# port NAME: prints the device of a port. udev's links may not exist yet.
 port() {
 	for folder in /sys/class/virtio-ports/*; do
 		read -r name <"$folder/name"
@@ -38,8 +39,8 @@ fail() {
 	exit 1
 }
 
-# share TAG FOLDER: the host's folder, to read and write. With cache=mmap each
-# read and write is the host's at once, and shared mappings work.
+# share TAG FOLDER: mounts a folder of the host for reading and writing. With
+# cache=mmap reads and writes go to the host at once, and shared mappings work.
 share() {
 	mkdir -p -- "$2" &&
 		mount -t 9p -o trans=virtio,version=9p2000.L,access=any,msize=512000,cache=mmap \
@@ -47,20 +48,20 @@ share() {
 }
 
 . "$here/setup.sh"
-# virtme-ng's own point to its ports.
+# Replaces virtme-ng's links, which refer to its own ports.
 ln -sf /proc/self/fd/1 /dev/stdout
 ln -sf /proc/self/fd/2 /dev/stderr
 mkdir /run/busbar.pipes && cd /run/busbar.pipes && mkfifo in out err || fail "cannot make pipes"
 echo "$loglevel" >/proc/sys/kernel/printk
 
-# Where firmware usually lies, so that whoever writes another there has it loaded. A folder that
-# cannot be written to comes second.
+# Copies firmware to the usual folder, so that a test can replace a file there. If that folder is not
+# writable, the kernel also searches ours.
 if ! refusal=$({ mkdir -p /lib/firmware && cp "$here"/firmware/* /lib/firmware; } 2>&1); then
 	echo "lab: the firmware stays in $here/firmware: $refusal" >/dev/kmsg
 	printf %s "$here/firmware" >/sys/module/firmware_class/parameters/path
 fi
 
-# The kernel shows the first mistake with a DMA mapping only: a known one would hide another.
+# By default the kernel reports only the first DMA mapping error, so a known one would hide others.
 dma=/sys/kernel/debug/dma-api/num_errors
 [ ! -e "$dma" ] || echo 1000000 >"$dma"
 
@@ -93,7 +94,7 @@ else
 fi
 echo "exit $code" >&3
 
-# What the command has left behind would hold the pipes open.
+# Processes that the command has left would keep the pipes open.
 for process in /proc/[0-9]*; do
 	process=${process#/proc/}
 	case " 1 $$ $pumps " in
@@ -104,7 +105,7 @@ done 2>/dev/null
 # shellcheck disable=SC2086  # one or more processes
 [ -z "$pumps" ] || wait $pumps
 
-# An object counts as lost when it was so in two scans and is older than 5 s.
+# kmemleak reports an object that was unreferenced in two scans and is older than 5 s.
 leaks=/sys/kernel/debug/kmemleak
 if [ -e "$leaks" ]; then
 	if echo scan >"$leaks" && sleep 6 && echo scan >"$leaks"; then
@@ -116,5 +117,5 @@ fi
 echo "taint $(cat /proc/sys/kernel/tainted)" >&3
 sync
 echo "done $(carried out) $(carried err)" >&3
-# The host ends the machine.
+# The host terminates the virtual machine.
 sleep 600

@@ -1,4 +1,4 @@
-//! One sequence, in a process of its own.
+//! Runs a sequence in a child process.
 
 use std::fs::File;
 use std::io::Write;
@@ -19,25 +19,25 @@ use crate::unsafe_calls::{
     self, Memory, call, fork, ignore_interrupts, limit_self, redirect, shared_numbers,
 };
 
-/// Seconds of a sequence; then it is killed.
+/// Time limit of a sequence in seconds, after which its process is killed.
 const LIMIT: i64 = 3;
-/// Time after which calls that wait are interrupted, each time anew.
+/// Interval at which blocking calls are interrupted.
 const MOMENT: Duration = Duration::from_millis(60);
-/// Seconds in which a killed process is gone, unless the kernel holds it.
+/// Seconds to wait for the end of a killed process; after that the kernel is blocking it.
 const PATIENCE: i64 = 120;
-/// What the calls of one thread read and write.
+/// Bytes of memory for the calls of one thread.
 const MEMORY: usize = 256 << 10;
-/// In a result of a call that was not made.
+/// Result of a call that was not made.
 const NOT_MADE: u64 = i64::MIN.unsigned_abs();
 
-/// What became of a sequence.
+/// Outcome of a sequence.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What its calls ran through.
+    /// Kernel code that its calls executed.
     pub places: Places,
-    /// What each call returned the last time, if it was made and came back.
+    /// Last result of each call, if it was made and returned.
     pub results: Vec<Option<i64>>,
-    /// Whether it came to its end.
+    /// All calls have returned before the time limit.
     pub ended: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Takes what it needs of the kernel; `numbers` are those of the guest.
+    /// Opens KCOV and allocates memory; `numbers` are those of the guest.
     pub fn new(numbers: Numbers) -> Result<Self> {
         let failed = |why| Error::new("prepare", "memory for calls", why);
         ignore_interrupts();
@@ -74,15 +74,15 @@ impl Runner {
         })
     }
 
-    /// Whether calls can be made to fail.
+    /// Can allocations of calls be made to fail?
     pub fn can_fail(&self) -> bool {
         self.fail
     }
 
-    /// Runs one.
+    /// Runs one sequence.
     ///
     /// # Errors
-    /// The kernel does not let go of the process.
+    /// The process does not end after it was killed.
     pub fn run(&self, sequence: &Sequence) -> Result<Outcome> {
         self.traces.iter().for_each(Trace::clear);
         self.results.iter().for_each(|result| result.store(NOT_MADE, Ordering::Relaxed));
@@ -100,7 +100,7 @@ impl Runner {
         })
     }
 
-    /// The child's side: threads, and somebody who interrupts them where they wait.
+    /// The child's side: starts threads and interrupts those that block.
     fn inside(&self, sequence: &Sequence) {
         limit_self();
         (0..3).for_each(|stream| redirect(stream, &self.null));
@@ -177,7 +177,7 @@ impl Runner {
         if let Some(mut fail) = fail {
             let _ = fail.write_all(step.fault.to_string().as_bytes());
         }
-        // SAFETY: this process is there for nothing else; see `call`.
+        // SAFETY: this process exists only for these calls; see `call`.
         #[allow(unsafe_code)]
         let result = unsafe { call(number, image.words) };
         if let Some(fail) = fail {
@@ -199,11 +199,11 @@ impl Runner {
     }
 }
 
-/// What the threads of a sequence share.
+/// State that the threads of a sequence share.
 struct State {
     given: Vec<AtomicI64>,
     barrier: Barrier,
-    /// Threads that have not ended, and when one does.
+    /// Number of threads that have not ended; the condition is notified when one does.
     left: Mutex<usize>,
     ended: Condvar,
 }
@@ -214,7 +214,7 @@ impl State {
         self.ended.notify_all();
     }
 
-    /// Whether all threads have ended within this time.
+    /// Waits until all threads have ended; false if they have not within this time.
     fn all_have_ended(&self, time: Duration) -> bool {
         let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.ended.wait_timeout_while(left, time, |left| *left > 0);
@@ -222,7 +222,7 @@ impl State {
     }
 }
 
-/// Nothing fails any more; to say so is a copy itself, which may be what fails.
+/// Ends fault injection. The write is itself a copy that may be made to fail, so it is repeated.
 fn disarm(mut fail: &File) {
     for _ in 0..100 {
         if fail.write_all(b"0").is_ok() {
@@ -231,7 +231,7 @@ fn disarm(mut fail: &File) {
     }
 }
 
-/// Lets small allocations, those that may sleep, and copies fail, all without a trace on the console.
+/// Enables failures of small allocations, also of those that may sleep, and of copies, without console messages.
 fn arm() -> std::io::Result<()> {
     let folder = std::path::Path::new("/sys/kernel/debug");
     for fault in ["failslab", "fail_page_alloc"] {
@@ -244,7 +244,7 @@ fn arm() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Waits for a child, and kills it when its time is over; whether it came to its end.
+/// Waits for a child and kills it at the time limit; true if it ended by itself.
 fn wait(child: Pid) -> Result<bool> {
     let failed = |why| Error::new("wait for", "a sequence", why);
     let handle = pidfd_open(child, PidfdFlags::empty()).map_err(failed)?;
@@ -255,7 +255,7 @@ fn wait(child: Pid) -> Result<bool> {
     if !ends_within(LIMIT).map_err(failed)? {
         kill_process(child, Signal::KILL).map_err(failed)?;
         if !ends_within(PATIENCE).map_err(failed)? {
-            let why = std::io::Error::other("the kernel does not let go of its process");
+            let why = std::io::Error::other("its process does not end after it was killed");
             return Err(Error::new("end", "a sequence", why));
         }
     }

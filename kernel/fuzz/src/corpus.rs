@@ -1,4 +1,4 @@
-//! Sequences as files.
+//! The corpus: sequences in files.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,9 +9,9 @@ use busbar::{Error, Result};
 
 use crate::sequence::Sequence;
 
-/// So many of the last sequences are there after a crash.
+/// Number of last sequences that are preserved across a crash.
 const LAST: usize = 8;
-/// Sequences to begin with, which get through where chance would take long.
+/// Initial sequences, for code that random sequences reach slowly.
 const SEEDS: [(&str, &str); 8] = [
     ("converter", include_str!("../seeds/converter.seq")),
     ("core", include_str!("../seeds/core.seq")),
@@ -23,17 +23,17 @@ const SEEDS: [(&str, &str); 8] = [
     ("nic", include_str!("../seeds/nic.seq")),
 ];
 
-/// A folder of them.
+/// A folder of sequences.
 #[derive(Debug)]
 pub struct Corpus {
     folder: PathBuf,
     count: usize,
-    /// Files of the last sequences, open: each access to the host takes its time. And their lengths.
+    /// Files of the last sequences, kept open because each access to the host is slow, and their lengths.
     last: Vec<(File, usize)>,
 }
 
 impl Corpus {
-    /// In this folder, which is made if it is not there.
+    /// Opens this folder and creates it if necessary.
     pub fn open(folder: &Path) -> Result<Self> {
         for part in ["kept", "last"] {
             let part = folder.join(part);
@@ -47,7 +47,7 @@ impl Corpus {
         Ok(Self { folder: folder.into(), count: 0, last })
     }
 
-    /// The seeds, and what was kept that still is as the descriptions say.
+    /// Loads the seeds, and the kept sequences that agree with the current descriptions.
     pub fn load(&self) -> Result<Vec<Sequence>> {
         let mut all: Vec<_> = seeds().into_iter().map(|(_, sequence)| sequence).collect();
         let folder = self.folder.join("kept");
@@ -58,7 +58,7 @@ impl Corpus {
         Ok(all)
     }
 
-    /// Keeps one.
+    /// Adds a sequence to the corpus.
     pub fn keep(&self, sequence: &Sequence) -> Result<()> {
         let text = sequence.to_string();
         let mut hasher = DefaultHasher::new();
@@ -66,18 +66,18 @@ impl Corpus {
         write(&self.folder.join(format!("kept/{:016x}.seq", hasher.finish())), &text)
     }
 
-    /// Notes what runs now, for whoever looks after a crash.
+    /// Records the sequence that runs now, for analysis after a crash.
     pub fn running(&mut self, sequence: &Sequence) -> Result<()> {
         self.count += 1;
         let mut text = format!("# number {}\n{sequence}", self.count).into_bytes();
         let (file, len) = &mut self.last[self.count % LAST];
-        // Empty lines take the place of what was there.
+        // Empty lines overwrite the rest of the previous text.
         text.resize(text.len().max(*len), b'\n');
         *len = text.len();
         file.write_all_at(&text, 0).map_err(at("write", &self.folder.join("last")))
     }
 
-    /// Keeps a report of the kernel and what ran last, newest first; returns where.
+    /// Saves a report of the kernel and the last sequences, newest first; returns the folder.
     pub fn report(&self, report: &str, last: &[Sequence]) -> Result<PathBuf> {
         let mut number = 0;
         while self.folder.join(format!("report-{number}")).exists() {
@@ -92,21 +92,21 @@ impl Corpus {
         Ok(folder)
     }
 
-    /// Writes a file of the folder.
+    /// Writes a file in the folder.
     pub fn note(&self, name: &str, text: &str) -> Result<()> {
         write(&self.folder.join(name), text)
     }
 }
 
-/// The sequence in a file.
+/// Reads the sequence in a file.
 pub fn read(path: &Path) -> Result<Sequence> {
     let text = fs::read_to_string(path).map_err(at("read", path))?;
     Sequence::parse(&text).map_err(|why| Error::invalid("sequence", path.display(), why))
 }
 
-/// The sequences to begin with, and their names.
+/// Returns the seeds with their names.
 fn seeds() -> Vec<(&'static str, Sequence)> {
-    // A test parses each.
+    // A test checks that each can be parsed.
     SEEDS.iter().filter_map(|(name, text)| Some((*name, Sequence::parse(text).ok()?))).collect()
 }
 

@@ -1,4 +1,4 @@
-//! What calls ran through: KCOV (`Documentation/dev-tools/kcov.rst`).
+//! Coverage of calls by KCOV (`Documentation/dev-tools/kcov.rst`).
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -9,18 +9,18 @@ use busbar::{Error, Result};
 
 use crate::unsafe_calls::{ioctl_number, shared_numbers};
 
-/// Places that one thread of a sequence can note.
+/// Most places that are recorded for one thread of a sequence.
 const SIZE: usize = 128 << 10;
 const INIT_TRACE: u32 = 0x8008_6301;
 const ENABLE: u32 = 0x6364;
 const DISABLE: u32 = 0x6365;
-/// Kernel code is above.
+/// Lowest address of kernel code.
 const KERNEL: u64 = 0xffff_ffff_8000_0000;
 
-/// A set of places in the kernel's code.
+/// A set of places: addresses in the kernel's code.
 pub type Places = HashSet<u64, BuildHasherDefault<PlaceHasher>>;
 
-/// Places are spread well enough by a multiplication, and there are many.
+/// A fast hash: a multiplication spreads addresses well enough, and there are many.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PlaceHasher(u64);
 
@@ -40,7 +40,7 @@ impl Hasher for PlaceHasher {
     }
 }
 
-/// The notes of one thread, which a forked process writes and this one reads.
+/// The record of one thread, which a forked process writes and this one reads.
 #[derive(Debug)]
 pub struct Trace {
     file: File,
@@ -48,7 +48,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A new one.
+    /// Opens a new record.
     pub fn open() -> Result<Self> {
         let path = "/sys/kernel/debug/kcov";
         let failed = |why| {
@@ -61,24 +61,24 @@ impl Trace {
         Ok(Self { file, area })
     }
 
-    /// Notes what the calling thread runs through, until it ends or [`stop`](Self::stop).
+    /// Records places of the calling thread until it ends or calls [`stop`](Self::stop).
     pub fn start(&self) -> bool {
         self.clear();
         ioctl_number(&self.file, ENABLE, 0).is_ok()
     }
 
-    /// Ends that.
+    /// Stops recording.
     pub fn stop(&self) {
-        // Where it was not started it need not be stopped.
+        // An error means that recording was not started.
         let _ = ioctl_number(&self.file, DISABLE, 0);
     }
 
-    /// Forgets what was noted.
+    /// Clears the record.
     pub fn clear(&self) {
         self.area[0].store(0, Ordering::Relaxed);
     }
 
-    /// What was noted.
+    /// Returns the recorded places.
     pub fn places(&self) -> impl Iterator<Item = u64> {
         let count = usize::try_from(self.area[0].load(Ordering::Relaxed)).unwrap_or(0);
         let noted = self.area[1..].iter().take(count).map(|place| place.load(Ordering::Relaxed));
@@ -86,12 +86,12 @@ impl Trace {
     }
 }
 
-/// The functions of the kernel, to name places.
+/// The functions of the kernel, for names of places.
 #[derive(Debug)]
 pub struct Symbols(Vec<(u64, String, String)>);
 
 impl Symbols {
-    /// Those of the kernel that runs.
+    /// Reads the functions of the running kernel.
     pub fn read() -> Result<Self> {
         let path = "/proc/kallsyms";
         let text = fs::read_to_string(path).map_err(|why| Error::new("read", path, why))?;
@@ -104,7 +104,7 @@ impl Symbols {
         Self(all)
     }
 
-    /// Module (`vmlinux` for the kernel itself) and function of a place.
+    /// Returns module (`vmlinux` for the kernel itself) and function of a place.
     pub fn name(&self, place: u64) -> (&str, &str) {
         match self.0.partition_point(|(address, ..)| *address <= place).checked_sub(1) {
             Some(index) => (&self.0[index].1, &self.0[index].2),
@@ -112,7 +112,7 @@ impl Symbols {
         }
     }
 
-    /// How many of these places are in each module.
+    /// Counts places by module.
     pub fn by_module(&self, places: &Places) -> BTreeMap<&str, usize> {
         let mut counts = BTreeMap::new();
         for place in places {
@@ -121,7 +121,7 @@ impl Symbols {
         counts
     }
 
-    /// How many of these places are in each function of each module, as text.
+    /// Counts places by module and function, as text.
     pub fn by_function(&self, places: &Places) -> String {
         let mut counts: BTreeMap<_, usize> = BTreeMap::new();
         for place in places {
@@ -132,7 +132,7 @@ impl Symbols {
     }
 }
 
-/// Address, module and name, of a function.
+/// Parses address, module and name of a function.
 fn symbol(line: &str) -> Option<(u64, String, String)> {
     let mut words = line.split_whitespace();
     let address = u64::from_str_radix(words.next()?, 16).ok()?;

@@ -1,25 +1,25 @@
-//! What a description of a call is made of. The descriptions themselves are in [`calls`](crate::calls).
+//! Types for descriptions of calls. The descriptions themselves are in [`calls`](crate::calls).
 
 use libc::c_long;
 
-/// What a number that the kernel gives out stands for.
+/// Kinds of resources that calls return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Any file at all.
+    /// Any file.
     File,
     /// An epoll set.
     Epoll,
-    /// An eventfd, a pipe's end: something to wait for.
+    /// An eventfd or an end of a pipe, for epoll to wait for.
     Event,
     /// A control device of rpmsg.
     Control,
-    /// An endpoint that is a descriptor, or the file of an endpoint's node.
+    /// An anonymous endpoint, or the file of an endpoint's device node.
     Endpoint,
     /// A DMABUF.
     Dmabuf,
-    /// A heap or `/dev/udmabuf`, which make DMABUFs.
+    /// A heap or `/dev/udmabuf`, which create DMABUFs.
     Heap,
-    /// What a DMABUF waits for, as a file.
+    /// A sync file with fences of a DMABUF.
     SyncFile,
     /// A memfd.
     Memfd,
@@ -29,9 +29,9 @@ pub enum Kind {
     Mapping,
     /// An IIO device.
     Converter,
-    /// The buffer of one.
+    /// The buffer of an IIO device.
     Buffer,
-    /// A file of sysfs, configfs or debugfs that takes a word or a number.
+    /// A file of sysfs, configfs or debugfs that accepts a word or a number.
     Attribute,
     /// A generic netlink socket.
     Generic,
@@ -42,132 +42,132 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether the number is a descriptor.
+    /// Is a resource of this kind a file descriptor?
     #[must_use]
     pub fn is_file(self) -> bool {
         self != Self::Mapping
     }
 }
 
-/// Numbers that are known only in the guest.
+/// Numbers that are determined in the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Found {
-    /// Number of the system call, as `EPIOCGSYSCALLS` tells it.
+    /// Number of the system call `epoll_ctl_batch`, from `EPIOCGSYSCALLS`.
     CtlBatch,
-    /// The same.
+    /// Number of the system call `epoll_pwait1`.
     Pwait1,
-    /// Number of the generic netlink family.
+    /// Number of the generic netlink family `rpmsg-netlink`.
     RpmsgFamily,
-    /// The same.
+    /// Number of the generic netlink family `netdev`.
     NetdevFamily,
-    /// The same.
+    /// Number of the generic netlink family `ethtool`.
     EthtoolFamily,
-    /// Number of the network device that receives.
+    /// Interface index of the receiving network device.
     Device,
 }
 
-/// What an argument, a field or a piece of memory is.
+/// The type of an argument, a field or an area of memory.
 ///
-/// Those in the first half are numbers. Those in the second are memory, and stand behind a [`To`](Self::To)
+/// Types in the first half are numbers. Types in the second half are memory; they occur in a [`To`](Self::To)
 /// or in other memory.
 #[derive(Debug)]
 pub enum Type {
-    /// Always this.
+    /// Always this number.
     Is(u64),
-    /// Always what was found in the guest.
+    /// Always a number that was determined in the guest.
     Found(Found),
-    /// One of these.
+    /// One of these numbers.
     OneOf(&'static [u64]),
-    /// Any of these together.
+    /// Any combination of these flags.
     Flags(&'static [u64]),
     /// A number from 0 to this.
     UpTo(u64),
-    /// Any number at all.
+    /// Any number.
     Any,
-    /// What another call was given: seldom one of another kind, or none.
+    /// The resource of an earlier call; sometimes one of another kind, or none.
     Given(Kind),
-    /// An address in a mapping: its start, and one of these offsets.
+    /// An address in a mapping: its start plus one of these offsets.
     Inside(Kind, &'static [u64]),
-    /// Bytes of what the argument or field with this index is or points to.
+    /// Number of bytes of the argument or field with this index, or of the memory that it points to.
     Length(usize),
-    /// Elements of the same.
+    /// Number of elements of the argument or field with this index.
     Count(usize),
-    /// The address of this.
+    /// The address of memory of this type.
     To(&'static Type),
 
-    /// A text with its NUL byte.
+    /// One of these texts, with a NUL byte.
     Text(&'static [&'static str]),
-    /// Up to so many bytes.
+    /// Up to this number of bytes.
     Bytes(usize),
-    /// Up to so many bytes of zeroes, for the kernel to fill.
+    /// Up to this number of zero bytes, for the kernel to fill.
     Room(usize),
-    /// Fields, one after another.
+    /// Consecutive fields.
     Struct(&'static [Field]),
-    /// Up to so many of the same.
+    /// Up to this number of elements of one type.
     Array(&'static Type, usize),
-    /// Up to so many of these, in any order.
+    /// Up to this number of elements of these types, in any order.
     AnyOf(&'static [Type], usize),
-    /// An attribute of netlink: its number and what is in it.
+    /// A netlink attribute: its number and the type of its payload.
     Attribute(u16, &'static Type),
-    /// A message of netlink: four bytes of length, and this.
+    /// A netlink message: four bytes of length, and this type.
     Message(&'static Type),
 }
 
-/// Bytes that a field takes, and what it is. Of memory: at least so many.
+/// A field: its size in bytes, which for memory is the minimum, and its type.
 #[derive(Debug)]
 pub struct Field(pub usize, pub Type);
 
-/// Which system call.
+/// Number of a system call.
 #[derive(Clone, Copy, Debug)]
 pub enum Number {
-    /// That of Linux.
+    /// A number of Linux.
     Is(c_long),
-    /// One that Linux does not know.
+    /// A number that is determined in the guest.
     Found(Found),
 }
 
-/// Where a call leaves what it gives.
+/// Where a call returns its resource.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
-    /// It returns it.
+    /// As its result.
     Result,
-    /// In the memory that an argument points to: 32 bits, so many bytes from its start.
+    /// As 32 bits in the memory that an argument points to: index of the argument, and offset.
     Memory(usize, usize),
 }
 
-/// A call.
+/// The description of a call.
 #[derive(Debug)]
 pub struct Call {
-    /// What it is called in a sequence.
+    /// Its name in a sequence.
     pub name: &'static str,
     /// The system call.
     pub number: Number,
     /// Its arguments, up to six.
     pub arguments: &'static [Type],
-    /// What it gives, and where.
+    /// Kind and place of the resource that it returns.
     pub gives: Option<(Kind, Place)>,
 }
 
 impl Call {
-    /// A call that gives nothing.
+    /// Describes a call that returns no resource.
     #[must_use]
     pub const fn new(name: &'static str, number: c_long, arguments: &'static [Type]) -> Self {
         Self { name, number: Number::Is(number), arguments, gives: None }
     }
 
-    /// The same for one whose number is found in the guest.
+    /// Describes such a call whose number is determined in the guest.
     #[must_use]
     pub const fn found(name: &'static str, number: Found, arguments: &'static [Type]) -> Self {
         Self { name, number: Number::Found(number), arguments, gives: None }
     }
 
-    /// The same, returning something.
+    /// Sets the kind of resource that the call returns as its result.
     #[must_use]
     pub const fn gives(self, kind: Kind) -> Self {
         Self { gives: Some((kind, Place::Result)), ..self }
     }
 
-    /// The same, leaving something in memory.
+    /// Sets the kind and place of a resource that the call returns in memory.
     #[must_use]
     pub const fn leaves(self, kind: Kind, argument: usize, offset: usize) -> Self {
         Self { gives: Some((kind, Place::Memory(argument, offset))), ..self }

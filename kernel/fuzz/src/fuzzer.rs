@@ -1,4 +1,4 @@
-//! The loop: change a sequence, run it, keep it if it ran through what none before did.
+//! The main loop: changes a sequence, runs it, and keeps it if it reaches new places.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -15,27 +15,27 @@ use crate::mutate::Mutator;
 use crate::reports::Reports;
 use crate::sequence::Sequence;
 
-/// So often what sequences leave behind is removed.
+/// Number of sequences between two clean-ups of the guest.
 const TIDY: u64 = 200;
-/// So many sequences may have been the cause of a report.
+/// Number of last sequences that are saved with a report.
 const SUSPECTS: usize = 8;
-/// So many times a new sequence is run to make it shorter: what is new counts for more.
+/// Most runs for shortening a new sequence; it is small, as reaching new places is more useful.
 const SHORTEN: u32 = 40;
-/// Time between two lines of what has been reached.
+/// Time between two progress lines.
 const SAID: Duration = Duration::from_secs(20);
-/// So many times a sequence is run to see whether it reports.
+/// Number of runs in which a sequence must cause a report.
 const TRIES: u32 = 3;
 
-/// What to do.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where sequences are kept.
+    /// Folder of the corpus.
     pub folder: PathBuf,
-    /// How long.
+    /// Duration of the run.
     pub time: Duration,
-    /// Where chance begins.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// Reports of the kernel that do not count.
+    /// Texts of kernel reports that are ignored.
     pub known: Vec<String>,
 }
 
@@ -69,10 +69,10 @@ impl Fuzzer {
         })
     }
 
-    /// Fuzzes until the time is over or the kernel reports.
+    /// Fuzzes until the time is over or the kernel reports a fault.
     ///
     /// # Errors
-    /// A report; what ran before it is in the folder.
+    /// The kernel reported a fault; the last sequences are in the folder.
     pub fn run(&mut self, options: &Options) -> Result<()> {
         let mut corpus = Corpus::open(&options.folder)?;
         let mut random = Mutator::new(options.seed);
@@ -114,7 +114,7 @@ impl Fuzzer {
         corpus.note("coverage.txt", &self.symbols.by_function(&self.places))
     }
 
-    /// Runs a sequence; what it ran through that none before did.
+    /// Runs a sequence and returns the places that no earlier one has reached.
     fn reach(&mut self, sequence: &Sequence, corpus: &mut Corpus) -> Result<Vec<u64>> {
         let outcome = self.attempt(sequence, corpus)?;
         let new = outcome.places.difference(&self.places).copied().collect();
@@ -122,7 +122,7 @@ impl Fuzzer {
         Ok(new)
     }
 
-    /// Runs a sequence, and looks whether the kernel reports.
+    /// Runs a sequence and fails if the kernel reports a fault.
     fn attempt(&mut self, sequence: &Sequence, corpus: &mut Corpus) -> Result<Outcome> {
         corpus.running(sequence)?;
         self.count += 1;
@@ -143,7 +143,7 @@ impl Fuzzer {
             .help(format!("{} has the report and the last sequences", folder.display())))
     }
 
-    /// A shorter sequence that still reaches all of these, if there is one.
+    /// Returns a shorter sequence that still reaches all of these places, if there is one.
     fn shorten(
         &mut self,
         sequence: &Sequence,
@@ -170,10 +170,10 @@ impl Fuzzer {
         trouble.map_or(Ok(short), Err)
     }
 
-    /// Runs the sequence of a file so many times; what each call returned.
+    /// Runs the sequence of a file this number of times and returns the results of its calls.
     ///
     /// # Errors
-    /// The kernel reports.
+    /// The kernel reports a fault.
     pub fn replay(&mut self, file: &Path, times: u32) -> Result<String> {
         let sequence = read(file)?;
         let mut text = String::new();
@@ -190,14 +190,14 @@ impl Fuzzer {
         Ok(text + &self.symbols.by_function(&self.places))
     }
 
-    /// The shortest sequence that still makes the kernel report.
+    /// Returns the shortest sequence that still makes the kernel report a fault.
     ///
-    /// Of KASAN the kernel has to be started with `kasan_multi_shot`, and what lockdep reports it
-    /// reports once.
+    /// For reports of KASAN the kernel needs the parameter `kasan_multi_shot`. Faults that lockdep finds
+    /// cannot be minimised, as lockdep reports once per boot.
     pub fn minimise(&mut self, file: &Path) -> Result<Sequence> {
         let sequence = read(file)?;
         let mut does_it = |sequence: &Sequence| {
-            // A warning that is given once is given once more.
+            // Lets WARN_ONCE() warn again.
             let _ = std::fs::write("/sys/kernel/debug/clear_warn_once", "1");
             (0..TRIES)
                 .any(|_| self.runner.run(sequence).is_err() || !self.reports.take().is_empty())
@@ -222,7 +222,7 @@ impl Fuzzer {
     }
 }
 
-/// Each call and what it returned.
+/// Formats each call with its result.
 fn table(sequence: &Sequence, outcome: &Outcome) -> String {
     let line = |(step, result): (&crate::sequence::Step, &Option<i64>)| {
         let result = match result {

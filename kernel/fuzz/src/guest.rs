@@ -1,5 +1,5 @@
-//! What sequences run on, in the lab's guest: coprocessors, a converter, a pair of NICs with somebody who
-//! sends, and links to all files that calls may open.
+//! The set-up for sequences in the lab's guest: coprocessors, a converter, a pair of NICs with a sender,
+//! and links to all files that calls may open.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -29,18 +29,18 @@ use crate::describe::Found;
 use crate::image::Numbers;
 use crate::unsafe_calls::{epoll_numbers, fork, limit_self};
 
-/// Services of the coprocessors that are not the sequences' own.
+/// Services of the coprocessors that sequences do not control.
 const SERVICES: [&str; 4] = ["echo", "sink", "source", "bulk-netlink"];
-/// The coprocessor whose process a sequence may be.
+/// The coprocessor whose process a sequence may become.
 const CORE: &str = "vcoproc2";
 const CONVERTERS: &str = "/sys/kernel/config/iio/devices/vconv";
-/// Where the other end of the pair is, and what sends there.
+/// Network namespace of the other end of the pair and of the sender.
 const NAMESPACE: &str = "fuzz-far";
 const FAR: &str = "10.77.0.2:7777";
-/// Bytes that each connection is sent.
+/// Number of bytes sent to each connection.
 const SENT: usize = 512 << 10;
 
-/// Files of the receiver and the transmitter in sysfs.
+/// Files of the receiver and the transmitter in sysfs, and the names of their links.
 const ATTRIBUTES: [(&str, &str); 7] = [
     ("enable", "buffer0/enable"),
     ("length", "buffer0/length"),
@@ -50,15 +50,15 @@ const ATTRIBUTES: [(&str, &str); 7] = [
     ("gain", "in_voltage0_i_hardwaregain"),
     ("sine", "sine_frequency"),
 ];
-/// And in debugfs.
+/// Files of fault injection in debugfs, and the names of their links.
 const FAULTS: [(&str, &str); 3] =
     [("lose", "lose_samples"), ("short", "short_samples"), ("fail", "fail_blocks")];
 
-/// All of it, gone with this.
+/// The set-up; dropping it removes everything.
 pub struct Guest {
     sides: Vec<Side>,
     sender: Pid,
-    /// What is known only here.
+    /// Numbers that are determined in the guest.
     pub numbers: Numbers,
 }
 
@@ -66,7 +66,7 @@ impl Guest {
     /// Sets everything up, as root in a guest of the lab.
     pub fn up() -> Result<Self> {
         fs::create_dir_all(FOLDER).map_err(at(FOLDER))?;
-        // Others may have left it with fewer cores.
+        // The module may be loaded with fewer cores.
         run("[ -e /dev/vcoproc2 ] || { modprobe -rq vcoproc || true; modprobe vcoproc count=3; }
              echo 200 >/sys/module/vcoproc/parameters/stop_timeout_ms
              modprobe -a vnic rpmsg_netlink")?;
@@ -85,7 +85,7 @@ impl Guest {
         Ok(Self { sides, sender: feed()?, numbers: numbers(device)? })
     }
 
-    /// Removes what sequences leave behind, which would be more and more.
+    /// Removes objects that sequences have left, so that they do not accumulate.
     pub fn tidy(&self) -> Result<()> {
         for side in &self.sides {
             if side.process().is_none() || !side.controller().exists() {
@@ -100,14 +100,14 @@ impl Guest {
             }
         }
         for name in ["fuzz-a", "fuzz-b-tx"] {
-            // It may not be there, which is as good.
+            // A converter that does not exist is not an error.
             let _ = fs::remove_dir(Path::new(CONVERTERS).join(name));
         }
         for entry in fs::read_dir("/dev").map_err(at("/dev"))?.flatten() {
             let name = entry.file_name().into_string().unwrap_or_default();
             let number = name.strip_prefix("rpmsg").map(str::parse::<u32>);
             if matches!(number, Some(Ok(_))) {
-                // Somebody else may have destroyed it.
+                // The endpoint may be destroyed already.
                 let _ = fs::File::open(entry.path()).map(busbar_uapi::rpmsg::destroy_ept);
             }
         }
@@ -119,21 +119,21 @@ impl Drop for Guest {
     fn drop(&mut self) {
         let _ = kill_process(self.sender, Signal::KILL);
         self.sides.clear();
-        // Whoever comes next makes what it needs; what cannot be removed here is in the way there.
+        // An object that cannot be removed makes the next set-up fail, which reports the error.
         let _ = run(&format!(
             "set +e; ip link del nic0; ip netns del {NAMESPACE}; rmdir {CONVERTERS}/fuzz; modprobe -r vcoproc"
         ));
     }
 }
 
-/// Starts the core that sequences may be the process of.
+/// Starts the core whose process sequences may become.
 fn core() -> Result<()> {
     link(&Path::new("/dev").join(CORE), "core")?;
     let folder = PathBuf::from(format!("/sys/class/vcoproc/{CORE}/device/remoteproc"));
     let entries = fs::read_dir(&folder).map_err(at(&folder.display().to_string()))?;
     let state = entries.flatten().next().map(|entry| entry.path().join("state"));
     let state = state.ok_or_else(|| Error::new("find", CORE, Errno::NODEV))?;
-    // It may run, from an earlier time.
+    // The core may still run from an earlier set-up.
     let _ = fs::write(&state, "stop");
     fs::write(&state, "start").map_err(at(&state.display().to_string()))?;
     link(&state, "core.state")
@@ -174,7 +174,7 @@ fn iio_device(name: &str) -> Result<PathBuf> {
     entries.into_iter().find(is_it).ok_or_else(|| Error::new("find converter", name, Errno::NODEV))
 }
 
-/// A pair, the receiving end here; its number.
+/// Creates a pair with the receiving end in this namespace; returns its interface index.
 fn nic() -> Result<u32> {
     run(&format!(
         "if [ -e /sys/class/net/nic0 ]; then ip link del nic0; fi
@@ -194,11 +194,11 @@ fn nic() -> Result<u32> {
     index.trim().parse().map_err(|_| Error::invalid(path, index.trim(), "a number"))
 }
 
-/// A process at the other end that sends to whoever connects.
+/// Starts a process at the other end that sends to each connection.
 fn feed() -> Result<Pid> {
     let sender = fork(|| {
         limit_self();
-        // Nobody connects then, and the fuzzer says how little of devmem it has seen.
+        // Without the sender, the fuzzer's coverage of devmem shows the failure.
         let _ = serve();
     });
     sender.map_err(|why| Error::new("fork", "the sender", why))
@@ -213,7 +213,7 @@ fn serve() -> std::io::Result<()> {
     loop {
         let (mut socket, _) = listener.accept()?;
         socket.set_write_timeout(Some(Duration::from_millis(200)))?;
-        // Whoever does not receive it has it no longer.
+        // Connections that end early are expected.
         let _ = socket.write_all(&data);
         open.push_back(socket);
         if open.len() > 4 {
@@ -241,7 +241,7 @@ fn numbers(device: u32) -> Result<Numbers> {
     Ok(numbers)
 }
 
-/// Generic netlink, as far as setting up goes.
+/// Generic netlink requests for the set-up.
 struct Netlink(OwnedFd);
 
 impl Netlink {
@@ -259,7 +259,7 @@ impl Netlink {
         open().map(Self).map_err(|why: Errno| Error::new("open", "a netlink socket", why))
     }
 
-    /// One request and the start of its answer.
+    /// Sends one request and returns the start of its answer.
     fn ask(&mut self, family: u16, command: u8, attributes: &[u8]) -> Result<Vec<u8>, Errno> {
         const REQUEST_AND_ACK: u16 = 5;
         let len = u32::try_from(20 + attributes.len()).map_err(|_| Errno::MSGSIZE)?;
@@ -282,12 +282,12 @@ impl Netlink {
         let failed = |why| Error::new("find netlink family", name, why);
         let request = attribute(FAMILY_NAME, &[name.as_bytes(), b"\0"].concat());
         let answer = self.ask(16, GET_FAMILY, &request).map_err(failed)?;
-        // The acknowledgement is not needed.
+        // The acknowledgement is read and ignored.
         let _ = recv(&self.0, &mut [0; 256][..], RecvFlags::DONTWAIT);
         number(answer.get(20..).unwrap_or_default()).ok_or_else(|| failed(Errno::NOENT))
     }
 
-    /// Headers and data apart, as device memory wants it; Debian's ethtool is too old to say so.
+    /// Enables header split, which device memory needs; Debian's ethtool is too old to do so.
     fn split_headers(&mut self, family: u64, device: u32) -> Result<()> {
         use netdev::ethtool::{DEV_INDEX, RINGS_HEADER, RINGS_SET, SPLIT_ENABLED, TCP_DATA_SPLIT};
         const NESTED: u16 = 0x8000;
@@ -315,7 +315,7 @@ fn attribute(kind: u16, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The attribute with the number of a family.
+/// Finds the attribute with the number of a family.
 fn number(mut attributes: &[u8]) -> Option<u16> {
     const FAMILY_ID: u16 = 1;
     loop {
@@ -328,7 +328,7 @@ fn number(mut attributes: &[u8]) -> Option<u16> {
     }
 }
 
-/// Makes a link in the folder, once its file is there; files that a device lacks are left out.
+/// Creates a link in the folder once its file exists; files that a device lacks are skipped.
 fn link(to: &Path, name: &str) -> Result<()> {
     let until = Instant::now() + Duration::from_secs(20);
     while to.starts_with("/dev") && !to.exists() && Instant::now() < until {
@@ -338,12 +338,12 @@ fn link(to: &Path, name: &str) -> Result<()> {
         return Ok(());
     }
     let link = Path::new(FOLDER).join(name);
-    // Of an earlier run.
+    // The link may exist from an earlier run.
     let _ = fs::remove_file(&link);
     symlink(to, &link).map_err(at(&link.display().to_string()))
 }
 
-/// Has a shell do this.
+/// Runs commands in a shell.
 fn run(commands: &str) -> Result<()> {
     let output = Command::new("sh")
         .args(["-ec", commands])

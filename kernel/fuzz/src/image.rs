@@ -1,41 +1,41 @@
-//! From the values of a call to the words and the memory that it is made with.
+//! Converts the values of a call to its arguments and its memory.
 
 use std::collections::HashMap;
 
 use crate::describe::{Found, Kind, Type};
 use crate::sequence::{Step, Value};
 
-/// What was found in the guest.
+/// Numbers that were determined in the guest.
 pub type Numbers = HashMap<Found, u64>;
 
-/// An address that stands for the last bytes of a thread's memory: what goes on there ends halfway.
+/// Placeholder for an address in the last bytes of a thread's memory, so that accesses fail half way.
 pub const EDGE: u64 = 0xed6e;
-/// Bytes before the end that [`EDGE`] leads to.
+/// Number of bytes between the address for [`EDGE`] and the end of the memory.
 const EDGE_ROOM: u64 = 4;
-/// Where memory in memory begins.
+/// Alignment of memory within the memory.
 const ALIGN: usize = 8;
 
-/// A call, ready to be made.
+/// The image of a call: everything needed to make it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Image {
     /// The arguments.
     pub words: [u64; 6],
-    /// What lies at the start of the thread's memory.
+    /// The bytes at the start of the thread's memory.
     pub bytes: Vec<u8>,
 }
 
 /// Turns values into bytes.
 pub struct Maker<'a> {
-    /// Address and bytes of the thread's memory.
+    /// Address and size of the thread's memory.
     pub memory: (u64, usize),
-    /// What was found.
+    /// Numbers that were determined in the guest.
     pub numbers: &'a Numbers,
-    /// What a call was given.
+    /// Returns the resource of an earlier call.
     pub given: &'a dyn Fn(usize) -> u64,
 }
 
 impl Maker<'_> {
-    /// The image of a step, or `None` if it does not go into the memory.
+    /// Makes the image of a step, or returns `None` if it does not fit into the memory.
     pub fn make(&self, step: &Step) -> Option<Image> {
         let types = step.description().arguments;
         let mut image = Image { words: [0; 6], bytes: Vec::new() };
@@ -53,7 +53,7 @@ impl Maker<'_> {
         (image.bytes.len() <= self.memory.1).then_some(image)
     }
 
-    /// A number, and the size of what it leads to.
+    /// Returns a number, and the size of the memory that it points to.
     fn number(&self, of: &Type, value: &Value, memory: &mut Vec<u8>) -> (u64, usize) {
         match (of, value) {
             (Type::Found(found), _) => (self.numbers.get(found).copied().unwrap_or(0), 0),
@@ -73,7 +73,7 @@ impl Maker<'_> {
                 (base.wrapping_add(offset), 0)
             }
             (Type::Given(kind), Value::Given(call)) => match (self.given)(*call) {
-                // Nothing was given: an address that is none either.
+                // The mapping does not exist: use an invalid address.
                 u64::MAX if *kind == Kind::Mapping => (0, 0),
                 given => (given, 0),
             },
@@ -82,7 +82,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Memory.
+    /// Returns the bytes of a value that is memory.
     fn bytes(&self, of: &Type, value: &Value, memory: &mut Vec<u8>) -> Vec<u8> {
         match (of, value) {
             (Type::Text(texts), Value::Number(index)) => {
@@ -150,7 +150,7 @@ impl Maker<'_> {
     }
 }
 
-/// The number of a length or a count, unless another one is said.
+/// Computes a length or a count, unless the value specifies another number.
 fn measured(of: &Type, value: &Value, sizes: &[usize], values: &[Value]) -> Option<u64> {
     match (of, value) {
         (Type::Length(index), Value::Auto) => Some(sizes[*index] as u64),
@@ -165,7 +165,7 @@ fn measured(of: &Type, value: &Value, sizes: &[usize], values: &[Value]) -> Opti
     }
 }
 
-/// Whether it lies where it is named, and is no number.
+/// Is this type memory and not a number?
 pub fn is_memory(of: &Type) -> bool {
     matches!(
         of,
@@ -187,7 +187,7 @@ mod tests {
 
     const BASE: u64 = 0x10_0000;
 
-    /// What the last call of a sequence is made with, when call N is given 100 + N.
+    /// Returns the image of a sequence's last call, where call N returned the resource 100 + N.
     fn image(text: &str) -> Image {
         let sequence = Sequence::parse(&format!("rounds 1\n{text}")).unwrap();
         let numbers = Numbers::from([(Found::RpmsgFamily, 0x1c)]);
@@ -224,7 +224,7 @@ mod tests {
         let text = "0 0 epoll_create 0x0\n\
              0 0 epoll_pwait1 r0 0x0 ( 0xc ) 0x1 ( ( 0x1 0x0 ( ( 0x2 0x3 ) ) 0x0 0x8 ( ) ) ) _\n";
         let image = image(text);
-        // Room for an event, padded; the time; the structure that has its address.
+        // Room for an event, padded; the time; the structure with the address of the time.
         assert_eq!(image.words, [100, 0, BASE, 1, BASE + 32, 32]);
         assert_eq!(image.bytes[16..32], [2u64.to_ne_bytes(), 3u64.to_ne_bytes()].concat());
         assert_eq!(image.bytes[40..48], (BASE + 16).to_ne_bytes());

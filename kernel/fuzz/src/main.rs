@@ -1,4 +1,4 @@
-//! The fuzzer as a program for the lab's guest.
+//! The fuzzer's program for the lab's guest.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,45 +9,45 @@ use clap::Parser;
 use fuzz_kernel::calls;
 use fuzz_kernel::fuzzer::{Fuzzer, Options};
 
-/// Calls the kernel's parts of Busbar in every order, and keeps what ran through something new.
+/// Fuzzes the system calls of Busbar's kernel parts, guided by coverage.
 ///
 /// For the debug kernel of the lab: `make fuzz-kernel`.
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]
     verb: Verb,
-    /// A report of the kernel that has this text in it does not count
+    /// Ignore kernel reports that contain this text
     #[arg(long, value_name = "TEXT", global = true)]
     known: Vec<String>,
 }
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    /// Fuzz until the time is over or the kernel reports something
+    /// Fuzz until the time is over or the kernel reports a fault
     Run {
-        /// Where sequences are kept
+        /// Folder of the corpus
         folder: PathBuf,
-        /// How long
+        /// Duration in seconds
         #[arg(long, default_value_t = 60)]
         seconds: u64,
-        /// Where chance begins; otherwise anywhere
+        /// Seed of the random numbers; chosen at random by default
         #[arg(long)]
         seed: Option<u64>,
     },
-    /// Run the sequence of a file, and show what each call returned and what was run through
+    /// Run the sequence of a file and print the results and the coverage of its calls
     Replay {
-        /// Such as report-0/0.seq
+        /// File of a sequence, such as report-0/0.seq
         file: PathBuf,
-        /// How often
+        /// Number of runs
         #[arg(long, default_value_t = 1)]
         times: u32,
     },
-    /// Show the shortest sequence that still makes the kernel report something
+    /// Print the shortest sequence that still makes the kernel report a fault
     Minimise {
-        /// Such as report-0/0.seq
+        /// File of a sequence, such as report-0/0.seq
         file: PathBuf,
     },
-    /// List the calls that are described
+    /// List the calls that have descriptions
     Calls,
 }
 

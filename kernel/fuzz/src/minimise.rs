@@ -1,8 +1,8 @@
-//! The shortest sequence that still does it.
+//! Minimises a sequence while a condition holds.
 
 use crate::sequence::Sequence;
 
-/// Takes away calls, faults, threads and rounds as long as `does_it` says that what is left still does.
+/// Removes calls, faults, threads and rounds as long as `does_it` returns true for the rest.
 pub fn minimise(sequence: &Sequence, does_it: &mut dyn FnMut(&Sequence) -> bool) -> Sequence {
     let mut best = sequence.clone();
     loop {

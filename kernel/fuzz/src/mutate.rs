@@ -1,4 +1,4 @@
-//! New sequences, and changes of old ones.
+//! Generates and mutates sequences.
 
 use fastrand::Rng;
 
@@ -7,9 +7,9 @@ use crate::describe::{Kind, Type};
 use crate::image::EDGE;
 use crate::sequence::{CALLS, ROUNDS, Sequence, Step, THREADS, Value};
 
-/// Addresses that no process has, or only just.
+/// Addresses that are invalid, or at the edge of valid memory.
 const AWAY: [u64; 6] = [0, 8, EDGE, 1 << 63, 0xffff_8880_0000_0000, u64::MAX];
-/// Numbers at which something ends.
+/// Numbers at the limits of types and ranges.
 const EDGES: [u64; 16] = [
     0,
     1,
@@ -28,25 +28,25 @@ const EDGES: [u64; 16] = [
     1 << 63,
     u64::MAX,
 ];
-/// Descriptors of no file.
+/// Descriptors that refer to no file.
 const NO_FILE: [u64; 3] = [u64::MAX, 0xf_ffff, 0xffff_ff9c];
-/// Faults are among so many allocations and copies of a call.
+/// Faults are injected into one of this number of allocations and copies of a call.
 const FAULTS: u32 = 30;
 
-/// A source of sequences.
+/// A random source of sequences.
 #[derive(Debug)]
 pub struct Mutator {
     random: Rng,
 }
 
 impl Mutator {
-    /// One that does the same each time it is given the same seed.
+    /// Creates a source; the same seed yields the same sequences.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { random: Rng::with_seed(seed) }
     }
 
-    /// One of several.
+    /// Chooses one of several elements.
     pub fn choose<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.random.usize(..of.len())]
     }
@@ -55,7 +55,7 @@ impl Mutator {
         self.random.u32(..n) == 0
     }
 
-    /// A sequence from nothing.
+    /// Generates a new sequence.
     pub fn create(&mut self) -> Sequence {
         let mut sequence = Sequence { rounds: 1, steps: Vec::new() };
         for _ in 0..self.random.usize(2..=8) {
@@ -67,7 +67,7 @@ impl Mutator {
         sequence
     }
 
-    /// The sequence with some changes; `other` is one to take calls from.
+    /// Returns a mutation of a sequence; calls may be taken from `other`.
     pub fn change(&mut self, sequence: &Sequence, other: &Sequence) -> Sequence {
         let mut changed = sequence.clone();
         for _ in 0..self.random.usize(1..=4) {
@@ -84,7 +84,7 @@ impl Mutator {
         if changed.steps.is_empty() { self.create() } else { changed }
     }
 
-    /// A call at the end or anywhere, and before it those whose files it needs.
+    /// Adds a call at the end or anywhere, preceded by calls that return the resources it needs.
     fn add(&mut self, sequence: &mut Sequence) {
         let end = sequence.steps.len();
         let at = if self.random.bool() { end } else { self.random.usize(..=end) };
@@ -92,7 +92,7 @@ impl Mutator {
         self.insert(sequence, at, call, 0);
     }
 
-    /// Inserts a call, or nothing where there is no room; returns where it is then.
+    /// Inserts a call if there is room; returns its index.
     fn insert(
         &mut self,
         sequence: &mut Sequence,
@@ -115,7 +115,7 @@ impl Mutator {
         Some(at)
     }
 
-    /// A value, and how many calls had to be added before `at` for it.
+    /// Generates a value; also returns the number of calls that were added before `at` for it.
     fn value(
         &mut self,
         of: &Type,
@@ -161,7 +161,7 @@ impl Mutator {
         (value, sequence.steps.len() - before)
     }
 
-    /// Values that are made one after another; calls that one needs go before those of the others.
+    /// Generates several values; calls that a value needs are inserted before those of earlier values.
     fn values<'a>(
         &mut self,
         types: impl Iterator<Item = &'a Type>,
@@ -177,7 +177,7 @@ impl Mutator {
         types.map(make).collect()
     }
 
-    /// Mostly all of them, in their order: that is what most requests are.
+    /// Generates elements: mostly all types in their order, as in most requests.
     fn any_of(
         &mut self,
         types: &[Type],
@@ -204,7 +204,7 @@ impl Mutator {
         Value::Group(parts)
     }
 
-    /// What an earlier call was given; often a new one made for it.
+    /// Chooses the resource of an earlier call; often adds a new call that returns one.
     fn given(&mut self, kind: Kind, sequence: &mut Sequence, at: usize, depth: u32) -> Value {
         if self.one_in(60) {
             return Value::Number(*self.choose(&NO_FILE));
@@ -235,7 +235,7 @@ impl Mutator {
         }
     }
 
-    /// All of it, or nearly nothing, or between.
+    /// Chooses a number: the maximum, a small one, or one between.
     fn up_to(&mut self, most: usize) -> usize {
         match self.random.u32(..4) {
             0 => self.random.usize(..=most),
@@ -261,7 +261,7 @@ impl Mutator {
         }
     }
 
-    /// A call once more, a little later.
+    /// Repeats a call a little later.
     fn repeat(&mut self, sequence: &mut Sequence) {
         if let Some(from) = self.any_index(sequence).filter(|_| sequence.steps.len() < CALLS) {
             let step = sequence.steps[from].clone();
@@ -269,7 +269,7 @@ impl Mutator {
         }
     }
 
-    /// The start of another sequence before this one.
+    /// Inserts the start of another sequence before this one.
     fn join(&mut self, sequence: &mut Sequence, other: &Sequence) {
         let room = CALLS - sequence.steps.len();
         let count = self.random.usize(..=other.steps.len().min(room));
@@ -277,7 +277,7 @@ impl Mutator {
         sequence.steps.splice(..0, other.steps[..count].iter().cloned());
     }
 
-    /// Has several threads do it, from some point on.
+    /// Distributes calls over several threads from some point on.
     fn spread(&mut self, sequence: &mut Sequence) {
         if self.one_in(4) {
             sequence.steps.iter_mut().for_each(|step| step.thread = 0);
@@ -302,7 +302,7 @@ impl Mutator {
         (!sequence.steps.is_empty()).then(|| self.random.usize(..sequence.steps.len()))
     }
 
-    /// Other values for a call: one argument anew, or some bytes of it.
+    /// Changes the values of a call: replaces one argument or a part of it.
     fn change_values(&mut self, sequence: &mut Sequence) {
         let Some(index) = self.any_index(sequence) else { return };
         let types = sequence.steps[index].description().arguments;
@@ -311,7 +311,7 @@ impl Mutator {
         }
         let argument = self.random.usize(..types.len());
         let before = sequence.steps.len();
-        // Of a structure mostly one part.
+        // For a structure, mostly one part is changed.
         let mut value = sequence.steps[index].values[argument].clone();
         let depth = self.random.u32(..6);
         self.change_value(&types[argument], &mut value, sequence, index, depth);
@@ -319,7 +319,7 @@ impl Mutator {
         sequence.steps[index + moved].values[argument] = value;
     }
 
-    /// Goes down `depth` levels, and makes what is there anew.
+    /// Descends `depth` levels and generates the value there anew.
     fn change_value(
         &mut self,
         of: &Type,

@@ -1,4 +1,4 @@
-//! The kernel's reports of its own mistakes, as they come.
+//! Reads the kernel's reports of faults from `/dev/kmsg`.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use busbar::{Error, Result};
 
-/// Time in which a report is written to its end.
+/// Time in which the kernel completes a report.
 const MOMENT: Duration = Duration::from_secs(2);
 
-/// Listens to the kernel.
+/// A reader of kernel reports.
 #[derive(Debug)]
 pub struct Reports {
     log: File,
@@ -19,7 +19,7 @@ pub struct Reports {
 }
 
 impl Reports {
-    /// From now on; reports with one of these texts in them are not told.
+    /// Reads reports from now on, and ignores those that contain one of these texts.
     pub fn open(known: Vec<String>) -> Result<Self> {
         let path = "/dev/kmsg";
         let open = || {
@@ -31,13 +31,13 @@ impl Reports {
         Ok(Self { log, known })
     }
 
-    /// What has come since.
+    /// Returns the reports since the last call.
     pub fn take(&mut self) -> Vec<String> {
         let mut text = self.text();
         if busbar_lab::reports(&text).is_empty() {
             return Vec::new();
         }
-        // It may still be writing.
+        // The kernel may not have completed the report.
         sleep(MOMENT);
         text += &self.text();
         let is_new = |report: &String| !self.known.iter().any(|known| report.contains(known));
@@ -51,7 +51,7 @@ impl Reports {
             match self.log.read(&mut record) {
                 Ok(0) => return text,
                 Ok(len) => text += &line(&String::from_utf8_lossy(&record[..len])),
-                // Records that were overwritten before they were read.
+                // Records were overwritten before they were read.
                 Err(why) if why.raw_os_error() == Some(libc::EPIPE) => {}
                 Err(_) => return text,
             }
@@ -59,7 +59,7 @@ impl Reports {
     }
 }
 
-/// A record without what stands before the text, and what it says of devices.
+/// Returns the text of a record, without its prefix and without its device properties.
 fn line(record: &str) -> String {
     let first = record.lines().next().unwrap_or_default();
     first.split_once(';').map_or(first, |(_, text)| text).to_owned() + "\n"

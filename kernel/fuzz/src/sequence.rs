@@ -1,77 +1,77 @@
-//! A sequence of calls, and its text.
+//! Sequences of calls and their text format.
 //!
-//! One line for each call: the thread that makes it, which of its allocations or copies fails (0: none),
-//! the name, the arguments. `r3` is what call 3 was given, `'0aff'` are bytes, `( … )` are the parts of a
-//! structure, an array or what an address leads to, `2:…` is the third of several things that could be
-//! there, `_` what the description says. Lines that start with `#` are not calls.
+//! One line per call: the thread that makes it, the allocation or copy that fails in it (0: none), the
+//! name and the arguments. `r3` is the resource of call 3, `'0aff'` are bytes, `( … )` are the parts of a
+//! structure, of an array or of memory that an address points to, `2:…` is the third of several possible
+//! types, and `_` is the default of the description. Lines that start with `#` are comments.
 
 use std::fmt::{self, Write as _};
 
 use crate::calls;
 use crate::describe::{Call, Type};
 
-/// Threads of a sequence.
+/// Most threads of a sequence.
 pub const THREADS: usize = 3;
-/// Calls of a sequence.
+/// Most calls of a sequence.
 pub const CALLS: usize = 24;
-/// Most rounds of what threads do side by side.
+/// Most repetitions of the concurrent part of a sequence.
 pub const ROUNDS: u32 = 8;
 
-/// What is said for a [`Type`].
+/// The value of a [`Type`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// As the description says.
+    /// The default of the description.
     Auto,
-    /// This number; for an address one that leads nowhere.
+    /// This number; for an address, an invalid one.
     Number(u64),
-    /// What this call was given.
+    /// The resource that this call returned.
     Given(usize),
     /// These bytes.
     Bytes(Vec<u8>),
-    /// Parts.
+    /// The values of parts.
     Group(Vec<Value>),
-    /// The one with this index.
+    /// The type with this index, and its value.
     Pick(usize, Box<Value>),
 }
 
 /// One call of a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Which thread makes it.
+    /// The thread that makes it.
     pub thread: usize,
-    /// Which of its allocations or copies fails, from 1; 0 for none.
+    /// Number of the allocation or copy that fails, from 1; 0 for none.
     pub fault: u32,
     /// Index in [`calls::all`].
     pub call: usize,
-    /// One for each argument.
+    /// One value per argument.
     pub values: Vec<Value>,
 }
 
 impl Step {
-    /// Its description.
+    /// Returns its description.
     #[must_use]
     pub fn description(&self) -> &'static Call {
         calls::all()[self.call]
     }
 }
 
-/// A sequence. Thread 0 starts alone; from the first call of another one on all go on side by side.
+/// A sequence. Thread 0 starts alone; from the first call of another thread on, all run concurrently.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sequence {
-    /// How often threads do what they do side by side, at least once.
+    /// Number of repetitions of the concurrent part, at least 1.
     pub rounds: u32,
-    /// The calls; each thread keeps their order.
+    /// The calls; each thread makes its calls in this order.
     pub steps: Vec<Step>,
 }
 
 impl Sequence {
-    /// How many calls thread 0 makes alone.
+    /// Returns the number of calls that thread 0 makes alone.
     #[must_use]
     pub fn alone(&self) -> usize {
         self.steps.iter().position(|step| step.thread != 0).unwrap_or(self.steps.len())
     }
 
-    /// Whether every value is one that its description allows, and names only earlier calls.
+    /// Does every value agree with its description, and refer to earlier calls only?
     #[must_use]
     pub fn is_valid(&self) -> bool {
         let is_valid = |(index, step): (usize, &Step)| {
@@ -130,7 +130,7 @@ impl Sequence {
         }
     }
 
-    /// The sequence without the call at `index`: who was given something by it is given nothing.
+    /// Returns the sequence without the call at `index`; references to it become invalid numbers.
     #[must_use]
     pub fn without(&self, index: usize) -> Self {
         let mut rest = self.clone();
@@ -142,13 +142,13 @@ impl Sequence {
         rest
     }
 
-    /// With another call at `index`; its values name calls before that.
+    /// Inserts a call at `index`; its values may refer to earlier calls.
     pub fn insert(&mut self, index: usize, step: Step) {
         self.renumber(|call| Some(call + usize::from(call >= index)));
         self.steps.insert(index, step);
     }
 
-    /// Changes the names of calls; what has none any more becomes the number of no file.
+    /// Renumbers references to calls; references without a new number become an invalid descriptor.
     pub fn renumber(&mut self, new: impl Fn(usize) -> Option<usize>) {
         for value in self.steps.iter_mut().flat_map(|step| &mut step.values) {
             value.visit(&mut |value| {
@@ -159,10 +159,10 @@ impl Sequence {
         }
     }
 
-    /// The sequence of a text.
+    /// Parses a sequence.
     ///
     /// # Errors
-    /// What cannot be understood, or is not as the descriptions say.
+    /// The text is malformed or does not agree with the descriptions.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
         let first = lines.next().ok_or("an empty sequence")?;
@@ -179,7 +179,7 @@ impl Sequence {
 }
 
 impl Value {
-    /// Shows `with` this value and all in it.
+    /// Calls `with` for this value and all values in it.
     pub fn visit(&mut self, with: &mut dyn FnMut(&mut Value)) {
         with(self);
         match self {
@@ -247,7 +247,7 @@ fn parse_value<'a>(
     rest: &mut impl Iterator<Item = &'a str>,
     depth: u32,
 ) -> Option<Value> {
-    // Deeper than any description.
+    // No description is nested as deeply.
     if depth > 20 {
         return None;
     }

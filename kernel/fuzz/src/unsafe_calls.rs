@@ -1,5 +1,5 @@
-//! All that the compiler cannot check: system calls with any arguments, memory that they may write to,
-//! and processes of their own to make them in.
+//! Unsafe code: system calls with any arguments, memory that they may write to, and child processes that
+//! make them.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -13,12 +13,12 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
 use rustix::process::Pid;
 
-/// Behind memory that calls may write to comes so much that nobody can: more than 32 bits of length.
+/// Size of the inaccessible range after memory that calls may write to, beyond any 32-bit length.
 const FENCE: usize = 8 << 30;
 
-/// Memory that calls read and write, with nothing behind it for as far as a length of 32 bits leads.
+/// Memory that calls read and write, followed by an inaccessible range for any length of 32 bits.
 ///
-/// It is shared with whoever is forked, and stays until the process ends.
+/// It is shared with child processes and stays until the process ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     base: *mut u8,
@@ -31,32 +31,32 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// So many bytes of it, whole pages.
+    /// Allocates this number of bytes, whole pages.
     pub fn new(len: usize) -> io::Result<Self> {
         let (none, both) = (ProtFlags::empty(), ProtFlags::READ | ProtFlags::WRITE);
         let reserve = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new range of addresses.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len + FENCE, none, reserve) }?;
         let fixed = MapFlags::PRIVATE | MapFlags::FIXED;
-        // SAFETY: the start of that range, which nobody else knows of.
+        // SAFETY: the start of that range, which no other code uses.
         unsafe { mmap_anonymous(base, len, both, fixed) }?;
         Ok(Self { base: base.cast(), len })
     }
 
-    /// Where it is, and how long.
+    /// Returns address and size.
     pub fn place(self) -> (u64, usize) {
         (self.base.expose_provenance() as u64, self.len)
     }
 
-    /// Puts bytes at its start, as many as there is room for.
+    /// Copies bytes to its start, as many as there is room for.
     pub fn fill(self, bytes: &[u8]) {
         let len = bytes.len().min(self.len);
-        // SAFETY: so many bytes are ours. System calls of other threads may write there at the same
-        // time: then it is one or the other, and any byte is a byte.
+        // SAFETY: these bytes belong to this memory. System calls of other threads may write there at
+        // the same time, and any resulting byte is valid.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.base, len) }
     }
 
-    /// 32 bits at an address, if that is in it.
+    /// Reads 32 bits at an address, if they are in this memory.
     pub fn read_u32(self, address: u64) -> Option<u32> {
         let at = usize::try_from(address.checked_sub(self.place().0)?).ok()?;
         if at.checked_add(4)? > self.len {
@@ -67,7 +67,7 @@ impl Memory {
     }
 }
 
-/// Numbers that are shared with whoever is forked: a mapping of a file, or of nothing.
+/// Maps numbers that are shared with child processes, from a file or anonymously.
 ///
 /// It stays until the process ends.
 pub fn shared_numbers(file: Option<&File>, count: usize) -> io::Result<&'static [AtomicU64]> {
@@ -78,25 +78,25 @@ pub fn shared_numbers(file: Option<&File>, count: usize) -> io::Result<&'static 
         // SAFETY: a new mapping.
         None => unsafe { mmap_anonymous(ptr::null_mut(), len, both, MapFlags::SHARED) },
     }?;
-    // SAFETY: the mapping has so many numbers, is aligned to a page and is never undone. Others may
-    // write to it, which is what atomics are for.
+    // SAFETY: the mapping has this number of elements, is aligned to a page and is never unmapped. Other
+    // processes may write to it, so the elements are atomics.
     Ok(unsafe { std::slice::from_raw_parts(base.cast(), count) })
 }
 
-/// An ioctl whose argument is a number.
+/// Makes an ioctl whose argument is a number.
 pub fn ioctl_number(file: &File, request: u32, argument: u64) -> io::Result<()> {
-    // SAFETY: for calls that take their argument as a number.
+    // SAFETY: used only for ioctls that take their argument as a number.
     let done = unsafe { libc::syscall(libc::SYS_ioctl, file.as_raw_fd(), request, argument) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A system call with any arguments; its result, or the negative errno.
+/// Makes a system call with any arguments; returns its result or the negative errno.
 ///
 /// # Safety
 ///
-/// The call may write to what its arguments lead to, open and close files, and change mappings. So it is
-/// for a process that is there for nothing else; its arguments are those of a description, whose
-/// addresses are in [`Memory`] or lead nowhere.
+/// The call may write to the memory that its arguments point to, open and close files, and change mappings.
+/// The caller must be a process that exists for such calls only, and the arguments must come from a
+/// description, so that addresses are in [`Memory`] or invalid.
 pub unsafe fn call(number: libc::c_long, words: [u64; 6]) -> i64 {
     let [first, second, third, fourth, fifth, sixth] = words;
     // SAFETY: upheld by the caller.
@@ -107,23 +107,23 @@ pub unsafe fn call(number: libc::c_long, words: [u64; 6]) -> i64 {
     done
 }
 
-/// Runs `body` in a process of its own, which then ends.
+/// Runs `body` in a child process, which then ends.
 ///
-/// It has what this one has; nobody else does anything in it.
+/// The child has copies of this process's files and memory, and a single thread.
 pub fn fork(body: impl FnOnce()) -> io::Result<Pid> {
     // SAFETY: this program has a single thread whenever it forks, so no lock is held by another.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             body();
-            // SAFETY: ends the process, without what this one has to do at its end.
+            // SAFETY: ends the child without the exit handlers of the parent.
             unsafe { libc::_exit(0) }
         }
         child => Pid::from_raw(child).ok_or_else(|| Errno::SRCH.into()),
     }
 }
 
-/// The numbers of `epoll_ctl_batch` and `epoll_pwait1`, where the kernel has them (`EPIOCGSYSCALLS`).
+/// Returns the numbers of `epoll_ctl_batch` and `epoll_pwait1`, if the kernel has them (`EPIOCGSYSCALLS`).
 pub fn epoll_numbers(set: &impl AsRawFd) -> Option<[u32; 2]> {
     let mut answer = [0u32; 4];
     // SAFETY: a call of this number writes 16 bytes at most.
@@ -133,23 +133,23 @@ pub fn epoll_numbers(set: &impl AsRawFd) -> Option<[u32; 2]> {
     (done == 0).then_some([answer[2], answer[3]])
 }
 
-/// The number of the thread that calls.
+/// Returns the ID of the calling thread.
 pub fn thread() -> u64 {
     rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs().into()
 }
 
-/// Has calls of a thread of this process end with `EINTR`.
+/// Makes calls of a thread of this process end with `EINTR`.
 pub fn interrupt(thread: &AtomicU64) {
     let thread = thread.load(Ordering::Relaxed);
-    // SAFETY: a signal that `ignore_interrupts` has made harmless, or to nobody.
+    // SAFETY: `ignore_interrupts` has made the signal harmless, or the thread does not exist.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) };
 }
 
 extern "C" fn nothing(_: c_int) {}
 
-/// Has [`interrupt`] do nothing but that.
+/// Installs an empty signal handler for [`interrupt`].
 pub fn ignore_interrupts() {
-    // SAFETY: zeroes are an action without flags and with an empty mask. The handler does nothing.
+    // SAFETY: a zeroed action has no flags and an empty mask. The handler does nothing.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as extern "C" fn(c_int) as usize;
@@ -157,8 +157,8 @@ pub fn ignore_interrupts() {
     }
 }
 
-/// Limits what this process can do to itself: files that grow, descriptors, core dumps. It dies with
-/// its parent.
+/// Limits file sizes, descriptors and core dumps of this process, and has it killed when its parent
+/// ends.
 pub fn limit_self() {
     for (what, most) in
         [(libc::RLIMIT_FSIZE, 16 << 20), (libc::RLIMIT_NOFILE, 512), (libc::RLIMIT_CORE, 0)]
@@ -171,8 +171,8 @@ pub fn limit_self() {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
 }
 
-/// Makes a descriptor lead where another one does.
+/// Makes a descriptor refer to the file of another one.
 pub fn redirect(from: RawFd, to: &File) {
-    // SAFETY: only for the standard streams of a process that uses them no more.
+    // SAFETY: used only for the standard streams of a process that does not use them any more.
     unsafe { libc::dup2(to.as_raw_fd(), from) };
 }

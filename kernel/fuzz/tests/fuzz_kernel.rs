@@ -1,5 +1,5 @@
-//! Sequences stay such as the descriptions of calls say, whatever is done to them; and in the lab the
-//! fuzzer sees what its calls run through.
+//! Sequences agree with the descriptions of calls after any mutation; and in the lab the fuzzer sees the
+//! coverage of its calls.
 
 use std::collections::HashSet;
 use std::fs;
@@ -91,7 +91,7 @@ fn the_shortest_sequence_that_does_it_is_found() {
     let text = "rounds 4\n0 0 epoll_create 0x0\n0 7 eventfd 0x1 0x0\n1 0 epoll_create 0x0\n2 3 eventfd 0x2 0x0\n\
                 1 0 epoll_ctl r2 0x1 r3 ( ( 0x1 0x0 ) )\n0 0 close r0\n0 0 close r3\n";
     let sequence = Sequence::parse(text).unwrap();
-    // A file that is watched.
+    // A file that is added to an epoll set.
     let mut runs = 0;
     let mut does_it = |sequence: &Sequence| {
         runs += 1;
@@ -117,7 +117,7 @@ fn what_needs_everything_stays_as_it_is() {
 fn fuzz(folder: &Path, seconds: u32) -> (Output, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fuzz-kernel"));
     command.arg("run").arg(folder).args(["--seed", "7", "--seconds", &seconds.to_string()]);
-    // What the in-tree driver does when an endpoint ends while it is polled: tests/lab.sh.
+    // The in-tree driver warns when an endpoint ends while it is polled: see tests/lab.sh.
     command.args(["--known", "rpmsg_eptdev_poll+", "--known", "virtio_rpmsg_announce_create+"]);
     command.args(["--known", "add_dma_entry+", "--known", "warn_alloc+"]);
     let output = command.output().unwrap();
@@ -127,7 +127,7 @@ fn fuzz(folder: &Path, seconds: u32) -> (Output, String) {
     (output, said)
 }
 
-/// Places that were noted in a module, as the last line says.
+/// Parses the number of places in a module from the last progress line.
 fn places(said: &str, module: &str) -> u32 {
     let last = said.lines().last().unwrap_or_default();
     let (_, rest) = last.split_once(&format!(" {module} ")).unwrap_or_else(|| panic!("{said}"));
@@ -153,7 +153,7 @@ fn calls_run_through_every_part_and_what_is_new_is_kept() {
     let kept = || fs::read_dir(folder.path().join("kept")).unwrap().count();
     let before = kept();
     assert!(before > 0, "{said}");
-    // The next one goes on from there, and begins with what those sequences reach.
+    // The next run starts from the corpus, and first reaches the places of those sequences.
     let (_, again) = fuzz(folder.path(), 10);
     assert!(kept() >= before, "{again}");
     assert!(places(&again, "vmlinux") > 0, "{again}");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An endpoint that is nothing but a file descriptor: no device, no node, no
- * entry in sysfs. The uAPI is that of "rpmsg: Introduce
- * RPMSG_CREATE_EPT_FD_IOCTL uAPI" by Dawei Li, version 5.
+ * An anonymous endpoint: a file descriptor without a device, a node or an entry
+ * in sysfs. The uAPI is that of "rpmsg: Introduce RPMSG_CREATE_EPT_FD_IOCTL
+ * uAPI" by Dawei Li, version 5.
  */
 #include <linux/anon_inodes.h>
 #include <linux/err.h>
@@ -21,7 +21,7 @@ static void anon_free(struct eptfd_ep *ep)
 
 static void anon_closed(struct eptfd_ep *ep)
 {
-	/* First the end, then off the list that removal goes through */
+	/* Close it before detaching: removal must find every open endpoint */
 	eptfd_ep_close(ep);
 	eptfd_ctrl_detach(ep->ctrl, ep);
 	eptfd_ep_put(ep);
@@ -64,7 +64,7 @@ static struct file *anon_file(struct eptfd_ctrl *ctrl,
 	struct eptfd_ep *ep;
 	struct file *file;
 
-	/* It can outlive the file, for as long as the remote likes */
+	/* Charged to the caller: the remote can keep the endpoint alive after close() */
 	ep = kzalloc(sizeof(*ep), GFP_KERNEL_ACCOUNT);
 	if (!ep)
 		return ERR_PTR(-ENOMEM);
@@ -92,17 +92,17 @@ static int anon_start(struct eptfd_ep *ep)
 }
 
 /**
- * eptfd_anon_create() - make an endpoint and a descriptor for it
+ * eptfd_anon_create() - create an endpoint and a descriptor for it
  * @ctrl: control device
  * @chinfo: name and addresses
  * @flags: O_ACCMODE | O_NONBLOCK | O_CLOEXEC
- * @ufd: where user space wants the descriptor
+ * @ufd: user pointer that the descriptor is written to
  *
- * Only a descriptor that works and is known to the caller is installed.
+ * The descriptor is installed last: once the endpoint works and the number has
+ * been written to @ufd.
  *
- * Return: 0, -EFAULT, -EINVAL if the bus
- * refuses the address, -EMFILE, -ENFILE, -ENODEV if the rpmsg device has gone,
- * -ENOMEM.
+ * Return: 0, -EFAULT, -EINVAL if the bus refuses the address, -EMFILE, -ENFILE,
+ * -ENODEV if the rpmsg device is gone, -ENOMEM.
  */
 int eptfd_anon_create(struct eptfd_ctrl *ctrl,
 		      const struct rpmsg_channel_info *chinfo,

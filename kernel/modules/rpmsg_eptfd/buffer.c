@@ -18,9 +18,9 @@
 /**
  * eptfd_resv_lock() - lock the reservation of a DMABUF
  * @resv: reservation
- * @block: wait for it
+ * @block: wait for the lock
  *
- * Return: 0, -EBUSY if it is locked and not to wait, -ERESTARTSYS.
+ * Return: 0, -EBUSY if it is locked and @block is false, -ERESTARTSYS.
  */
 int eptfd_resv_lock(struct dma_resv *resv, bool block)
 {
@@ -38,8 +38,9 @@ typedef void sync_fn(struct device *dev, dma_addr_t addr, size_t size,
 		     enum dma_data_direction dir);
 
 /*
- * An entry that an IOMMU of the system's has merged is contiguous for the device
- * only. Its pages can be smaller than the processor's.
+ * An entry that the system's IOMMU has merged is contiguous only in the device's
+ * address space, so it is synced by IOMMU page. Those pages can be smaller than
+ * PAGE_SIZE.
  */
 static size_t sync_step(struct device *dev, dma_addr_t addr, size_t size)
 {
@@ -63,8 +64,8 @@ static void sync_entry(struct device *dev, dma_addr_t addr, size_t size,
 }
 
 /*
- * Entry by entry: addresses that follow each other can be of memory that does
- * not, such as the slots of swiotlb, and each entry was mapped by itself.
+ * Syncs entry by entry, as the entries were mapped: adjacent DMA addresses can
+ * belong to memory that is not adjacent, such as slots of swiotlb.
  */
 static void transfer_sync(struct eptfd_transfer *t, sync_fn *sync)
 {
@@ -87,7 +88,7 @@ static void transfer_sync(struct eptfd_transfer *t, sync_fn *sync)
 }
 
 /**
- * eptfd_buffer_sync_for_device() - let the remote access a part
+ * eptfd_buffer_sync_for_device() - give the remote access to a part
  * @t: the part
  */
 void eptfd_buffer_sync_for_device(struct eptfd_transfer *t)
@@ -96,7 +97,7 @@ void eptfd_buffer_sync_for_device(struct eptfd_transfer *t)
 }
 
 /**
- * eptfd_buffer_sync_for_cpu() - take the access back
+ * eptfd_buffer_sync_for_cpu() - give the CPU access to a part
  * @t: the part
  */
 void eptfd_buffer_sync_for_cpu(struct eptfd_transfer *t)
@@ -105,8 +106,9 @@ void eptfd_buffer_sync_for_cpu(struct eptfd_transfer *t)
 }
 
 /*
- * The remote is told an address and a length. Nothing on the way has a limit for
- * pieces, and nobody else tells the DMA API so for the device of a bus.
+ * The remote gets one address and one length, so segments have no maximum. The
+ * DMA API defaults to 64 KiB unless a driver says otherwise, and no driver does
+ * for the device of an rpmsg bus.
  */
 static void allow_long_pieces(struct device *dev)
 {
@@ -114,7 +116,7 @@ static void allow_long_pieces(struct device *dev)
 		dma_set_max_seg_size(dev, UINT_MAX);
 }
 
-/* The remote is told one address */
+/* The remote gets a single address, so the mapping has to be contiguous */
 static int buffer_check(struct eptfd_buffer *buffer)
 {
 	dma_addr_t end = sg_dma_address(buffer->sgt->sgl);
@@ -177,12 +179,12 @@ static void buffer_work(struct work_struct *work)
 
 /**
  * eptfd_buffer_create() - attach and map a DMABUF
- * @share: whose buffer it will be, with the caller as a user
+ * @share: owner of the new buffer; the caller is one of its users
  * @dmabuf: the DMABUF
- * @dev: what it is mapped for
- * @block: wait for whoever works on the DMABUF
+ * @dev: the DMA device
+ * @block: wait for the lock of the reservation
  *
- * Return: a buffer on no list, or an ERR_PTR().
+ * Return: a buffer that is not on the share's list, or an ERR_PTR().
  */
 struct eptfd_buffer *eptfd_buffer_create(struct eptfd_share *share, struct dma_buf *dmabuf,
 					 struct device *dev, bool block)
@@ -246,10 +248,10 @@ void eptfd_buffer_put(struct eptfd_buffer *buffer)
 
 /**
  * eptfd_buffer_put_later() - drop a reference without waiting
- * @buffer: the buffer; a work unmaps it if this was the last one
+ * @buffer: the buffer; a work item unmaps it if this was the last reference
  *
- * That takes the lock of the reservation. Whoever holds it may wait for a fence
- * that the caller has yet to signal.
+ * Unmapping takes the lock of the reservation. The holder of that lock may be
+ * waiting for a fence that the caller has yet to signal.
  */
 void eptfd_buffer_put_later(struct eptfd_buffer *buffer)
 {
@@ -257,7 +259,7 @@ void eptfd_buffer_put_later(struct eptfd_buffer *buffer)
 }
 
 /**
- * eptfd_share_find() - look for an attached buffer
+ * eptfd_share_find() - find an attached buffer
  * @share: the share, its setup lock held
  * @dmabuf: the DMABUF
  *
@@ -277,9 +279,9 @@ struct eptfd_buffer *eptfd_share_find(struct eptfd_share *share, struct dma_buf 
 /**
  * eptfd_share_add() - list an attached buffer
  * @share: the share
- * @buffer: the buffer; the list takes over the reference if this succeeds
+ * @buffer: the buffer; on success the list takes over the caller's reference
  *
- * Return: 0, -EBUSY if the DMABUF is on the list, -EPIPE after the end.
+ * Return: 0, -EBUSY if the DMABUF is on the list already, -EPIPE after the end.
  */
 int eptfd_share_add(struct eptfd_share *share, struct eptfd_buffer *buffer)
 {
@@ -302,7 +304,7 @@ int eptfd_share_add(struct eptfd_share *share, struct eptfd_buffer *buffer)
  * @share: the share
  * @dmabuf: the DMABUF
  *
- * Return: the buffer with the reference of the list, or NULL.
+ * Return: the buffer, with the list's reference, or NULL.
  */
 struct eptfd_buffer *eptfd_share_remove(struct eptfd_share *share, struct dma_buf *dmabuf)
 {
@@ -320,7 +322,7 @@ struct eptfd_buffer *eptfd_share_remove(struct eptfd_share *share, struct dma_bu
 /**
  * eptfd_share_remove_all() - detach all buffers
  * @share: the share
- * @put: eptfd_buffer_put(), or eptfd_buffer_put_later()
+ * @put: eptfd_buffer_put() or eptfd_buffer_put_later()
  */
 void eptfd_share_remove_all(struct eptfd_share *share, void (*put)(struct eptfd_buffer *buffer))
 {

@@ -32,7 +32,7 @@ int eptfd_space_register(struct eptfd_space *space, const char *name)
 }
 
 /**
- * eptfd_space_unregister() - give device numbers back
+ * eptfd_space_unregister() - release device numbers
  * @space: the kind of node; no node is left
  */
 void eptfd_space_unregister(struct eptfd_space *space)
@@ -42,13 +42,13 @@ void eptfd_space_unregister(struct eptfd_space *space)
 }
 
 /**
- * eptfd_cdev_init() - give a node its number and name
+ * eptfd_cdev_init() - assign a number and a name to a node
  * @c: zeroed node, in an object whose cdev.dev.type has the release function
  * @space: the kind of node
  * @fops: file operations
  *
- * Return: 0, then put_device() frees the object. Otherwise the caller does:
- * -ENOSPC, -ENOMEM.
+ * Return: 0, and from then on put_device() frees the object; or -ENOSPC or
+ * -ENOMEM, and the caller frees it.
  */
 int eptfd_cdev_init(struct eptfd_cdev *c, struct eptfd_space *space,
 		    const struct file_operations *fops)
@@ -73,12 +73,12 @@ int eptfd_cdev_init(struct eptfd_cdev *c, struct eptfd_space *space,
 }
 
 /**
- * eptfd_cdev_add() - make the node appear
+ * eptfd_cdev_add() - register the node
  * @c: initialized node
  * @parent: parent device
  *
- * From here on files keep the object: an open file has a reference of the
- * character device, and that one of the device.
+ * From here on open files keep the object alive: each holds a reference of the
+ * character device, which holds one of the device.
  *
  * Return: 0 or a negative errno.
  */
@@ -96,7 +96,7 @@ int eptfd_cdev_add(struct eptfd_cdev *c, struct device *parent)
 }
 
 /**
- * eptfd_cdev_fini() - give the number back
+ * eptfd_cdev_fini() - release the number
  * @c: node whose last reference is gone
  */
 void eptfd_cdev_fini(struct eptfd_cdev *c)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The driver of channels whose messages are for user space: a device node for
+ * Driver of channels whose messages go to user space: creates a device node for
  * the channel's default endpoint.
  *
  * Offers the uAPI of drivers/rpmsg/rpmsg_char.c:
@@ -24,8 +24,8 @@ static void chrdev_put_node(void *data)
 }
 
 /*
- * The core destroys the default endpoint after remove(), and a message can
- * arrive until then. Device-managed resources are freed after that.
+ * The core destroys the default endpoint after remove(), and messages can arrive
+ * until then. The node is device-managed, because such resources are freed later.
  */
 static struct eptfd_node *chrdev_node(struct rpmsg_device *rpdev)
 {
@@ -51,8 +51,9 @@ static int chrdev_probe(struct rpmsg_device *rpdev)
 		return PTR_ERR(node);
 
 	/*
-	 * Messages are kept from here on, opened or not. Without the lock that
-	 * callbacks run under: the name service's callback may have led here.
+	 * From here on messages are queued, whether the node is open or not.
+	 * Not under the lock that callbacks hold: this function may run inside
+	 * the name service's callback.
 	 */
 	smp_store_release(&rpdev->ept->priv, &node->ep);
 	dev_set_drvdata(&rpdev->dev, node);
@@ -83,8 +84,8 @@ static struct rpmsg_driver chrdev_driver = {
 
 /**
  * eptfd_chrdev_register() - register the driver of channels
- * @replace: under the name of the in-tree driver and for its channels; otherwise
- *	only for channels whose driver_override names this driver
+ * @replace: register under the in-tree driver's name and for its channels;
+ *	otherwise only for channels whose driver_override names this driver
  *
  * Return: 0 or a negative errno.
  */

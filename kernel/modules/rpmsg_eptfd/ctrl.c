@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The control device, /dev/rpmsg_ctrlN: makes endpoints and channels.
+ * The control device, /dev/rpmsg_ctrlN: creates endpoints and channels.
  *
  * Offers the uAPI of drivers/rpmsg/rpmsg_ctrl.c:
  * Copyright (C) 2022, STMicroelectronics
@@ -30,9 +30,9 @@
  * @ctrl: control device
  * @ep: endpoint
  *
- * Removal ends the endpoint from now on.
+ * From then on, removal of the rpmsg device ends the endpoint.
  *
- * Return: 0 or -ENODEV if the rpmsg device has gone.
+ * Return: 0 or -ENODEV if the rpmsg device is gone.
  */
 int eptfd_ctrl_attach(struct eptfd_ctrl *ctrl, struct eptfd_ep *ep)
 {
@@ -65,7 +65,7 @@ void eptfd_ctrl_detach(struct eptfd_ctrl *ctrl, struct eptfd_ep *ep)
 static int ctrl_chinfo(struct rpmsg_channel_info *chinfo, const char *name,
 		       u32 src, u32 dst)
 {
-	/* The bus keeps local addresses in an IDR, which warns of a larger id */
+	/* The bus keeps local addresses in an IDR, which warns about a larger id */
 	if (src > INT_MAX && src != RPMSG_ADDR_ANY)
 		return -EINVAL;
 
@@ -108,8 +108,8 @@ static int ctrl_create_fd(struct eptfd_ctrl *ctrl,
 }
 
 /*
- * The devices that the bus made for its own use are no channels. To release
- * the control device from its own ioctl would also wait for itself.
+ * The devices that the bus created for itself must not be released. Releasing
+ * the control device from its own ioctl would also deadlock.
  */
 static bool ctrl_name_reserved(struct eptfd_ctrl *ctrl, const char *name)
 {
@@ -135,7 +135,7 @@ static int ctrl_release_channel(struct eptfd_ctrl *ctrl,
 	return rpmsg_release_channel(ctrl->rpdev, chinfo);
 }
 
-/* With the setup lock held and the rpmsg device there */
+/* Called with the setup lock held and the rpmsg device present */
 static int ctrl_do_setup(struct eptfd_ctrl *ctrl, unsigned int cmd,
 			 struct rpmsg_channel_info *chinfo)
 {
@@ -258,7 +258,7 @@ static int ctrl_probe(struct rpmsg_device *rpdev)
 	return 0;
 }
 
-/* No endpoint uses the rpmsg device after this, and none comes to do so */
+/* After this returns no endpoint uses the rpmsg device, and none can attach */
 static void ctrl_end_all(struct eptfd_ctrl *ctrl)
 {
 	struct eptfd_ep *ep, *next;
@@ -272,7 +272,7 @@ static void ctrl_end_all(struct eptfd_ctrl *ctrl)
 	}
 	mutex_unlock(&ctrl->lock);
 
-	/* Those that are closed meanwhile take the lock */
+	/* Without ctrl->lock, which closing an endpoint takes */
 	list_for_each_entry(ep, &ending, ending)
 		eptfd_ep_break(ep);
 	list_for_each_entry_safe(ep, next, &ending, ending) {
@@ -303,7 +303,7 @@ static struct rpmsg_driver ctrl_driver = {
 
 /**
  * eptfd_ctrl_register() - register the driver of control devices
- * @replace: under the name that the bus binds its control devices to
+ * @replace: register under the name that the bus binds its control devices to
  *
  * Return: 0 or a negative errno.
  */

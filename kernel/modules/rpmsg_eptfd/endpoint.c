@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An endpoint for user space: read, write, poll and flow control, the same for
- * a device node and for a bare file descriptor.
+ * An endpoint for user space: read, write, poll and flow control. Device nodes
+ * and anonymous file descriptors share this code.
  *
  * Offers the uAPI of drivers/rpmsg/rpmsg_char.c:
  * Copyright (C) 2022, STMicroelectronics
@@ -24,12 +24,12 @@
 
 #include "eptfd.h"
 
-/* Longest message where the bus does not tell its own limit */
+/* Longest message on a bus that reports no limit */
 #define EPTFD_MTU_UNKNOWN	SZ_1M
 
-/* A blocked write asks for room again after the first, then twice as long ... */
+/* First pause of a blocked write before it tries again; each pause doubles */
 #define EPTFD_TX_WAIT_MIN	(50 * NSEC_PER_USEC)
-/* ... up to this, which is also when a full endpoint is reported writable */
+/* Longest pause, and the time until poll() reports a full endpoint writable */
 #define EPTFD_TX_WAIT_MAX	NSEC_PER_MSEC
 
 static enum hrtimer_restart ep_tx_timer(struct hrtimer *timer)
@@ -54,9 +54,9 @@ static void ep_init(struct eptfd_ep *ep)
 }
 
 /**
- * eptfd_ep_init() - prepare an endpoint that a control device makes
+ * eptfd_ep_init() - prepare an endpoint that a control device creates
  * @ep: zeroed endpoint
- * @ctrl: the control device, of which a reference is taken
+ * @ctrl: the control device; a reference is taken
  * @chinfo: name and addresses
  *
  * The endpoint can be opened once it is attached to the control device. The
@@ -82,10 +82,11 @@ void eptfd_ep_init_default(struct eptfd_ep *ep, struct rpmsg_device *rpdev)
 
 	ep_init(ep);
 	/*
-	 * Channels are removed from within the callback of the name service,
-	 * under the lock that rpmsg_destroy_ept() takes of other endpoints.
-	 * The lock of a default endpoint is not held over that call, so it
-	 * must not be taken for one that is.
+	 * The name service's callback removes channels with its endpoint's
+	 * cb_lock held, and thus takes the lock of a default endpoint inside a
+	 * cb_lock. Other endpoints hold their lock when rpmsg_destroy_ept()
+	 * takes a cb_lock. A default endpoint never does, so the order is
+	 * safe: a class of its own tells lockdep.
 	 */
 	lockdep_set_class(&ep->lock, &default_lock);
 	strscpy_pad(ep->chinfo.name, rpdev->id.name);
@@ -118,7 +119,7 @@ void eptfd_ep_get(struct eptfd_ep *ep)
 
 /**
  * eptfd_ep_put() - drop a reference
- * @ep: endpoint; with the last one closed and not attached
+ * @ep: endpoint; before the last reference goes it is closed and detached
  */
 void eptfd_ep_put(struct eptfd_ep *ep)
 {
@@ -134,8 +135,8 @@ void eptfd_ep_put(struct eptfd_ep *ep)
  * @addr: unused
  *
  * Context: any.
- * Return: 0. Buses do not agree on what an error would mean, and a message
- * that is lost is reported to the reader.
+ * Return: 0. Buses disagree about the meaning of an error, and the reader is
+ * told about a lost message.
  */
 int eptfd_ep_rx(struct rpmsg_device *rpdev, void *data, int len, void *priv,
 		u32 addr)
@@ -157,10 +158,10 @@ int eptfd_ep_rx(struct rpmsg_device *rpdev, void *data, int len, void *priv,
 }
 
 /**
- * eptfd_ep_flow() - the remote asks to pause or go on, called by the bus
+ * eptfd_ep_flow() - the remote asks to pause or to resume, called by the bus
  * @rpdev: unused
  * @priv: the endpoint, NULL before a channel's driver has been probed
- * @stop: to pause
+ * @stop: pause, otherwise resume
  *
  * Context: any.
  * Return: 0.
@@ -204,7 +205,7 @@ static int ep_open(struct eptfd_ep *ep)
 	if (!ep->rpdev)
 		return -ENODEV;
 
-	/* The bus does not tell an address in use from a want of memory */
+	/* The bus returns NULL both for an address in use and for lack of memory */
 	ept = ep_create(ep);
 	if (!ept)
 		return -EINVAL;
@@ -218,10 +219,10 @@ static int ep_open(struct eptfd_ep *ep)
 }
 
 /**
- * eptfd_ep_open() - make the endpoint of the bus
+ * eptfd_ep_open() - create the endpoint of the bus
  * @ep: endpoint
  *
- * Return: 0, -EBUSY if it is open, -ENODEV if the rpmsg device has gone,
+ * Return: 0, -EBUSY if it is open, -ENODEV if the rpmsg device is gone,
  * -EINVAL if the bus refuses.
  */
 int eptfd_ep_open(struct eptfd_ep *ep)
@@ -235,7 +236,7 @@ int eptfd_ep_open(struct eptfd_ep *ep)
 	return ret;
 }
 
-/* No message comes after this, except for a default endpoint */
+/* After this returns no message arrives, except at a default endpoint */
 static void ep_destroy(struct eptfd_ep *ep)
 {
 	struct rpmsg_endpoint *ept = ep->ept;
@@ -246,7 +247,7 @@ static void ep_destroy(struct eptfd_ep *ep)
 }
 
 /**
- * eptfd_ep_close() - destroy the endpoint of the bus, forget all messages
+ * eptfd_ep_close() - destroy the endpoint of the bus, discard all messages
  * @ep: endpoint that no file uses any longer
  */
 void eptfd_ep_close(struct eptfd_ep *ep)
@@ -261,10 +262,10 @@ void eptfd_ep_close(struct eptfd_ep *ep)
 }
 
 /**
- * eptfd_ep_leave() - a file of the endpoint is closed for good
+ * eptfd_ep_leave() - handle the last close of the endpoint's file
  * @ep: endpoint
- * @closed: finishes the endpoint, now or when the remote has given back its
- *	parts of buffers
+ * @closed: finishes the endpoint: now, or once the remote has returned all parts
+ *	of buffers
  */
 void eptfd_ep_leave(struct eptfd_ep *ep, void (*closed)(struct eptfd_ep *ep))
 {
@@ -279,7 +280,7 @@ void eptfd_ep_leave(struct eptfd_ep *ep, void (*closed)(struct eptfd_ep *ep))
  * eptfd_ep_break() - the first half of eptfd_ep_end(), which does not wait
  * @ep: endpoint
  *
- * The bus's endpoint is not used after this returns.
+ * After this returns the bus's endpoint is not used.
  */
 void eptfd_ep_break(struct eptfd_ep *ep)
 {
@@ -290,20 +291,21 @@ void eptfd_ep_break(struct eptfd_ep *ep)
 	ep->rpdev = NULL;
 	mutex_unlock(&ep->lock);
 
-	/* Whoever makes one later finds no device */
+	/* A share that is created later finds no device */
 	share = eptfd_ep_share(ep);
 	if (share)
 		eptfd_share_break(share);
 }
 
 /**
- * eptfd_ep_end() - end the endpoint for good, its files notwithstanding
+ * eptfd_ep_end() - end the endpoint permanently, even with open files
  * @ep: endpoint
  *
- * Neither the bus's endpoint nor its device is used after this returns.
+ * After this returns neither the bus's endpoint nor its device is used.
  *
- * Context: waits for works, which may wait for the end of other endpoints that
- * share the same buffers. Who ends several breaks all of them first.
+ * Context: waits for work items, which may wait for the end of other endpoints
+ * with the same buffers. A caller that ends several endpoints first calls
+ * eptfd_ep_break() for each of them.
  */
 void eptfd_ep_end(struct eptfd_ep *ep)
 {
@@ -319,7 +321,7 @@ void eptfd_ep_end(struct eptfd_ep *ep)
 }
 
 /**
- * eptfd_ep_setup_file() - make a file one of an endpoint
+ * eptfd_ep_setup_file() - connect a file to an endpoint
  * @ep: endpoint
  * @file: new file
  */
@@ -357,11 +359,11 @@ static struct eptfd_msg *ep_next_msg(struct eptfd_ep *ep, bool block)
 /**
  * eptfd_ep_read_iter() - read one message
  * @iocb: file and flags
- * @to: where to; what does not fit of the message is lost
+ * @to: destination; the rest of a longer message is lost
  *
- * Return: bytes read, 0 for an empty message or no room at all, -EAGAIN,
- * -EFAULT with the message left in the queue, -ENOBUFS once after messages were
- * lost, -EPIPE after the end, -ERESTARTSYS.
+ * Return: bytes read, 0 for an empty message or an empty @to, -EAGAIN, -EFAULT
+ * with the message left in the queue, -ENOBUFS once after messages were lost,
+ * -EPIPE after the end, -ERESTARTSYS.
  */
 ssize_t eptfd_ep_read_iter(struct kiocb *iocb, struct iov_iter *to)
 {
@@ -388,10 +390,10 @@ ssize_t eptfd_ep_read_iter(struct kiocb *iocb, struct iov_iter *to)
 }
 
 /**
- * eptfd_ep_mark_full() - report no room for a moment
+ * eptfd_ep_mark_full() - let poll() report no room for a short time
  * @ep: endpoint that has just refused to send
  *
- * Retries come from the timer, as buses do not tell when there is room again.
+ * A timer ends this time, because buses do not report when there is room again.
  */
 void eptfd_ep_mark_full(struct eptfd_ep *ep)
 {
@@ -401,8 +403,8 @@ void eptfd_ep_mark_full(struct eptfd_ep *ep)
 }
 
 /*
- * A bus with addresses complains in the log about a missing one, for each
- * message. Ask it once.
+ * A bus with addresses logs an error for each message without a destination.
+ * Try it once and remember the result.
  */
 static int ep_trysend_nowhere(struct eptfd_ep *ep, void *data, size_t len)
 {
@@ -426,7 +428,7 @@ static int ep_trysend(struct eptfd_ep *ep, void *data, size_t len)
 	return rpmsg_trysendto(ep->ept, data, len, ep->chinfo.dst);
 }
 
-/* Called with ep->lock held. Return: -EAGAIN if there is no room now */
+/* Called with ep->lock held. Return: -EAGAIN if there is no room */
 static int ep_send_locked(struct eptfd_ep *ep, void *data, size_t len,
 			  bool block)
 {
@@ -442,7 +444,7 @@ static int ep_send_locked(struct eptfd_ep *ep, void *data, size_t len,
 		return -EAGAIN;
 	}
 
-	/* glink: only the waiting call asks the remote to provide a buffer */
+	/* On glink only the blocking call asks the remote for a buffer */
 	if (ret == -EBUSY && block)
 		return rpmsg_sendto(ep->ept, data, len, ep->chinfo.dst);
 
@@ -473,9 +475,9 @@ static int ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
  * @data: the message
  * @len: its length
  * @nowait: do not even wait for a lock
- * @block: ask the remote to make room, on a bus that can
+ * @block: ask the remote for a buffer, where the bus can do that
  *
- * Return: as eptfd_ep_send().
+ * Return: see eptfd_ep_send().
  */
 int eptfd_ep_send_once(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 		       bool block)
@@ -487,9 +489,9 @@ int eptfd_ep_send_once(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 }
 
 /**
- * eptfd_ep_wait_room() - wait a moment after there was no room
+ * eptfd_ep_wait_room() - pause after there was no room
  * @ep: endpoint
- * @pause: nanoseconds of the last pause, 0 for the first
+ * @pause: length of the last pause in nanoseconds, 0 before the first one
  *
  * Return: 0 to try again, -ERESTARTSYS.
  */
@@ -512,12 +514,12 @@ int eptfd_ep_wait_room(struct eptfd_ep *ep, u64 *pause)
  * @nowait: do not even wait for a lock
  * @block: wait for room
  *
- * The waiting calls of the buses are of no use here: that of virtio sleeps on
- * a queue of the bus that neither the end of the endpoint nor a signal ends,
- * and the lock would have to be held meanwhile.
+ * The blocking calls of the buses cannot be used: virtio's sleeps on a queue of
+ * the bus, neither the end of the endpoint nor a signal wakes it, and ep->lock
+ * would have to be held meanwhile.
  *
  * Return: 0, -EAGAIN, -EINVAL without a destination, -EMSGSIZE, -EPIPE after
- * the end, -ERESTARTSYS, what the bus returns.
+ * the end, -ERESTARTSYS, or an error of the bus.
  */
 int eptfd_ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 		  bool block)
@@ -542,7 +544,8 @@ int eptfd_ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
  * @from: the message
  *
  * Return: its length, -EAGAIN, -EFAULT, -EINVAL without a destination,
- * -EMSGSIZE, -ENOMEM, -EPIPE after the end, -ERESTARTSYS, what the bus returns.
+ * -EMSGSIZE, -ENOMEM, -EPIPE after the end, -ERESTARTSYS, or an error of the
+ * bus.
  */
 ssize_t eptfd_ep_write_iter(struct kiocb *iocb, struct iov_iter *from)
 {
@@ -569,8 +572,9 @@ ssize_t eptfd_ep_write_iter(struct kiocb *iocb, struct iov_iter *from)
 }
 
 /*
- * Not given the poll table: a queue of the bus can be freed while a file that
- * waits on it stays. The timer wakes instead.
+ * rpmsg_poll() does not get the poll table: it would add the file to a wait
+ * queue of the bus, which can be freed before the file. The timer wakes the
+ * file instead.
  */
 static __poll_t ep_poll_tx(struct eptfd_ep *ep, struct file *file)
 {
@@ -588,13 +592,13 @@ static __poll_t ep_poll_tx(struct eptfd_ep *ep, struct file *file)
 }
 
 /**
- * eptfd_ep_poll() - what can be done without waiting
+ * eptfd_ep_poll() - report what can be done without blocking
  * @file: file
  * @wait: poll table
  *
- * Return: EPOLLIN if there is something to read or a loss to be told, EPOLLOUT
- * unless there was no room a moment ago, EPOLLPRI if there is news on flow
- * control, EPOLLERR and EPOLLHUP after the end.
+ * Return: EPOLLIN if there is a message to read or a loss to report, EPOLLOUT
+ * unless there was no room a short time ago, EPOLLPRI if the flow control has
+ * changed, EPOLLERR and EPOLLHUP after the end.
  */
 __poll_t eptfd_ep_poll(struct file *file, poll_table *wait)
 {
@@ -645,7 +649,7 @@ static int ep_set_flow(struct eptfd_ep *ep, unsigned long arg)
 }
 
 /**
- * eptfd_ep_ioctl() - the calls that nodes and descriptors have in common
+ * eptfd_ep_ioctl() - the calls that nodes and descriptors share
  * @file: file of an endpoint
  * @cmd: call
  * @arg: its argument
@@ -667,7 +671,7 @@ long eptfd_ep_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 }
 
 /**
- * eptfd_ep_show_fdinfo() - what /proc/PID/fdinfo says
+ * eptfd_ep_show_fdinfo() - print to /proc/PID/fdinfo
  * @m: output
  * @file: file
  */

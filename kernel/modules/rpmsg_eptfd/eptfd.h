@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * rpmsg endpoints for user space: what the parts of the module share.
+ * rpmsg endpoints for user space: internal interface of the module.
  *
  * Parts
- *	queue.c		received messages, bounded
+ *	queue.c		a bounded queue of received messages
  *	endpoint.c	an endpoint: read, write, poll, flow control
- *	share.c		what an endpoint shares with the remote, and its end
- *	owner.c		whose endpoints they are, bounded
+ *	share.c		users and end of the buffers that an endpoint shares
+ *	owner.c		limits per user on endpoints that share buffers
  *	buffer.c	DMABUFs that are mapped for the remote
- *	transfer.c	parts of them that the remote has
- *	ioctl.c		the calls for them
- *	anon.c		an endpoint that is nothing but a file descriptor
+ *	transfer.c	parts of DMABUFs that the remote holds
+ *	ioctl.c		the ioctls for DMABUFs
+ *	anon.c		an endpoint that is an anonymous file descriptor
  *	node.c		an endpoint that is a device node, /dev/rpmsgN
  *	cdev.c		numbers and names of device nodes
  *	ctrl.c		the control device, /dev/rpmsg_ctrlN, and its driver
@@ -18,36 +18,36 @@
  *	main.c		parameters, registration
  *
  * Locks, outermost first
- *	eptfd_ctrl.setup	nodes, calls that make or release channels, and
+ *	eptfd_ctrl.setup	nodes, calls that create or release channels, and
  *				removal. Held while devices are registered.
  *	eptfd_ctrl.lock		the list of endpoints, the rpmsg device. Never held
- *				while an endpoint ends: that waits for works.
+ *				while an endpoint ends, which waits for work items.
  *	eptfd_ep.lock		the endpoint of the bus. Never held while waiting
- *				for room to send. Held while the bus makes or
- *				destroys the endpoint, so it is outside of the
- *				bus's rpmsg_endpoint.cb_lock, under which
- *				callbacks run: callbacks must not take it.
+ *				for room to send. Held while the bus creates or
+ *				destroys the endpoint, so it is taken before the
+ *				bus's rpmsg_endpoint.cb_lock. Callbacks run with
+ *				cb_lock held and must not take it.
  *	eptfd_queue.lock	the messages; taken in callbacks
- *	Of buffers, each with none of the above held but those of the caller of
- *	eptfd_ep_end():
- *	dma_buf.resv		the fences of a buffer. Whoever holds it may wait for
- *				a fence: nothing that a fence waits for takes it.
+ *	Locks of buffers. They are taken with none of the above held, except for
+ *	those that the caller of eptfd_ep_end() holds:
+ *	dma_buf.resv		the fences of a buffer. Its holder may wait for a
+ *				fence, so no path that signals a fence takes it.
  *				eptfd_ep.lock is taken inside, to send.
  *	eptfd_share.setup	the list of buffers. Nothing is taken inside.
- *	owners_lock		who has endpoints that share buffers. Nothing is
- *				taken inside.
- *	eptfd_share.lock	what the remote has; taken in callbacks. Inside of
- *				dma_buf.resv, nothing is taken inside.
+ *	owners_lock		the users with endpoints that share buffers. Nothing
+ *				is taken inside.
+ *	eptfd_share.lock	the parts that the remote holds; taken in callbacks
+ *				and inside dma_buf.resv. Nothing is taken inside.
  *
  * Ends
  *	The rpmsg device, and with it all of the bus, may be freed as soon as a
- *	driver's remove() returns. remove() therefore ends every endpoint: first
- *	it takes back what all of them share, then it waits for each, with a
- *	reference of the endpoint and without the lock of the list. Files stay
- *	valid after that and find the end marked.
- *	A file that is closed while the remote has a part of a buffer leaves its
- *	endpoint until the remote gives the part back or the end comes. It keeps
- *	its address, and no message.
+ *	driver's remove() returns. remove() therefore ends every endpoint. It first
+ *	revokes the parts of buffers that the remotes hold, for all endpoints, and
+ *	then waits for each endpoint, with a reference of it and without the lock
+ *	of the list. Files stay valid and find the end marked.
+ *	If a file is closed while the remote holds a part of a buffer, its endpoint
+ *	stays until the remote returns the part or the endpoint ends. Meanwhile it
+ *	keeps its address and discards messages.
  */
 #ifndef RPMSG_EPTFD_H
 #define RPMSG_EPTFD_H
@@ -76,8 +76,8 @@ struct seq_file;
  * @len: bytes of @data
  * @data: the payload
  *
- * Singly linked, so that a message of the 496 bytes that virtio carries still
- * fits an allocation of 512.
+ * The list is singly linked, so that a message of 496 bytes, the most that virtio
+ * carries, fits an allocation of 512.
  */
 struct eptfd_msg {
 	struct eptfd_msg *next;
@@ -88,14 +88,14 @@ struct eptfd_msg {
 /**
  * struct eptfd_queue - received messages that nobody has read yet
  * @lock: protects all other members; @head, @lossy, @closed and @ended may also
- *	be looked at without it
+ *	be read without it
  * @head: oldest message
  * @tail: where to link the next message
  * @bytes: memory of the messages
  * @count: number of messages
  * @dropped: number of messages lost so far
  * @lossy: messages were lost and the reader has not been told yet
- * @closed: nobody will read: what comes is forgotten
+ * @closed: there is no reader; new messages are discarded
  * @ended: no message will follow
  */
 struct eptfd_queue {
@@ -119,10 +119,10 @@ void eptfd_queue_close(struct eptfd_queue *q);
 void eptfd_queue_end(struct eptfd_queue *q);
 
 /**
- * eptfd_queue_ended() - has the endpoint come to its end?
+ * eptfd_queue_ended() - has the endpoint ended?
  * @q: the queue
  *
- * Return: whether it has.
+ * Return: true if it has.
  */
 static inline bool eptfd_queue_ended(const struct eptfd_queue *q)
 {
@@ -130,10 +130,10 @@ static inline bool eptfd_queue_ended(const struct eptfd_queue *q)
 }
 
 /**
- * eptfd_queue_ready() - is there a message or a loss to be told?
+ * eptfd_queue_ready() - is there a message to read or a loss to report?
  * @q: the queue
  *
- * Return: whether there is.
+ * Return: true if there is.
  */
 static inline bool eptfd_queue_ready(const struct eptfd_queue *q)
 {
@@ -145,7 +145,7 @@ static inline bool eptfd_queue_ready(const struct eptfd_queue *q)
  * @EPTFD_TX_FULL: there was no room to send; the timer will clear it
  * @EPTFD_NO_DST: the bus wants a destination and the endpoint has none
  * @EPTFD_FLOW_STOPPED: the remote has asked to pause
- * @EPTFD_FLOW_NEWS: the remote has changed its mind since it was last asked
+ * @EPTFD_FLOW_NEWS: %EPTFD_FLOW_STOPPED has changed since user space last asked
  */
 enum eptfd_ep_flag {
 	EPTFD_TX_FULL,
@@ -159,14 +159,14 @@ struct eptfd_share;
 
 /**
  * struct eptfd_ep - an endpoint for user space
- * @ref: of its file or node, and of the removal that ends it
- * @release: frees what the endpoint is a part of
+ * @ref: held by its file or node, and by the removal that ends it
+ * @release: frees the object that the endpoint is embedded in
  * @lock: protects @rpdev and @ept
  * @rpdev: the device that the endpoint belongs to, NULL at its end
  * @ept: the endpoint of the bus, NULL while closed and at its end
- * @default_ept: the endpoint that the core made for a channel and will destroy,
- *	used instead of making one; NULL for all other endpoints
- * @chinfo: name and addresses as they were asked for
+ * @default_ept: the endpoint that the core created for a channel and will
+ *	destroy, used instead of creating one; NULL for all other endpoints
+ * @chinfo: name and addresses as requested
  * @addr: local address while @ept is set
  * @mtu: longest message that can be sent
  * @flags: see &enum eptfd_ep_flag
@@ -174,8 +174,8 @@ struct eptfd_share;
  * @wait: readers, writers and pollers
  * @tx_timer: clears %EPTFD_TX_FULL
  * @share: buffers shared with the remote, NULL until one is attached
- * @ctrl: the control device that made the endpoint; holds a reference.
- *	NULL for a default endpoint
+ * @ctrl: the control device that created the endpoint, with a reference; NULL
+ *	for a default endpoint
  * @link: in eptfd_ctrl.eps
  * @ending: on the list of the removal that ends it
  */
@@ -200,14 +200,14 @@ struct eptfd_ep {
 };
 
 /**
- * eptfd_ep_share() - what the endpoint shares with the remote
+ * eptfd_ep_share() - get the buffers that the endpoint shares with the remote
  * @ep: endpoint
  *
  * Return: the buffers, NULL if none has ever been attached.
  */
 static inline struct eptfd_share *eptfd_ep_share(struct eptfd_ep *ep)
 {
-	/* Pairs with the cmpxchg() that publishes it initialized */
+	/* Pairs with the cmpxchg() in eptfd_share_of(), which publishes it */
 	return smp_load_acquire(&ep->share);
 }
 
@@ -285,7 +285,7 @@ static inline void eptfd_dmabuf_exit(void) { }
 
 /**
  * struct eptfd_space - the numbers and names of one kind of device node
- * @prefix: what precedes the number in the name
+ * @prefix: part of the name before the number
  * @region: device numbers
  * @ida: numbers in use
  */
@@ -305,7 +305,7 @@ void eptfd_space_unregister(struct eptfd_space *space);
  * struct eptfd_cdev - a device node
  * @dev: device; its last reference frees the whole object
  * @cdev: character device
- * @space: where its number is from
+ * @space: the space that its number is from
  */
 struct eptfd_cdev {
 	struct device dev;
@@ -345,8 +345,8 @@ int eptfd_anon_create(struct eptfd_ctrl *ctrl,
  * @setup: serializes nodes, channels and removal
  * @nodes: endpoints that are device nodes, under @setup
  * @lock: protects @eps
- * @rpdev: the rpmsg device, NULL once it has gone. Written under both @setup
- *	and @lock, so that either makes it stay.
+ * @rpdev: the rpmsg device, NULL once it is gone. Written with both @setup and
+ *	@lock held, so that holding either keeps it from changing.
  * @eps: all endpoints
  */
 struct eptfd_ctrl {

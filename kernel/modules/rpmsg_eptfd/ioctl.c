@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The calls for buffers.
+ * The ioctls for DMABUFs.
  */
 #include <linux/dma-buf.h>
 #include <linux/err.h>
@@ -18,8 +18,8 @@ static bool file_blocks(const struct file *file)
 }
 
 /*
- * Where the memory of messages is mapped, buffers are too: at the device of the
- * bus, or what that is a part of. It stays while the share has a user.
+ * Buffers are mapped for the same device as the memory of messages: the device
+ * of the bus, or an ancestor. It stays while the share has a user.
  */
 static struct device *ep_dma_device(struct eptfd_ep *ep)
 {
@@ -79,7 +79,7 @@ static int ep_attach_dmabuf(struct eptfd_ep *ep, struct dma_buf *dmabuf, struct 
 	return ret;
 }
 
-/* The DMABUF that a call names */
+/* Gets the DMABUF that @arg names, and checks that the rest of @arg is 0 */
 static struct dma_buf *get_named(const struct rpmsg_dmabuf_attach __user *arg)
 {
 	struct rpmsg_dmabuf_attach named;
@@ -178,7 +178,7 @@ static int ep_send(struct eptfd_ep *ep, struct file *file, struct rpmsg_dmabuf _
 	if (ret)
 		goto put_dmabuf;
 
-	/* Before the end of the endpoint would have to wait for it */
+	/* Before becoming a user of the share: put_user() can block without limit */
 	part.cookie = eptfd_share_cookie();
 	if (put_user(part.cookie, &arg->cookie)) {
 		ret = -EFAULT;
@@ -200,7 +200,7 @@ put_dmabuf:
 }
 
 /**
- * eptfd_dmabuf_ioctl() - the calls for buffers
+ * eptfd_dmabuf_ioctl() - the calls for DMABUFs
  * @ep: endpoint
  * @file: its file
  * @cmd: call

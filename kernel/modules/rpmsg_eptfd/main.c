@@ -11,7 +11,7 @@
 
 #include "eptfd.h"
 
-/* Beside the in-tree pair, which counts from 0 in the same class and /dev */
+/* The in-tree drivers number their devices from 0 in the same class and /dev */
 #define EPTFD_FIRST_BESIDE	512
 
 static bool replace;
@@ -100,7 +100,7 @@ static int __init eptfd_init(void)
 		goto exit_dmabuf;
 
 	ret = eptfd_register_drivers();
-	/* Who is loaded in the same moment; modprobe takes -EEXIST for success */
+	/* A driver of that name was loaded meanwhile. modprobe takes -EEXIST for success. */
 	if (ret == -EEXIST)
 		ret = -EBUSY;
 	if (ret == -EBUSY && replace)
@@ -129,9 +129,9 @@ static void __exit eptfd_exit(void)
 module_exit(eptfd_exit);
 
 /*
- * Without an alias: udev would load the module for each control device, beside
- * the pair, and without the parameter. modprobe.conf has the aliases, for who
- * wants it in place of the pair.
+ * The module has no alias. With one, udev would load it for each control device,
+ * next to the in-tree drivers and without "replace". modprobe.conf has the
+ * aliases for systems where it replaces them.
  */
 MODULE_AUTHOR("The Busbar authors");
 MODULE_DESCRIPTION("rpmsg endpoints as device nodes and as file descriptors");

@@ -58,7 +58,7 @@ static int node_destroy(struct eptfd_node *node)
 {
 	struct eptfd_ctrl *ctrl = node->ep.ctrl;
 
-	/* The core destroys the default endpoint of a channel */
+	/* The default endpoint of a channel is the core's to destroy */
 	if (!ctrl)
 		return -EINVAL;
 
@@ -101,8 +101,8 @@ static ssize_t name_show(struct device *dev, struct device_attribute *attr,
 static DEVICE_ATTR_RO(name);
 
 /*
- * The address that the bus has chosen, while there is one: programs that tell
- * the remote where to answer have it from here.
+ * While the endpoint is open, shows the address that the bus has chosen. Programs
+ * read it here to tell the remote where to answer.
  */
 static ssize_t src_show(struct device *dev, struct device_attribute *attr,
 			char *buf)
@@ -141,7 +141,7 @@ static void node_free(struct eptfd_ep *ep)
 	kfree(node);
 }
 
-/* The device's reference of the endpoint; the other one is that of a removal */
+/* Drops the device's reference of the endpoint. Removal may hold another one. */
 static void node_put_ep(struct device *dev)
 {
 	eptfd_ep_put(&node_of_dev(dev)->ep);
@@ -156,15 +156,15 @@ static const struct device_type node_type = {
 /**
  * eptfd_node_alloc() - allocate a node
  *
- * Return: a node whose endpoint the caller initializes at once and which
- * put_device() frees, or an ERR_PTR().
+ * Return: a node or an ERR_PTR(). The caller has to initialize its endpoint at
+ * once. put_device() frees it.
  */
 struct eptfd_node *eptfd_node_alloc(void)
 {
 	struct eptfd_node *node;
 	int ret;
 
-	/* It can outlive its files, for as long as the remote likes */
+	/* Charged to the caller: the remote can keep the node alive after close() */
 	node = kzalloc(sizeof(*node), GFP_KERNEL_ACCOUNT);
 	if (!node)
 		return ERR_PTR(-ENOMEM);
@@ -182,12 +182,12 @@ struct eptfd_node *eptfd_node_alloc(void)
 }
 
 /**
- * eptfd_node_create() - make a node of a control device
+ * eptfd_node_create() - create a node for a control device
  * @ctrl: control device, its setup lock held
  * @chinfo: name and addresses
  *
- * Return: 0, -ENODEV if the rpmsg device has gone, -ENOMEM, -ENOSPC without a
- * free number, what registering a device returns.
+ * Return: 0, -ENODEV if the rpmsg device is gone, -ENOMEM, -ENOSPC without a free
+ * number, or an error of registering a device.
  */
 int eptfd_node_create(struct eptfd_ctrl *ctrl,
 		      const struct rpmsg_channel_info *chinfo)
@@ -222,7 +222,7 @@ put_node:
 
 /**
  * eptfd_node_remove() - end the endpoint and remove the node
- * @node: node of a control device, the setup lock of which is held
+ * @node: node of a control device; the setup lock of that device is held
  */
 void eptfd_node_remove(struct eptfd_node *node)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Whose endpoints the remote has parts of buffers of, and how many.
+ * Limits on endpoints that share buffers.
  *
- * The remote alone decides how long it keeps a part, and its endpoint stays as
- * long as that, also when its file is closed: files in use do not bound these
- * endpoints. So each user can have so many, and all users together.
+ * The remote decides how long it keeps a part of a buffer. The endpoint stays as
+ * long, even after its file is closed, so RLIMIT_NOFILE does not bound the number
+ * of such endpoints. This file bounds it, per user and for all users together.
  */
 #include <linux/atomic.h>
 #include <linux/capability.h>
@@ -27,8 +27,8 @@
  * struct eptfd_owner - a user with endpoints that share buffers
  * @node: in owners
  * @uid: the user
- * @refs: shares that have it as their owner, under owners_lock
- * @busy: endpoints of which the remote has parts
+ * @refs: number of shares with this owner, under owners_lock
+ * @busy: number of endpoints with parts that the remote holds
  */
 struct eptfd_owner {
 	struct hlist_node node;
@@ -67,11 +67,11 @@ static struct eptfd_owner *owner_create(kuid_t uid)
 }
 
 /**
- * eptfd_owner_get() - whom what is sent through a file is counted for
- * @file: the file, of an endpoint
+ * eptfd_owner_get() - get the user that a file's endpoint is charged to
+ * @file: file of an endpoint
  *
- * Return: whoever has opened it, for eptfd_owner_put(); NULL if they had
- * CAP_SYS_RESOURCE and nothing is counted; -ENOMEM.
+ * Return: the user who opened it, for eptfd_owner_put(); NULL if that user had
+ * CAP_SYS_RESOURCE and is not limited; -ENOMEM.
  */
 struct eptfd_owner *eptfd_owner_get(const struct file *file)
 {
@@ -118,11 +118,11 @@ static bool take_one(atomic_t *count, int max)
 }
 
 /**
- * eptfd_owner_charge() - count an endpoint of which the remote gets a first part
- * @owner: whose it is, or NULL
+ * eptfd_owner_charge() - charge an endpoint before the remote gets a first part
+ * @owner: its owner, or NULL
  *
  * Context: any.
- * Return: false if there are as many as there can be.
+ * Return: false if a limit is reached.
  */
 bool eptfd_owner_charge(struct eptfd_owner *owner)
 {
@@ -141,7 +141,7 @@ bool eptfd_owner_charge(struct eptfd_owner *owner)
 
 /**
  * eptfd_owner_uncharge() - undo eptfd_owner_charge()
- * @owner: whose it is, or NULL
+ * @owner: its owner, or NULL
  *
  * Context: any.
  */

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Received messages that nobody has read yet.
+ * A queue of received messages.
  *
- * The remote decides how many messages come. What goes beyond the limit is
- * lost, and the reader is told: once per loss, ahead of the messages that were
- * kept, as netlink does.
+ * The remote decides how many messages arrive. Messages beyond the limit are
+ * lost. The reader gets one error per loss, ahead of the messages that were
+ * kept, as with netlink.
  */
 #include <linux/err.h>
 #include <linux/overflow.h>
@@ -33,7 +33,7 @@ static struct eptfd_msg *msg_alloc(const void *data, size_t len)
 	return msg;
 }
 
-/* A queue takes one message whatever the limit, or it would never work */
+/* An empty queue takes any message, even one that alone exceeds the limit */
 static bool queue_has_room(const struct eptfd_queue *q, size_t bytes)
 {
 	return !q->bytes || q->bytes + bytes <= READ_ONCE(eptfd_rx_limit);
@@ -53,7 +53,7 @@ static void queue_lose(struct eptfd_queue *q)
 	WRITE_ONCE(q->lossy, true);
 }
 
-/* Whether the queue now owns the message; with the queue's lock held */
+/* Called with the queue's lock held. Return: true if the queue took the message */
 static bool queue_accept(struct eptfd_queue *q, struct eptfd_msg *msg)
 {
 	if (q->ended || q->closed)
@@ -78,7 +78,7 @@ void eptfd_queue_init(struct eptfd_queue *q)
 }
 
 /**
- * eptfd_queue_push() - append a message, or note that it is lost
+ * eptfd_queue_push() - append a message, or record that it is lost
  * @q: the queue
  * @data: the message, copied
  * @len: its length
@@ -91,7 +91,7 @@ void eptfd_queue_push(struct eptfd_queue *q, const void *data, size_t len)
 	unsigned long irq;
 	bool accepted;
 
-	/* The remote alone decides how long an endpoint lingers */
+	/* Allocate nothing: the remote decides how long a closed endpoint stays */
 	if (READ_ONCE(q->closed))
 		return;
 
@@ -183,7 +183,7 @@ static void queue_empty(struct eptfd_queue *q, bool closed)
 }
 
 /**
- * eptfd_queue_purge() - free all messages, forget losses, take messages
+ * eptfd_queue_purge() - free all messages, clear losses, accept messages
  * @q: the queue; nobody reads from it
  */
 void eptfd_queue_purge(struct eptfd_queue *q)
@@ -192,7 +192,7 @@ void eptfd_queue_purge(struct eptfd_queue *q)
 }
 
 /**
- * eptfd_queue_close() - free all messages, take none until it is purged
+ * eptfd_queue_close() - free all messages, accept none until it is purged
  * @q: the queue; nobody reads from it
  */
 void eptfd_queue_close(struct eptfd_queue *q)

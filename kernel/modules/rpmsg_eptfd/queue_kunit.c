@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit: messages come out in the order they came, and losses are told once, in front
+ * KUnit: messages leave the queue in order, and a loss is reported once, ahead of them
  */
 
 #include <kunit/test.h>
@@ -8,7 +8,7 @@
 #include <linux/module.h>
 #include <linux/sizes.h>
 
-/* The queue itself, with a limit of its own: the driver exports nothing. */
+/* Includes the queue, as the driver exports nothing, and defines a limit for it. */
 #include "queue.c"
 
 unsigned int eptfd_rx_limit;
@@ -40,7 +40,7 @@ static void push(struct eptfd_queue *q, u8 first, size_t len)
 	eptfd_queue_push(q, data, len);
 }
 
-/* The first byte of the oldest message, or the error. */
+/* Returns the first byte of the oldest message, or the error. */
 static int pop(struct eptfd_queue *q)
 {
 	struct eptfd_msg *msg = eptfd_queue_pop(q);
@@ -66,7 +66,7 @@ static void queue_keeps_the_order(struct kunit *test)
 		KUNIT_EXPECT_EQ(test, pop(q), i);
 	KUNIT_EXPECT_EQ(test, pop(q), -EAGAIN);
 
-	/* The tail is right after the last was taken. */
+	/* The tail is valid after the last message was taken. */
 	push(q, 7, 16);
 	KUNIT_EXPECT_EQ(test, pop(q), 7);
 	KUNIT_EXPECT_EQ(test, q->bytes, 0);
@@ -90,7 +90,7 @@ static void queue_tells_losses_once(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, pop(q), -EAGAIN);
 }
 
-/* What is put back may be beyond the limit. */
+/* A message that is put back is accepted beyond the limit, and counted. */
 static void queue_counts_what_is_put_back(struct kunit *test)
 {
 	struct eptfd_queue *q = test->priv;

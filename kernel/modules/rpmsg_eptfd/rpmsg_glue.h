@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What a control driver needs of the rpmsg core and no public header declares.
+ * Functions of the rpmsg core that a control driver needs and no public header
+ * declares.
  *
  * rpmsg_core exports these symbols for rpmsg_ctrl and rpmsg_char, but their
  * declarations are in drivers/rpmsg/rpmsg_internal.h, which a tree that is
- * prepared for building modules does not have. Prototypes only: no layout of
- * any structure is copied.
+ * prepared for building modules does not have. This file copies prototypes only,
+ * no layout of a structure.
  *
  * Copyright (C) 2011 Texas Instruments, Inc.
  * Copyright (C) 2011 Google, Inc.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What an endpoint shares with the remote: its users, and its end.
+ * The buffers that an endpoint shares with the remote: users and end.
  */
 #include <linux/err.h>
 #include <linux/minmax.h>
@@ -35,8 +35,8 @@ bool eptfd_share_get(struct eptfd_share *share)
 }
 
 /**
- * eptfd_share_get_another() - become one more user
- * @share: the share, which has a user
+ * eptfd_share_get_another() - add a user
+ * @share: the share, which has a user already
  */
 void eptfd_share_get_another(struct eptfd_share *share)
 {
@@ -46,8 +46,8 @@ void eptfd_share_get_another(struct eptfd_share *share)
 }
 
 /**
- * eptfd_share_put() - be a user no longer
- * @share: the share, which may be gone afterwards
+ * eptfd_share_put() - stop being a user
+ * @share: the share, which may be freed when this returns
  */
 void eptfd_share_put(struct eptfd_share *share)
 {
@@ -65,14 +65,14 @@ static void share_closing(struct work_struct *work)
 	struct eptfd_share *share = container_of(work, struct eptfd_share, closing);
 	void (*closed)(struct eptfd_ep *ep);
 
-	/* Whoever has queued this may not have let go of the lock yet */
+	/* The last user may still hold the lock: do not free it before that is over */
 	spin_lock_irq(&share->lock);
 	closed = share->closed;
 	share->closed = NULL;
 	spin_unlock_irq(&share->lock);
 
 	closed(share->ep);
-	/* The module waits for works */
+	/* Unloading flushes the workqueue, so this function returns before */
 	module_put(THIS_MODULE);
 }
 
@@ -97,10 +97,10 @@ static struct eptfd_share *share_alloc(struct eptfd_ep *ep)
 }
 
 /**
- * eptfd_share_of() - the share of an endpoint, made when it is first wanted
+ * eptfd_share_of() - get the share of an endpoint, created by the first call
  * @ep: the endpoint
  *
- * Return: the share, NULL without memory.
+ * Return: the share, NULL if there is no memory.
  */
 struct eptfd_share *eptfd_share_of(struct eptfd_ep *ep)
 {
@@ -133,7 +133,7 @@ struct eptfd_share *eptfd_share_enter(struct eptfd_ep *ep)
 {
 	struct eptfd_share *share = eptfd_ep_share(ep);
 
-	/* A share that is made after the end has missed it */
+	/* A share that was created after the end of the endpoint is not marked as ended */
 	if (eptfd_queue_ended(&ep->queue))
 		return ERR_PTR(-EPIPE);
 	if (!share)
@@ -143,9 +143,9 @@ struct eptfd_share *eptfd_share_enter(struct eptfd_ep *ep)
 }
 
 /**
- * eptfd_share_set_owner() - whom the endpoint is counted for from now on
- * @share: the share, with the caller as a user
- * @file: its file. The remote has no part that was sent through another one.
+ * eptfd_share_set_owner() - set the user that the endpoint is charged to
+ * @share: the share; the caller is one of its users
+ * @file: its file. The remote holds no part that another file has sent.
  *
  * Return: 0 or -ENOMEM.
  */
@@ -166,15 +166,15 @@ int eptfd_share_set_owner(struct eptfd_share *share, const struct file *file)
 }
 
 /**
- * eptfd_share_end() - wait until nothing is shared any more
- * @share: after eptfd_share_break(), of an endpoint that the bus does not know any
- *	longer
+ * eptfd_share_end() - wait until nothing is shared
+ * @share: share of an endpoint that the bus has destroyed, after
+ *	eptfd_share_break()
  *
- * Neither the DMA device nor a buffer is used after this returns.
+ * After this returns neither the DMA device nor a buffer is used.
  */
 void eptfd_share_end(struct eptfd_share *share)
 {
-	/* The callback of a name service can have led here, with a lock of the bus held */
+	/* This may run inside the name service's callback, with a lock of the bus held */
 	eptfd_share_remove_all(share, eptfd_buffer_put_later);
 
 	spin_lock_irq(&share->lock);
@@ -183,12 +183,12 @@ void eptfd_share_end(struct eptfd_share *share)
 }
 
 /**
- * eptfd_share_close() - detach all buffers, as the file is closed
- * @share: of an endpoint that no file uses any longer
+ * eptfd_share_close() - detach all buffers when the file is closed
+ * @share: share of an endpoint that no file uses any longer
  * @closed: finishes the endpoint
  *
- * Return: whether the remote still has parts. The endpoint then has to stay as
- * it is until @closed is called, and so does the module.
+ * Return: true if the remote still holds parts. The endpoint then has to stay as
+ * it is until @closed is called, and the module stays loaded.
  */
 bool eptfd_share_close(struct eptfd_share *share, void (*closed)(struct eptfd_ep *ep))
 {
@@ -208,8 +208,8 @@ bool eptfd_share_close(struct eptfd_share *share, void (*closed)(struct eptfd_ep
 }
 
 /**
- * eptfd_share_free() - free what eptfd_dmabuf_ioctl() has made
- * @share: without users, or NULL
+ * eptfd_share_free() - free a share
+ * @share: share without users, or NULL
  */
 void eptfd_share_free(struct eptfd_share *share)
 {
@@ -222,7 +222,7 @@ void eptfd_share_free(struct eptfd_share *share)
 }
 
 /**
- * eptfd_share_show_fdinfo() - what /proc/PID/fdinfo says of buffers
+ * eptfd_share_show_fdinfo() - print the state of buffers to /proc/PID/fdinfo
  * @share: the share
  * @m: output
  */
@@ -244,7 +244,7 @@ void eptfd_share_show_fdinfo(struct eptfd_share *share, struct seq_file *m)
 }
 
 /**
- * eptfd_dmabuf_init() - prepare for endpoints that share buffers
+ * eptfd_dmabuf_init() - create the workqueues for endpoints that share buffers
  *
  * Return: 0 or -ENOMEM.
  */
@@ -266,8 +266,8 @@ int eptfd_dmabuf_init(void)
 /**
  * eptfd_dmabuf_exit() - undo eptfd_dmabuf_init()
  *
- * Nothing of the module runs after this: no work, and no fence_release() that
- * was interrupted behind its module_put().
+ * After this returns no code of the module runs: no work item, and no
+ * fence_release() that was preempted after its module_put().
  */
 void eptfd_dmabuf_exit(void)
 {

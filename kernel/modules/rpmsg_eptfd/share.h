@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Buffers that change hands: DMABUFs of which an endpoint sends parts without
- * sending their bytes. What the parts of this share.
+ * DMABUFs passed by reference: an endpoint sends the address of a part of a
+ * DMABUF instead of its bytes. Internal interface of the files for DMABUFs.
  *
  * The calls and their rules are those of IIO's DMABUF interface
  * (drivers/iio/industrialio-buffer.c): a buffer is attached once, parts of it
- * are sent often, each send is a fence on the buffer.
+ * are sent often, and each send adds a fence to the buffer.
  *
- * A part is the remote's from the message GIVEN until the message DONE with the
- * same cookie. What keeps what alive meanwhile:
+ * The remote owns a part from the message GIVEN until the message DONE with the
+ * same cookie. Lifetimes:
  *
- *	struct eptfd_transfer	from the send until the part is back. It is the
- *				fence too, and as such stays as long as somebody
- *				looks at that, holding a reference of the module.
- *	struct eptfd_buffer	from the attach until the detach and the end of
- *				all its transfers.
- *	struct eptfd_share	as long as the endpoint. It counts its users, which
- *				are transfers, buffers, and calls that are under
- *				way. The end of an endpoint waits until there is
- *				none, so none of them touches user memory: that can
- *				be of a file whose server does not answer. A file
- *				that is closed while there are some leaves the
- *				endpoint to the last of them.
+ *	struct eptfd_transfer	from the send until the part is returned. It
+ *				contains the fence, so it lives as long as anyone
+ *				refers to that. It holds a reference of the module.
+ *	struct eptfd_buffer	from the attach until it is detached and all its
+ *				transfers have ended.
+ *	struct eptfd_share	as long as the endpoint. It counts its users:
+ *				transfers, buffers and calls in progress. The end of
+ *				an endpoint waits until there are none, so a user
+ *				must not access user memory: a page fault there can
+ *				wait for a file server that does not answer. If a
+ *				file is closed while there are users, the last of
+ *				them finishes the endpoint.
  */
 #ifndef RPMSG_EPTFD_SHARE_H
 #define RPMSG_EPTFD_SHARE_H
@@ -46,24 +46,24 @@ struct eptfd_ep;
 struct eptfd_owner;
 struct file;
 
-/* Parts of one endpoint that the remote can have at a time */
+/* Most parts of one endpoint that the remote can hold at a time */
 #define EPTFD_TRANSFERS_MAX	1024
 
 /**
- * struct eptfd_share - what an endpoint shares with the remote
+ * struct eptfd_share - the buffers that an endpoint shares with the remote
  * @ep: the endpoint
  * @lock: protects the members up to @idle; taken in callbacks
- * @transfers: parts that the remote has, or will have in a moment
+ * @transfers: parts that the remote holds or is about to get
  * @count: number of @transfers
  * @users: see above
- * @owner: whom the endpoint is counted for while @count is not 0, NULL for nobody.
- *	Set by each attach: the next file of a node can be somebody else's.
- * @strays: number of answers to what the remote did not have
- * @ended: nothing is shared any more
+ * @owner: user that the endpoint is charged to while @count is not 0, NULL for
+ *	none. Set by each attach: another user may open a node next.
+ * @strays: number of answers for parts that the remote did not hold
+ * @ended: no further part is shared
  * @closed: finishes an endpoint whose file was closed while there were users
- * @closing: calls @closed; the last user may hold a lock that it takes
- * @late: ends the fences of what the remote keeps too long
- * @idle: where the end waits for @users
+ * @closing: calls @closed, as the last user may hold a lock that @closed takes
+ * @late: signals the fences of parts that the remote keeps too long
+ * @idle: wait queue of the end of the endpoint, woken when @users is 0
  * @setup: protects @buffers
  * @buffers: attached buffers
  */
@@ -86,13 +86,13 @@ struct eptfd_share {
 
 /**
  * struct eptfd_buffer - a DMABUF that is mapped for the remote
- * @ref: of the list and of each transfer
- * @share: whose buffer it is
+ * @ref: held by the list and by each transfer
+ * @share: the share it belongs to
  * @link: in eptfd_share.buffers; empty once detached
- * @dmabuf: the buffer
- * @attach: that it is attached
- * @sgt: how it is mapped
- * @addr: where it begins for the remote
+ * @dmabuf: the DMABUF
+ * @attach: its attachment
+ * @sgt: its mapping
+ * @addr: its DMA address
  * @work: releases it
  */
 struct eptfd_buffer {
@@ -107,28 +107,30 @@ struct eptfd_buffer {
 };
 
 /**
- * struct eptfd_transfer - a part of a buffer that the remote has
- * @fence: signalled when it is back; first, because it is freed as one. Of a
- *	context of its own, because the remote gives back in any order.
- * @lock: of @fence
- * @share: whose part it is
- * @buffer: a reference while @link is on the list, and until it is finished
- * @link: in eptfd_share.transfers; empty once somebody finishes the transfer
+ * struct eptfd_transfer - a part of a buffer that the remote holds
+ * @fence: signalled when the part is returned. The first member, because
+ *	dma_fence_free() frees the transfer. Each fence has its own context,
+ *	because the remote returns parts in any order.
+ * @lock: lock of @fence
+ * @share: the share it belongs to
+ * @buffer: the buffer, with a reference from listing until the transfer is finished
+ * @link: in eptfd_share.transfers; empty once the transfer is being finished
  * @work: finishes it
  * @deadline: when the fence is signalled at the latest, in jiffies, if @timed
- * @cookie: its name
+ * @cookie: identifies the transfer
  * @offset: first byte
- * @length: bytes
- * @dir: who writes
- * @granted: prepared for the remote, which is not told yet; for the sender only
+ * @length: number of bytes
+ * @dir: direction, from which follows who writes
+ * @granted: synced for the remote, which has not been told yet; used by the sender
+ *	only
  * @armed: the message may be on its way
- * @timed: it was sent, and the clock runs
- * @expired: the fence was signalled, or is about to be, because it was time
- * @busy: it is about to be. Then @work is queued afterwards.
- * @answered: the remote has given it back
- * @error: what the fence will say
- * @message: what the remote is told, and afterwards the reader
- * @name: of the endpoint, which the fence can outlive
+ * @timed: the message was sent and @deadline is set
+ * @expired: the fence was or will be signalled because @deadline has passed
+ * @busy: the fence is being signalled for that reason; @work is queued afterwards
+ * @answered: the remote has returned the part
+ * @error: error of the fence, 0 for none
+ * @message: the message to the remote, afterwards the one for the reader
+ * @name: name of the endpoint, which the fence can outlive
  */
 struct eptfd_transfer {
 	struct dma_fence fence;
@@ -154,11 +156,11 @@ struct eptfd_transfer {
 };
 
 /*
- * Finishes transfers. Callbacks may not sleep; to take access away may. What
- * runs here waits for nobody who may wait for a fence.
+ * Finishes transfers: revoking access may sleep, and callbacks may not. Its work
+ * items must not wait for anyone who may wait for a fence.
  */
 extern struct workqueue_struct *eptfd_share_wq;
-/* Releases buffers and finishes endpoints, which may wait for such people */
+/* Releases buffers and finishes endpoints, which may wait for a fence */
 extern struct workqueue_struct *eptfd_close_wq;
 
 /* share.c */

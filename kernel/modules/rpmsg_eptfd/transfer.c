@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Parts of buffers that the remote has: fences, sending, and coming back.
+ * Parts of buffers that the remote holds: fences, sending and return.
  */
 #include <linux/dma-buf.h>
 #include <linux/dma-resv.h>
@@ -15,7 +15,7 @@
 #include "eptfd.h"
 #include "share.h"
 
-/* Fences end in reasonable time, whatever the remote does */
+/* Fences must be signalled in bounded time, whatever the remote does */
 #define EPTFD_TIMEOUT_MAX_MS	(3600 * MSEC_PER_SEC)
 
 static unsigned int give_timeout_ms = 10 * MSEC_PER_SEC;
@@ -35,11 +35,12 @@ MODULE_PARM_DESC(give_timeout_ms,
 		 "milliseconds after which the fence of a part that the remote keeps is signalled with ETIMEDOUT, 1 to 3600000 (default: 10000)");
 
 /**
- * eptfd_share_cookie() - name a part
+ * eptfd_share_cookie() - generate the cookie of a part
  *
- * Return: a name that the remote cannot guess. It cannot answer before it was
- * asked, unless a process that has the name already tells it, and the next
- * endpoint at an address gets no answers to the last one.
+ * Return: a number that the remote cannot guess. The remote therefore cannot
+ * answer before it gets the message, unless a process that knows the cookie
+ * passes it on, and late answers do not match parts of the next endpoint at the
+ * same address.
  */
 u64 eptfd_share_cookie(void)
 {
@@ -61,7 +62,7 @@ static const char *fence_timeline_name(struct dma_fence *fence)
 static void fence_release(struct dma_fence *fence)
 {
 	dma_fence_free(fence);
-	/* Unloading waits until nobody runs what follows, see eptfd_dmabuf_exit() */
+	/* Unloading waits for the code that follows, see eptfd_dmabuf_exit() */
 	module_put(THIS_MODULE);
 }
 
@@ -78,11 +79,11 @@ static bool fence_is_of(struct dma_fence *fence, struct eptfd_share *share)
 }
 
 /**
- * eptfd_fence_forget() - remove what is over from a reservation
+ * eptfd_fence_forget() - remove signalled fences of this module from a reservation
  * @resv: reservation, locked
  *
- * A buffer keeps signalled fences until it needs their room. It can live much
- * longer than the endpoint, and shall not keep the module.
+ * A reservation keeps signalled fences until it needs their slots. It can live
+ * much longer than the endpoint and must not keep the module loaded.
  */
 void eptfd_fence_forget(struct dma_resv *resv)
 {
@@ -141,7 +142,7 @@ static bool transfer_overlaps(const struct eptfd_transfer *a, const struct eptfd
 	       a->offset < b->offset + b->length && b->offset < a->offset + a->length;
 }
 
-/* With the lock of the share held. If this succeeds the caller lists the transfer. */
+/* Called with the lock of the share held. On success the caller lists the transfer. */
 static int share_check(struct eptfd_share *share, const struct eptfd_transfer *t)
 {
 	struct eptfd_transfer *other;
@@ -161,7 +162,7 @@ static int share_check(struct eptfd_share *share, const struct eptfd_transfer *t
 	return 0;
 }
 
-/* From here on the transfer has to be undone or finished */
+/* After this the transfer has to be undone or finished */
 static int transfer_list(struct eptfd_transfer *t)
 {
 	struct eptfd_share *share = t->share;
@@ -181,7 +182,7 @@ static int transfer_list(struct eptfd_transfer *t)
 	return ret;
 }
 
-/* From here on the remote can give it back, and the end of the endpoint does */
+/* After this the remote can return the part, and the end of the endpoint revokes it */
 static int transfer_arm(struct eptfd_transfer *t)
 {
 	struct eptfd_share *share = t->share;
@@ -195,7 +196,7 @@ static int transfer_arm(struct eptfd_transfer *t)
 	return ret;
 }
 
-/* With the lock of the share held. Whoever takes a transfer finishes it. */
+/* Called with the lock of the share held. The caller has to finish the transfer. */
 static void transfer_take(struct eptfd_transfer *t)
 {
 	list_del_init(&t->link);
@@ -218,7 +219,7 @@ static bool transfer_take_unless_taken(struct eptfd_transfer *t)
 	return taken;
 }
 
-/* With the lock of the share held, after transfer_take() */
+/* Called with the lock of the share held, after transfer_take() */
 static void transfer_queue(struct eptfd_transfer *t)
 {
 	if (!t->busy)
@@ -226,9 +227,9 @@ static void transfer_queue(struct eptfd_transfer *t)
 }
 
 /*
- * The part is the CPU's again. Whoever reclaims memory may wait for the signal:
- * nothing before it allocates, and nothing waits for somebody who does, or for a
- * lock of the buffer.
+ * Returns the part to the CPU. Memory reclaim may wait for the fence, so nothing
+ * before the signal may allocate, wait for an allocation, or wait for a lock of
+ * the buffer.
  */
 static void transfer_signal(struct eptfd_transfer *t, int error)
 {
@@ -241,7 +242,7 @@ static void transfer_signal(struct eptfd_transfer *t, int error)
 	dma_fence_end_signalling(cookie);
 }
 
-/* Undoes transfer_list(), but for the list */
+/* Drops the references that transfer_list() took */
 static void transfer_put(struct eptfd_transfer *t)
 {
 	eptfd_buffer_put_later(t->buffer);
@@ -262,9 +263,9 @@ static void transfer_work(struct work_struct *work)
 	transfer_put(t);
 }
 
-/* -- The clock -- */
+/* -- Deadlines -- */
 
-/* From here on the fence ends by itself. The remote may have given it back already. */
+/* After this the fence has a deadline. The remote may have returned the part already. */
 static void transfer_start_clock(struct eptfd_transfer *t)
 {
 	unsigned long patience = msecs_to_jiffies(READ_ONCE(give_timeout_ms));
@@ -279,7 +280,7 @@ static void transfer_start_clock(struct eptfd_transfer *t)
 	spin_unlock_irq(&share->lock);
 }
 
-/* One that is late, or NULL, and the work comes again when the next one is */
+/* Returns an expired transfer, or NULL after scheduling the work for the next deadline */
 static struct eptfd_transfer *share_next_late(struct eptfd_share *share)
 {
 	struct eptfd_transfer *each, *late = NULL;
@@ -298,7 +299,7 @@ static struct eptfd_transfer *share_next_late(struct eptfd_share *share)
 		}
 		left = min(left, each->deadline - now);
 	}
-	/* A send may have armed it meanwhile, for later than that */
+	/* A send may have scheduled the work meanwhile, for a later time */
 	if (!late && left != MAX_JIFFY_OFFSET)
 		mod_delayed_work(eptfd_share_wq, &share->late, left);
 	spin_unlock_irq(&share->lock);
@@ -306,7 +307,7 @@ static struct eptfd_transfer *share_next_late(struct eptfd_share *share)
 	return late;
 }
 
-/* It stays the remote's, and nobody waits for it any more */
+/* The remote still holds the part, but its fence is signalled */
 static void transfer_expire(struct eptfd_transfer *t)
 {
 	struct eptfd_share *share = t->share;
@@ -335,14 +336,14 @@ void eptfd_share_late(struct work_struct *work)
 
 /* -- Sending -- */
 
-/* With the reservation locked. A fence that the part has to wait for, or NULL */
+/* Called with the reservation locked. Return: a fence to wait for, or NULL */
 static struct dma_fence *transfer_obstacle(struct eptfd_transfer *t)
 {
 	bool write = t->dir == DMA_FROM_DEVICE;
 	struct dma_resv_iter cursor;
 	struct dma_fence *fence;
 
-	/* Parts of this endpoint are compared byte by byte instead */
+	/* Parts of this endpoint conflict only where they overlap, see share_check() */
 	dma_resv_for_each_fence(&cursor, t->buffer->dmabuf->resv, dma_resv_usage_rw(write), fence)
 		if (!fence_is_of(fence, t->share) && !dma_fence_is_signaled(fence))
 			return dma_fence_get(fence);
@@ -350,21 +351,21 @@ static struct dma_fence *transfer_obstacle(struct eptfd_transfer *t)
 	return NULL;
 }
 
-/* The transfer can be tried again: nobody knows the fence yet */
+/* Reverts a grant. The fence is not published yet, so the transfer can be tried again. */
 static void transfer_undo(struct eptfd_transfer *t)
 {
 	if (!t->granted)
 		return;
 
 	t->granted = false;
-	/* While it is listed, so that nothing that overlaps is granted at the same time */
+	/* Before it is unlisted, so that no overlapping part is granted at the same time */
 	eptfd_buffer_sync_for_cpu(t);
-	/* Or the end has taken it, and does the rest */
+	/* Otherwise the end of the endpoint has taken it and finishes it */
 	if (transfer_take_unless_taken(t))
 		transfer_put(t);
 }
 
-/* Once, however often there is no room for the message: long parts take long. */
+/* Retries for lack of room keep the grant, because syncing a long part takes long */
 static int transfer_grant(struct eptfd_transfer *t)
 {
 	int ret;
@@ -383,8 +384,8 @@ static int transfer_grant(struct eptfd_transfer *t)
 }
 
 /*
- * Without waiting for anything, as the reservation is locked. -EBUSY is what
- * glink says when the remote has not provided a buffer for the message.
+ * Does not wait, because the reservation is locked. glink returns -EBUSY when the
+ * remote has not provided a buffer for the message.
  */
 static int transfer_tell(struct eptfd_transfer *t)
 {
@@ -397,9 +398,9 @@ static int transfer_tell(struct eptfd_transfer *t)
 }
 
 /*
- * With the reservation locked. Whatever allocates, fails or waits comes before
- * the fence, so that nothing is left for it to wait for but the remote, and the
- * clock. Nobody can rely on the fence before the call has returned.
+ * Called with the reservation locked. All steps that allocate, fail or wait come
+ * before the fence is added: from then on it depends only on the remote and on
+ * its deadline. No one can rely on the fence before the call returns.
  */
 static int transfer_publish(struct eptfd_transfer *t)
 {
@@ -416,7 +417,7 @@ static int transfer_publish(struct eptfd_transfer *t)
 	if (ret)
 		return ret;
 
-	/* It is the remote's */
+	/* The remote owns the part from here on */
 	t->granted = false;
 	transfer_start_clock(t);
 	dma_resv_add_fence(resv, &t->fence, t->dir == DMA_FROM_DEVICE ?
@@ -435,7 +436,7 @@ static void obstacle_gone(struct dma_fence *fence, struct dma_fence_cb *base)
 	wake_up_interruptible_all(container_of(base, struct obstacle_cb, base)->wait);
 }
 
-/* The waiting calls for fences do not end with the endpoint */
+/* dma_fence_wait() would not return when the endpoint ends */
 static int share_wait_fence(struct eptfd_share *share, struct dma_fence *fence)
 {
 	struct obstacle_cb cb = { .wait = &share->ep->wait };
@@ -459,7 +460,7 @@ static int share_wait_room(struct eptfd_share *share)
 					READ_ONCE(share->ended));
 }
 
-/* Return: 0 to try again, or @why if that is nothing to wait for */
+/* Return: 0 to try again, @why if waiting does not help, or a negative errno */
 static int share_wait(struct eptfd_share *share, int why, struct dma_fence *obstacle, u64 *pause)
 {
 	int ret = why;
@@ -477,8 +478,9 @@ static int share_wait(struct eptfd_share *share, int why, struct dma_fence *obst
 }
 
 /*
- * Return: -EBUSY if @obstacle is in the way, -EXFULL if there are too many parts,
- * -EAGAIN without room to send. The transfer stays granted only in that case.
+ * Return: 0, -EBUSY if another part overlaps or @obstacle has to be signalled
+ * first, -EXFULL if the remote holds too many parts, -EAGAIN without room to send,
+ * or another negative errno. After -EAGAIN alone the transfer stays granted.
  */
 static int transfer_try_start(struct eptfd_transfer *t, bool block, struct dma_fence **obstacle)
 {
@@ -492,7 +494,7 @@ static int transfer_try_start(struct eptfd_transfer *t, bool block, struct dma_f
 
 	*obstacle = transfer_obstacle(t);
 	ret = *obstacle ? -EBUSY : transfer_publish(t);
-	/* Whoever is in the way may have come while there was no room */
+	/* The obstacle may be newer than a grant that was kept for lack of room */
 	if (ret && ret != -EAGAIN)
 		transfer_undo(t);
 	dma_resv_unlock(resv);
@@ -542,10 +544,10 @@ static int share_send_part(struct eptfd_share *share, struct eptfd_buffer *buffe
 
 /**
  * eptfd_share_send() - send a part of an attached DMABUF
- * @share: the share, with the caller as a user
+ * @share: the share; the caller is one of its users
  * @dmabuf: the DMABUF
- * @part: what of it, with a cookie of eptfd_share_cookie()
- * @block: wait for whoever is in the way, and for room
+ * @part: the part, with a cookie from eptfd_share_cookie()
+ * @block: wait for other fences and for room
  *
  * Return: 0 or a negative errno, see README.
  */
@@ -569,9 +571,9 @@ int eptfd_share_send(struct eptfd_share *share, struct dma_buf *dmabuf,
 	return ret;
 }
 
-/* -- Coming back -- */
+/* -- Return -- */
 
-/* The rest of the message is what the remote was told, whatever it says */
+/* Takes only length and status from the answer; the rest stays as it was sent */
 static void transfer_answer(struct eptfd_transfer *t, const struct rpmsg_dmabuf_message *done)
 {
 	u64 length = le64_to_cpu(done->length);
@@ -586,7 +588,7 @@ static void transfer_answer(struct eptfd_transfer *t, const struct rpmsg_dmabuf_
 	t->answered = true;
 	t->error = -(int)status;
 	t->message.type = cpu_to_le16(RPMSG_DMABUF_DONE);
-	/* Of physical memory, where there is no IOMMU */
+	/* Not for user space: without an IOMMU it is a physical address */
 	t->message.address = 0;
 	t->message.length = cpu_to_le64(length);
 	t->message.status = cpu_to_le32(status);
@@ -615,17 +617,17 @@ static void share_answer(struct eptfd_share *share, const struct rpmsg_dmabuf_me
 }
 
 /**
- * eptfd_share_rx() - see whether a message gives a part back
- * @share: of the endpoint that has received it
+ * eptfd_share_rx() - handle a message that returns a part
+ * @share: share of the endpoint that received it
  * @data: the message
  * @len: its length
  *
- * One that gives back what the remote does not have is counted and forgotten:
- * the reader is to rely on what it reads.
+ * A message that returns a part which the remote does not hold is counted and
+ * discarded, so that readers can trust what they read. Any other such message is
+ * queued for the reader once the remote's access is revoked.
  *
  * Context: any.
- * Return: whether it says that it does. If it is true the message is queued when
- * the remote has no access any more.
+ * Return: true if the message returns a part.
  */
 bool eptfd_share_rx(struct eptfd_share *share, const void *data, size_t len)
 {
@@ -648,13 +650,11 @@ bool eptfd_share_rx(struct eptfd_share *share, const void *data, size_t len)
 }
 
 /**
- * eptfd_share_break() - take back all that the remote has, without waiting
+ * eptfd_share_break() - revoke all parts that the remote holds, without waiting
  * @share: the share
  *
- * Nothing new is shared from here on.
- *
- * Calls that have not armed a transfer yet find the end and finish it
- * themselves.
+ * After this returns no new part is shared. A call that has not armed its transfer
+ * yet finds the end and finishes the transfer itself.
  */
 void eptfd_share_break(struct eptfd_share *share)
 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Channels: their driver, what user space can ask about them, and who waits
- * for room to send.
+ * Channels: the driver, the requests and notifications about channels, and the
+ * queue of conversations that wait for room to send.
  */
 #include <linux/capability.h>
 #include <linux/device.h>
@@ -14,14 +14,17 @@
 
 #include "rpnl.h"
 
-/* When there is no room: the shortest and the longest time until another try, */
+/* Shortest and longest pause before another try when there was no room */
 #define PAUSE_MIN	(50 * NSEC_PER_USEC)
 #define PAUSE_MAX	NSEC_PER_MSEC
-/* and the longest where the remote takes nothing at all */
+/* Longest pause while the remote takes no message */
 #define PAUSE_STUCK	(100 * NSEC_PER_MSEC)
-/* How long there are tries for what nobody waits for */
+/* How long to retry messages that no client waits for */
 #define PATIENCE	msecs_to_jiffies(RPMSG_NETLINK_TIMEOUT)
-/* Messages that should find room then: not so few, nor so many that the remote was idle */
+/*
+ * Messages to send per try. With fewer, tries are too frequent; with more, the
+ * remote may have been idle.
+ */
 #define ROOM_FEW	32
 #define ROOM_MANY	128
 
@@ -46,7 +49,7 @@ void rpnl_chan_put(struct rpnl_chan *chan)
 	kref_put(&chan->ref, chan_free);
 }
 
-/* The first from a number on, with a reference */
+/* Returns the first channel with a number of *@id or more, with a reference */
 static struct rpnl_chan *chan_from(unsigned long *id)
 {
 	struct rpnl_chan *chan;
@@ -80,14 +83,14 @@ struct rpnl_chan *rpnl_chan_find(u32 id)
 }
 
 /**
- * rpnl_chan_enter() - let a conversation have an endpoint
+ * rpnl_chan_enter() - allow a conversation to create an endpoint
  * @chan: channel
  * @conv: new conversation
  *
- * The rpmsg device stays until rpnl_chan_no_ept(). Removal of the channel ends
- * the conversation from now on.
+ * The rpmsg device stays until rpnl_chan_no_ept(). From now on removal of the
+ * channel ends the conversation.
  *
- * Return: 0, or -ENODEV if the channel has gone.
+ * Return: 0, or -ENODEV if the channel is gone.
  */
 int rpnl_chan_enter(struct rpnl_chan *chan, struct rpnl_conv *conv)
 {
@@ -104,7 +107,7 @@ int rpnl_chan_enter(struct rpnl_chan *chan, struct rpnl_conv *conv)
 	return ret;
 }
 
-/* Takes a conversation off those that wait for room, and drops a reference */
+/* Removes a conversation from the queue of senders and drops the queue's reference */
 static void chan_forget_sender(struct rpnl_chan *chan, struct rpnl_conv *conv)
 {
 	bool waiting;
@@ -121,8 +124,8 @@ static void chan_forget_sender(struct rpnl_chan *chan, struct rpnl_conv *conv)
 /**
  * rpnl_chan_leave() - undo rpnl_chan_enter(), except for the endpoint
  * @chan: channel
- * @conv: conversation, which has ended or has never had an endpoint. It need not
- *	have entered
+ * @conv: conversation that has ended or has never had an endpoint, whether or not
+ *	rpnl_chan_enter() was called for it
  */
 void rpnl_chan_leave(struct rpnl_chan *chan, struct rpnl_conv *conv)
 {
@@ -133,8 +136,8 @@ void rpnl_chan_leave(struct rpnl_chan *chan, struct rpnl_conv *conv)
 }
 
 /**
- * rpnl_chan_no_ept() - a conversation has no endpoint, and will have none
- * @chan: channel, of which the caller has a reference
+ * rpnl_chan_no_ept() - note that a conversation's endpoint is gone for good
+ * @chan: channel; the caller has a reference
  */
 void rpnl_chan_no_ept(struct rpnl_chan *chan)
 {
@@ -143,17 +146,17 @@ void rpnl_chan_no_ept(struct rpnl_chan *chan)
 }
 
 /**
- * rpnl_chan_is_full() - does anybody wait for room?
+ * rpnl_chan_is_full() - does a conversation wait for room?
  * @chan: channel
  *
- * Return: whether somebody does.
+ * Return: true if one does.
  */
 bool rpnl_chan_is_full(struct rpnl_chan *chan)
 {
 	return !list_empty_careful(&chan->senders);
 }
 
-/* With tx_lock held */
+/* Called with tx_lock held */
 static void chan_arm(struct rpnl_chan *chan, bool now)
 {
 	if (chan->stopped)
@@ -167,8 +170,9 @@ static void chan_arm(struct rpnl_chan *chan, bool now)
 }
 
 /*
- * With tx_lock held. One that has ended has nothing to send, and is not to be
- * kept: its end comes before rpnl_chan_leave(), which takes the lock.
+ * Called with tx_lock held. A conversation that has ended must not be queued
+ * again. It is marked as ended before rpnl_chan_leave(), which takes tx_lock,
+ * removes it.
  */
 static void chan_queue(struct rpnl_chan *chan, struct rpnl_conv *conv,
 		       bool first)
@@ -195,21 +199,21 @@ static void chan_add_sender(struct rpnl_chan *chan, struct rpnl_conv *conv,
 	spin_unlock_irqrestore(&chan->tx_lock, irq);
 }
 
-/* There is something new to be sent */
+/* Extends the time of retries, as there is a new message to send */
 static void chan_be_patient(struct rpnl_chan *chan)
 {
 	WRITE_ONCE(chan->until, jiffies + PATIENCE);
 }
 
 /**
- * rpnl_chan_wait() - send for a conversation when there is room
+ * rpnl_chan_wait() - send for a conversation once there is room
  * @chan: channel
  * @conv: conversation
  */
 void rpnl_chan_wait(struct rpnl_chan *chan, struct rpnl_conv *conv)
 {
 	chan_be_patient(chan);
-	/* It is not room that is missing before the remote was asked */
+	/* Until the remote is known, sending waits for the question, not for room */
 	chan_add_sender(chan, conv, !rpnl_remote_is_known(chan));
 }
 
@@ -227,7 +231,7 @@ void rpnl_chan_kick(struct rpnl_chan *chan, struct rpnl_conv *conv)
 }
 
 /**
- * rpnl_chan_poke() - go on with what is to be sent
+ * rpnl_chan_poke() - resume sending for the conversations that wait
  * @chan: channel
  *
  * Context: any.
@@ -265,7 +269,7 @@ static struct rpnl_conv *chan_next_sender(struct rpnl_chan *chan)
 	return conv;
 }
 
-/* It has not sent all: there was no room, or it is another's turn */
+/* Queues a conversation again that lacked room or has used up its turn */
 static void chan_put_back(struct rpnl_chan *chan, struct rpnl_conv *conv,
 			  bool first)
 {
@@ -274,7 +278,7 @@ static void chan_put_back(struct rpnl_chan *chan, struct rpnl_conv *conv,
 	spin_unlock_irq(&chan->tx_lock);
 }
 
-/* Adds the messages that were sent to @sent. Return: as rpnl_conv_pump() */
+/* Adds the number of messages sent to *@sent. Return: see rpnl_conv_pump() */
 static int chan_turn(struct rpnl_conv *conv, unsigned int *sent)
 {
 	unsigned int before;
@@ -290,8 +294,9 @@ static int chan_turn(struct rpnl_conv *conv, unsigned int *sent)
 }
 
 /*
- * So long that some room comes together, so short that the remote has work. A
- * remote that takes nothing may be stuck for good.
+ * The pause should be long enough for room to accumulate and short enough to keep
+ * the remote busy. For a remote that takes nothing it grows, as that remote may
+ * have crashed.
  */
 static u64 next_pause(u64 pause, unsigned int sent)
 {
@@ -319,7 +324,10 @@ static bool chan_is_awaited(struct rpnl_chan *chan)
 	return awaited;
 }
 
-/* There is no room. Without another try, the next request is one */
+/*
+ * There is no room. Arms the timer for another try, unless retries have run out;
+ * then the next request tries.
+ */
 static void chan_try_later(struct rpnl_chan *chan, unsigned int sent)
 {
 	chan->pause = next_pause(chan->pause, sent);
@@ -402,7 +410,7 @@ static struct rpnl_chan *request_chan(struct genl_info *info)
 	struct rpnl_chan *chan;
 
 	if (GENL_REQ_ATTR_CHECK(info, RPMSG_NETLINK_A_CHAN_ID)) {
-		NL_SET_ERR_MSG(info->extack, "no channel is named");
+		NL_SET_ERR_MSG(info->extack, "the channel is missing");
 		return ERR_PTR(-EINVAL);
 	}
 
@@ -416,7 +424,7 @@ static struct rpnl_chan *request_chan(struct genl_info *info)
 }
 
 /**
- * rpmsg_netlink_nl_channel_get_doit() - RPMSG_NETLINK_CMD_CHANNEL_GET of one
+ * rpmsg_netlink_nl_channel_get_doit() - RPMSG_NETLINK_CMD_CHANNEL_GET of one channel
  * @skb: the request
  * @info: the same, parsed
  *
@@ -440,9 +448,9 @@ int rpmsg_netlink_nl_channel_get_doit(struct sk_buff *skb,
 }
 
 /**
- * rpmsg_netlink_nl_channel_get_dumpit() - RPMSG_NETLINK_CMD_CHANNEL_GET of all
- * @skb: what to fill
- * @cb: where we are
+ * rpmsg_netlink_nl_channel_get_dumpit() - RPMSG_NETLINK_CMD_CHANNEL_GET of all channels
+ * @skb: the answer
+ * @cb: state of the dump
  *
  * Return: 0 or a negative errno.
  */
@@ -466,9 +474,9 @@ int rpmsg_netlink_nl_channel_get_dumpit(struct sk_buff *skb,
 }
 
 /*
- * Messages are for those who may speak with the remote (main.c). Anybody may make
- * a user namespace and thousands of networks in it, each of which would cost time
- * for each message.
+ * Messages go only to listeners that may communicate with the remote (main.c).
+ * Any user can create a user namespace with thousands of network namespaces, and
+ * delivery to each of them would cost time per message.
  */
 static bool chan_net_hears(const struct net *net, unsigned int group)
 {
@@ -476,7 +484,7 @@ static bool chan_net_hears(const struct net *net, unsigned int group)
 	       net->user_ns == &init_user_ns;
 }
 
-/* There was no memory for a notification: tells so to all */
+/* There was no memory for a notification: reports ENOBUFS to all listeners */
 static void chan_lost(unsigned int group)
 {
 	struct net *net;
@@ -490,10 +498,10 @@ static void chan_lost(unsigned int group)
 }
 
 /*
- * A group asks only for the capability over the namespace of the socket, which
- * is everybody's who makes one. Channels are of the whole system, and requests
- * ask for the capability over that; so does this. Return: 0 for a socket that
- * may hear, as of its opening.
+ * A multicast group checks the capability in the socket's user namespace, which
+ * any user can create. Channels belong to the whole system, so requests need the
+ * capability in the initial user namespace, and so does listening. Return: 0 if
+ * the socket had it when it was opened.
  */
 static int chan_may_not_hear(struct sock *sk, struct sk_buff *skb, void *data)
 {
@@ -508,8 +516,9 @@ static int chan_may_not_hear(struct sock *sk, struct sk_buff *skb, void *data)
 }
 
 /*
- * To all namespaces, in any context. genlmsg_multicast_allns() ends where a
- * listener that is full wants its senders to know (NETLINK_BROADCAST_ERROR).
+ * Sends to all network namespaces, in any context. genlmsg_multicast_allns()
+ * cannot be used: it stops at the first listener that is full and has set
+ * NETLINK_BROADCAST_ERROR.
  */
 static void chan_multicast(struct sk_buff *skb, unsigned int group)
 {
@@ -564,17 +573,17 @@ static struct sk_buff *chan_unsolicited(const struct rpnl_chan *chan,
 	return skb;
 }
 
-/* A message to the channel's own endpoint. Called by the bus, in any context */
+/* Receives a message to the channel's own endpoint; called by the bus, in any context */
 static int chan_rx(struct rpmsg_device *rpdev, void *data, int len, void *priv,
 		   u32 src)
 {
 	struct rpnl_chan *chan = priv;
 	struct sk_buff *skb;
 
-	/* Before the driver has been probed, nobody can listen */
+	/* There can be no listeners before the driver has been probed */
 	if (!chan || rpnl_remote_hears(chan, data, len))
 		return 0;
-	/* In any namespace */
+	/* genl_has_listeners() looks at all network namespaces, despite its argument */
 	if (!genl_has_listeners(&rpmsg_netlink_nl_family, &init_net,
 				RPMSG_NETLINK_NLGRP_MESSAGES))
 		return 0;
@@ -589,7 +598,7 @@ static int chan_rx(struct rpmsg_device *rpdev, void *data, int len, void *priv,
 	return 0;
 }
 
-/* What can be cut to messages of this length, or 0 */
+/* Returns the message length for this bus, or 0 if it is too short for packets */
 static u32 chan_mtu(struct rpmsg_device *rpdev)
 {
 	ssize_t mtu = rpmsg_get_mtu(rpdev->ept);
@@ -637,8 +646,9 @@ static void chan_put_action(void *data)
 }
 
 /*
- * The core destroys the default endpoint after remove(), and a message can
- * arrive until then. Device-managed resources are freed after that.
+ * The core destroys the default endpoint after remove(), and messages can arrive
+ * until then. The channel is device-managed, because such resources are freed
+ * later.
  */
 static struct rpnl_chan *chan_new(struct rpmsg_device *rpdev)
 {
@@ -667,21 +677,22 @@ static int chan_probe(struct rpmsg_device *rpdev)
 	if (IS_ERR(chan))
 		return PTR_ERR(chan);
 
-	/* A place, in which nobody finds the channel yet */
+	/* Reserves a number; the channel cannot be found before it is stored below */
 	ret = xa_alloc_cyclic(&rpnl_chans, &chan->id, NULL,
 			      XA_LIMIT(1, INT_MAX), &rpnl_next_id, GFP_KERNEL);
 	if (ret < 0)
 		return ret;
 
 	/*
-	 * Without the lock that callbacks run under: the name service's
-	 * callback may have led here.
+	 * Not under the lock that callbacks hold: this function may run inside
+	 * the name service's callback.
 	 */
 	smp_store_release(&rpdev->ept->priv, chan);
 	dev_set_drvdata(&rpdev->dev, chan);
 	/*
-	 * The first request may ask the remote, whose answer is lost before
-	 * this. The place has its memory, so there is nothing that can fail.
+	 * Stored last: the first request may send to the remote, and before the
+	 * pointer above is set the answer would be lost. The entry is reserved,
+	 * so xa_store() cannot fail.
 	 */
 	xa_store(&rpnl_chans, chan->id, chan, GFP_KERNEL);
 	chan_notify(chan, RPMSG_NETLINK_CMD_CHANNEL_ADD_NTF);
@@ -689,7 +700,7 @@ static int chan_probe(struct rpmsg_device *rpdev)
 	return 0;
 }
 
-/* Nobody sends for others after this */
+/* After this returns the pump does not run and is not queued */
 static void chan_stop_pump(struct rpnl_chan *chan)
 {
 	struct rpnl_conv *conv;
@@ -704,7 +715,7 @@ static void chan_stop_pump(struct rpnl_chan *chan)
 		rpnl_conv_put(conv);
 }
 
-/* Any conversation that is left, with a reference */
+/* Returns any conversation that is left, with a reference, or NULL */
 static struct rpnl_conv *chan_pop_conv(struct rpnl_chan *chan)
 {
 	struct rpnl_conv *conv;
@@ -753,7 +764,7 @@ static struct rpmsg_driver chan_driver = {
 };
 
 /**
- * rpnl_driver_register() - take channels from now on
+ * rpnl_driver_register() - register the driver of channels
  *
  * Return: 0 or a negative errno.
  */
@@ -775,7 +786,7 @@ int rpnl_driver_register(void)
 /**
  * rpnl_driver_unregister() - undo rpnl_driver_register()
  *
- * All channels have gone after this.
+ * After this returns there are no channels.
  */
 void rpnl_driver_unregister(void)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Sockets, what they do on which channel, and their requests.
+ * Clients: sockets, their conversations and their requests.
  *
- * A socket is known by its address, and kept until it is released. The private
- * memory that generic netlink has for sockets is not for modules.
+ * The table identifies a socket by its address and keeps it until it is released.
+ * Modules cannot use generic netlink's private data of sockets.
  */
 #include <linux/hashtable.h>
 #include <linux/netlink.h>
@@ -19,7 +19,7 @@
  * @sk: the socket; holds a reference
  * @portid: its port
  * @lock: protects @convs
- * @convs: its conversations, one for a channel
+ * @convs: its conversations, one per channel
  */
 struct rpnl_client {
 	struct hlist_node node;
@@ -61,7 +61,7 @@ static struct rpnl_client *client_find(struct sock *sk)
 	return NULL;
 }
 
-/* The client stays while its request runs: its socket cannot be released */
+/* The client stays while its request runs, because its socket cannot be released */
 static struct rpnl_client *client_get(struct sk_buff *skb)
 {
 	struct sock *sk = NETLINK_CB(skb).sk;
@@ -77,8 +77,9 @@ static struct rpnl_client *client_get(struct sk_buff *skb)
 }
 
 /*
- * Takes a conversation out of everything and drops the client's reference. Until
- * its end it may come to wait for room again, so it leaves after that.
+ * Removes a conversation from all lists and drops the client's reference. It
+ * leaves the channel after its end, because until then it can be queued for room
+ * again.
  */
 static void client_end_conv(struct rpnl_conv *conv)
 {
@@ -98,7 +99,7 @@ static void client_end(struct rpnl_client *client)
 	kfree(client);
 }
 
-/* With the client's lock held. Those of channels that have gone end here */
+/* Called with the client's lock held. Ends conversations of channels that are gone */
 static struct rpnl_conv *client_find_conv(struct rpnl_client *client,
 					  struct rpnl_chan *chan)
 {
@@ -114,7 +115,7 @@ static struct rpnl_conv *client_find_conv(struct rpnl_client *client,
 	return found;
 }
 
-/* With the client's lock held */
+/* Called with the client's lock held */
 static struct rpnl_conv *client_new_conv(struct rpnl_client *client,
 					 struct rpnl_chan *chan)
 {
@@ -151,7 +152,7 @@ static struct rpnl_conv *client_conv(struct rpnl_client *client,
 	return conv;
 }
 
-/* The conversation of a request, which has a reference of it */
+/* Returns the conversation of a request, with a reference */
 static struct rpnl_conv *request_conv(struct sk_buff *skb,
 				      struct genl_info *info)
 {
@@ -161,7 +162,7 @@ static struct rpnl_conv *request_conv(struct sk_buff *skb,
 	struct rpnl_conv *conv;
 
 	if (GENL_REQ_ATTR_CHECK(info, RPMSG_NETLINK_A_BLOCK_CHANNEL)) {
-		NL_SET_ERR_MSG(info->extack, "no channel is named");
+		NL_SET_ERR_MSG(info->extack, "the channel is missing");
 		return ERR_PTR(-EINVAL);
 	}
 
@@ -177,7 +178,7 @@ static struct rpnl_conv *request_conv(struct sk_buff *skb,
 	return conv;
 }
 
-/* What a request may take, in milliseconds */
+/* Returns the time limit of a request in milliseconds */
 static u32 request_timeout(const struct genl_info *info)
 {
 	struct nlattr *timeout = info->attrs[RPMSG_NETLINK_A_BLOCK_TIMEOUT];
@@ -193,11 +194,11 @@ static int part_parse(struct rpnl_part *part, struct genl_info *info)
 	struct nlattr *data = info->attrs[RPMSG_NETLINK_A_BLOCK_DATA];
 
 	if (GENL_REQ_ATTR_CHECK(info, RPMSG_NETLINK_A_BLOCK_LENGTH)) {
-		NL_SET_ERR_MSG(info->extack, "no length of the block is named");
+		NL_SET_ERR_MSG(info->extack, "the length of the block is missing");
 		return -EINVAL;
 	}
 	if (GENL_REQ_ATTR_CHECK(info, RPMSG_NETLINK_A_BLOCK_DATA)) {
-		NL_SET_ERR_MSG(info->extack, "there is no data");
+		NL_SET_ERR_MSG(info->extack, "the data is missing");
 		return -EINVAL;
 	}
 
@@ -219,13 +220,13 @@ static int part_check(const struct rpnl_part *part, struct genl_info *info)
 
 	if (part->len > RPMSG_NETLINK_PART_MAX) {
 		NL_SET_ERR_MSG_ATTR(info->extack, data,
-				    "more than one part may have");
+				    "the part is too long");
 		return -EMSGSIZE;
 	}
 	if (part->offset > part->length ||
 	    part->len > part->length - part->offset) {
 		NL_SET_ERR_MSG_ATTR(info->extack, data,
-				    "the part goes beyond the block");
+				    "the part extends beyond the block");
 		return -EINVAL;
 	}
 	if (!part->len && part->length) {
@@ -328,8 +329,8 @@ int rpmsg_netlink_nl_reset_doit(struct sk_buff *skb, struct genl_info *info)
 }
 
 /*
- * A port may have another socket before the release of its last one is told:
- * only the one that is being released is dead.
+ * Another socket can get the port before the release of the previous one is
+ * notified. Only the socket that is being released is dead.
  */
 static bool client_is_released(const struct rpnl_client *client,
 			       const struct netlink_notify *n)
@@ -339,7 +340,7 @@ static bool client_is_released(const struct rpnl_client *client,
 	       sock_flag(client->sk, SOCK_DEAD);
 }
 
-/* Takes a client out of the table, any or the one that is being released */
+/* Removes a client from the table: the one that is being released, or any without @n */
 static struct rpnl_client *client_remove(const struct netlink_notify *n)
 {
 	struct rpnl_client *client, *found = NULL;
@@ -378,7 +379,7 @@ static struct notifier_block clients_nb = {
 };
 
 /**
- * rpnl_clients_register() - hear of sockets that are released
+ * rpnl_clients_register() - subscribe to the release of sockets
  *
  * Return: 0 or a negative errno.
  */
@@ -388,9 +389,9 @@ int rpnl_clients_register(void)
 }
 
 /**
- * rpnl_clients_unregister() - forget all sockets
+ * rpnl_clients_unregister() - remove all sockets
  *
- * There are no requests any more, and no channels.
+ * Called when there are neither requests nor channels.
  */
 void rpnl_clients_unregister(void)
 {

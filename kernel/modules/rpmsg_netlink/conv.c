@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A conversation: what one socket does on one channel. It has an endpoint of
- * its own, so that the remote's answers are to it and nobody else.
+ * A conversation: the blocks of one socket on one channel. It has its own
+ * endpoint, so that it alone gets the remote's answers.
  */
 #include <linux/errno.h>
 #include <linux/jiffies.h>
@@ -11,14 +11,14 @@
 
 #include "rpnl.h"
 
-/* A request has not ended in time: it ends now, and the remote is reset */
+/* Ends a request whose deadline has passed, and resets the remote */
 static void conv_too_late(struct timer_list *timer)
 {
 	struct rpnl_conv *conv = container_of(timer, struct rpnl_conv, timer);
 	struct sk_buff *note = NULL;
 	unsigned long irq;
 
-	/* A timer has no more than some days, and comes early after longer times */
+	/* The timer wheel truncates timeouts of more than some days: rearm the timer */
 	spin_lock_irqsave(&conv->lock, irq);
 	if (conv->note && time_before(jiffies, conv->deadline))
 		mod_timer(timer, conv->deadline);
@@ -34,12 +34,13 @@ static void conv_too_late(struct timer_list *timer)
 }
 
 /**
- * rpnl_conv_alloc() - make a conversation
- * @chan: channel, of which a reference is taken
- * @net: where the socket is. It stays until the last notification was sent
- * @portid: its port
+ * rpnl_conv_alloc() - allocate a conversation
+ * @chan: channel; a reference is taken
+ * @net: network namespace of the socket; a reference is taken, so that it stays
+ *	until the last notification is sent
+ * @portid: port of the socket
  *
- * Return: a conversation without an endpoint, or NULL without memory.
+ * Return: a conversation without an endpoint, or NULL if there is no memory.
  */
 struct rpnl_conv *rpnl_conv_alloc(struct rpnl_chan *chan, struct net *net,
 				  u32 portid)
@@ -89,7 +90,7 @@ void rpnl_conv_put(struct rpnl_conv *conv)
 	kref_put(&conv->ref, conv_free);
 }
 
-/* With the lock held */
+/* Called with the lock held */
 static void conv_want_reset(struct rpnl_conv *conv)
 {
 	conv->reset_value++;
@@ -105,7 +106,7 @@ static void conv_want_reset(struct rpnl_conv *conv)
 }
 
 /**
- * rpnl_conv_stop() - end the block that is under way
+ * rpnl_conv_stop() - end the current block
  * @conv: conversation, locked
  * @status: errno of the client
  *
@@ -130,11 +131,11 @@ struct sk_buff *rpnl_conv_stop(struct rpnl_conv *conv, u32 status)
 }
 
 /**
- * rpnl_conv_break() - end the block that is under way, and start anew
+ * rpnl_conv_break() - end the current block and reset the remote
  * @conv: conversation, locked
  * @status: errno of the client
  *
- * Somebody has to call rpnl_conv_pump() or rpnl_chan_kick() after this.
+ * The caller has to make sure that rpnl_conv_pump() or rpnl_chan_kick() follows.
  *
  * Return: a notification for the client, if it waits for one.
  */
@@ -149,16 +150,16 @@ struct sk_buff *rpnl_conv_break(struct rpnl_conv *conv, u32 status)
 }
 
 /*
- * An errno of the remote, as far as it is one. Those from ERESTARTSYS on are for
- * nobody but the kernel. To a request that returns EINTR netlink_rcv_skb() sends
- * no answer at all, and its client would wait for ever.
+ * Maps the remote's status to a valid errno. Numbers from ERESTARTSYS on are
+ * internal to the kernel. If a request returned EINTR, netlink_rcv_skb() would
+ * not acknowledge it, and its client would wait forever.
  */
 static u32 remote_status(u32 value)
 {
 	return value < ERESTARTSYS && value != EINTR ? value : EPROTO;
 }
 
-/* The remote has answered our block. With the lock held */
+/* The remote has answered our block. Called with the lock held */
 static struct sk_buff *conv_answered(struct rpnl_conv *conv, u32 length,
 				     u32 status)
 {
@@ -167,7 +168,7 @@ static struct sk_buff *conv_answered(struct rpnl_conv *conv, u32 length,
 		return NULL;
 	}
 
-	/* It has got all of a block only after all of it was sent */
+	/* An answer to a block that is not completely sent is a protocol error */
 	if (conv->state == RPNL_SENDING || conv->tx_busy)
 		return rpnl_conv_break(conv, status ?: EPROTO);
 	if (!status && length != READ_ONCE(conv->tx.length))
@@ -190,7 +191,7 @@ static struct sk_buff *conv_rx_status(struct rpnl_conv *conv,
 	case RPNL_RECEIVING:
 		if (conv->ignore)
 			return conv_answered(conv, head->length, status);
-		/* It has no block for us */
+		/* Instead of a block: the remote has none to send */
 		return status ? rpnl_conv_stop(conv, status) :
 				rpnl_conv_break(conv, EPROTO);
 	default:
@@ -200,7 +201,7 @@ static struct sk_buff *conv_rx_status(struct rpnl_conv *conv,
 	}
 }
 
-/* Two bytes: how much of a block with a short header was received */
+/* Handles the two-byte answer: the length of a packet with the short header */
 static struct sk_buff *conv_rx_short_answer(struct rpnl_conv *conv,
 					    const void *msg)
 {
@@ -215,15 +216,15 @@ static struct sk_buff *conv_rx_short_answer(struct rpnl_conv *conv,
 }
 
 /**
- * rpnl_conv_length() - the firmware of the example has answered our packet
+ * rpnl_conv_length() - handle the example firmware's answer to our packet
  * @conv: conversation, locked
- * @length: what it has received
+ * @length: number of bytes that it received, header included
  *
  * Return: a notification for the client, or NULL.
  */
 struct sk_buff *rpnl_conv_length(struct rpnl_conv *conv, u16 length)
 {
-	/* Given up; rpnl_tx_end() has not come to it yet */
+	/* The block was given up, and rpnl_tx_end() has not dropped it yet */
 	if (conv->tx_drop)
 		return NULL;
 	if (conv->state != RPNL_ANSWER || conv->tx_busy ||
@@ -240,7 +241,7 @@ static struct sk_buff *conv_rx_packet(struct rpnl_conv *conv, const void *msg,
 {
 	struct rpnl_head head;
 
-	/* What is too short for a header is nothing */
+	/* Outside of a packet, a message that is too short for a header is ignored */
 	if (len < RPNL_HEAD_SHORT)
 		return NULL;
 	if (!rpnl_head_parse(&head, msg, len))
@@ -258,7 +259,7 @@ static struct sk_buff *conv_rx_packet(struct rpnl_conv *conv, const void *msg,
 	}
 }
 
-/* Until the remote has answered a reset, nothing else counts */
+/* Ignores all messages until the remote has answered the reset */
 static void conv_rx_resync(struct rpnl_conv *conv, const void *msg, size_t len)
 {
 	struct rpnl_head head;
@@ -269,7 +270,7 @@ static void conv_rx_resync(struct rpnl_conv *conv, const void *msg, size_t len)
 		conv->resync = false;
 }
 
-/* With the lock held. Return: a notification to be sent, or NULL */
+/* Called with the lock held. Return: a notification to be sent, or NULL */
 static struct sk_buff *conv_rx(struct rpnl_conv *conv, const void *msg,
 			       size_t len)
 {
@@ -323,22 +324,22 @@ static int conv_open(struct rpnl_conv *conv)
 	if (conv->ended)
 		return -ENODEV;
 
-	/* What is sent to the address before this is not for us */
+	/* Messages that arrive before RESET_DONE belong to an earlier user of the address */
 	conv->reset_value = get_random_u32();
 	conv_want_reset(conv);
 	conv->due |= BIT(RPNL_DUE_OPEN) | BIT(RPNL_DUE_OPEN_2);
 
-	/* The bus does not tell a want of addresses from one of memory */
+	/* The bus returns NULL both for lack of addresses and for lack of memory */
 	conv->ept = conv_create_ept(conv);
 
 	return conv->ept ? 0 : -ENOMEM;
 }
 
 /**
- * rpnl_conv_open() - make the endpoint
+ * rpnl_conv_open() - create the endpoint
  * @conv: new conversation
  *
- * Return: 0, -ENODEV if the channel has gone, -ENOMEM.
+ * Return: 0, -ENODEV if the channel is gone, -ENOMEM.
  */
 int rpnl_conv_open(struct rpnl_conv *conv)
 {
@@ -359,7 +360,7 @@ int rpnl_conv_open(struct rpnl_conv *conv)
 	return ret;
 }
 
-/* The remote need not keep what it has of our block */
+/* Resets the remote if it may still hold part of a block, so that it can free it */
 static void conv_farewell(struct rpnl_conv *conv)
 {
 	bool idle;
@@ -375,11 +376,11 @@ static void conv_farewell(struct rpnl_conv *conv)
 }
 
 /**
- * rpnl_conv_end() - end a conversation for good
+ * rpnl_conv_end() - end a conversation permanently
  * @conv: conversation
- * @socket_gone: nobody is to be notified; the remote may be told
+ * @socket_gone: the socket was released: do not notify it, but reset the remote
  *
- * The bus is not used after this returned, and no callback runs.
+ * After this returns the bus is not used and no callback runs.
  */
 void rpnl_conv_end(struct rpnl_conv *conv, bool socket_gone)
 {
@@ -416,7 +417,7 @@ void rpnl_conv_end(struct rpnl_conv *conv, bool socket_gone)
  * @conv: conversation
  * @info: the request
  *
- * Return: 0 with the mutex held, or -ENODEV if the channel has just gone.
+ * Return: 0 with the mutex held, or -ENODEV if the channel is gone.
  */
 int rpnl_conv_begin(struct rpnl_conv *conv, struct genl_info *info)
 {
@@ -426,17 +427,17 @@ int rpnl_conv_begin(struct rpnl_conv *conv, struct genl_info *info)
 	mutex_unlock(&conv->mutex);
 	NL_SET_ERR_MSG_ATTR(info->extack,
 			    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
-			    "the channel has gone");
+			    "the channel is gone");
 
 	return -ENODEV;
 }
 
 /**
- * rpnl_conv_expect() - a request is taken: it has a notification, and an end
+ * rpnl_conv_expect() - accept a request: set its notification and its deadline
  * @conv: conversation, locked
  * @note: memory for the notification
  * @seq: sequence number of the request
- * @timeout: its milliseconds
+ * @timeout: its time limit in milliseconds
  */
 void rpnl_conv_expect(struct rpnl_conv *conv, struct sk_buff *note, u32 seq,
 		      u32 timeout)
@@ -448,7 +449,7 @@ void rpnl_conv_expect(struct rpnl_conv *conv, struct sk_buff *note, u32 seq,
 }
 
 /**
- * rpnl_conv_flush() - send what is due, now or when there is room
+ * rpnl_conv_flush() - send the messages that are due, now or once there is room
  * @conv: conversation, its mutex held
  */
 void rpnl_conv_flush(struct rpnl_conv *conv)
@@ -458,11 +459,11 @@ void rpnl_conv_flush(struct rpnl_conv *conv)
 }
 
 /**
- * rpnl_conv_reset() - end what is under way, as its client wants
+ * rpnl_conv_reset() - end the current block at the client's request
  * @conv: conversation
  * @info: the request
  *
- * Return: 0, or -ENODEV if the channel has just gone.
+ * Return: 0, or -ENODEV if the channel is gone.
  */
 int rpnl_conv_reset(struct rpnl_conv *conv, struct genl_info *info)
 {
@@ -486,7 +487,7 @@ int rpnl_conv_reset(struct rpnl_conv *conv, struct genl_info *info)
 }
 
 /**
- * rpnl_conv_told() - tell the client of a block that has ended badly
+ * rpnl_conv_told() - report the failure of a block to the client
  * @conv: conversation that is %RPNL_BROKEN, locked
  * @info: the request
  *
@@ -497,7 +498,7 @@ int rpnl_conv_told(struct rpnl_conv *conv, struct genl_info *info)
 	conv->state = RPNL_IDLE;
 	NL_SET_ERR_MSG_ATTR(info->extack,
 			    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
-			    "the block has ended meanwhile");
+			    "the block has failed");
 
 	return -(int)conv->broken;
 }
@@ -508,7 +509,7 @@ int rpnl_conv_told(struct rpnl_conv *conv, struct genl_info *info)
  * @msg: the message
  * @len: its length
  *
- * Return: 0, -EAGAIN without room, -EPIPE after the end, what the bus returns.
+ * Return: 0, -EAGAIN without room, -EPIPE after the end, or an error of the bus.
  */
 int rpnl_conv_message(struct rpnl_conv *conv, void *msg, size_t len)
 {
@@ -518,11 +519,11 @@ int rpnl_conv_message(struct rpnl_conv *conv, void *msg, size_t len)
 
 	if (!ept)
 		return -EPIPE;
-	/* It answers to this one, whoever speaks with it */
+	/* The example firmware sends all answers to the channel's own endpoint */
 	if (rpnl_remote_is_plain(chan))
 		ept = chan->rpdev->ept;
 
-	/* The waiting calls of the buses end with neither a signal nor the remote */
+	/* The blocking calls of the buses return neither for a signal nor at the remote's end */
 	ret = rpmsg_trysendto(ept, msg, len, chan->address);
 	if (ret == -ENOMEM || ret == -EBUSY)
 		return -EAGAIN;
@@ -532,7 +533,7 @@ int rpnl_conv_message(struct rpnl_conv *conv, void *msg, size_t len)
 	return ret;
 }
 
-/* Writes a short message. Return: its length. With the lock held */
+/* Writes a short message; called with the lock held. Return: its length */
 static size_t conv_put_due(struct rpnl_conv *conv, enum rpnl_due due, u8 *msg)
 {
 	switch (due) {
@@ -559,7 +560,7 @@ static size_t conv_put_due(struct rpnl_conv *conv, enum rpnl_due due, u8 *msg)
 	return 0;
 }
 
-/* Sends one. With the lock held, which is dropped meanwhile */
+/* Sends one message. Called with the lock held; drops it while sending */
 static int conv_send_one_due(struct rpnl_conv *conv, enum rpnl_due due)
 {
 	unsigned int change = conv->due_change;
@@ -569,8 +570,8 @@ static int conv_send_one_due(struct rpnl_conv *conv, enum rpnl_due due)
 	int ret;
 
 	/*
-	 * The answer may come before this returns. What was sent is taken off
-	 * first, so that it is not taken for something that is to be sent.
+	 * The answer may arrive before the call returns, so the message is marked
+	 * as sent beforehand, and marked as due again if the call fails.
 	 */
 	if (due == RPNL_DUE_RECEIVE || due == RPNL_DUE_CREDIT) {
 		conv->credit_due = 0;
@@ -592,14 +593,14 @@ static int conv_send_one_due(struct rpnl_conv *conv, enum rpnl_due due)
 	return ret;
 }
 
-/* Return: 0, -EAGAIN without room, what the bus returns */
+/* Return: 0, -EAGAIN without room, or an error of the bus */
 static int conv_send_due(struct rpnl_conv *conv)
 {
 	int ret = 0;
 
 	spin_lock_irq(&conv->lock);
 	while (conv->due && !ret) {
-		/* Nothing of it must follow the reset */
+		/* No message of the dropped block may follow the reset */
 		if (conv->tx_drop) {
 			spin_unlock_irq(&conv->lock);
 			rpnl_tx_end(conv);
@@ -613,8 +614,8 @@ static int conv_send_due(struct rpnl_conv *conv)
 }
 
 /*
- * The firmware of the example has no short messages. What is due stays so: it is
- * right if something else answers one day.
+ * The example firmware knows no short messages. They stay due, in case another
+ * firmware answers later.
  */
 static int conv_ready_plain(struct rpnl_conv *conv)
 {
@@ -630,7 +631,7 @@ static int conv_ready_plain(struct rpnl_conv *conv)
 		rpnl_tx_end(conv);
 	if (!tx->active && !receiving)
 		return 0;
-	/* After the end of a packet it may have to be asked again */
+	/* Dropping a packet may have made the remote unknown: it is asked again */
 	if (!rpnl_remote_is_plain(conv->chan))
 		return -EAGAIN;
 	if (receiving)
@@ -644,19 +645,19 @@ static int conv_ready_plain(struct rpnl_conv *conv)
 }
 
 /**
- * rpnl_conv_ready() - send what goes before a part of a block
+ * rpnl_conv_ready() - send the messages that precede a part of a block
  * @conv: conversation, its mutex held
  *
- * Return: 0 if the part may follow, -EAGAIN without room or before it is known
- * what the remote is, -EMSGSIZE, -EBUSY or -EOPNOTSUPP if that cannot do it,
- * what the bus returns.
+ * Return: 0 if the part may follow, -EAGAIN without room or while the remote is
+ * unknown, -EMSGSIZE, -EBUSY or -EOPNOTSUPP if the remote cannot take the block,
+ * or an error of the bus.
  */
 int rpnl_conv_ready(struct rpnl_conv *conv)
 {
 	if (!conv->ept)
 		return -EPIPE;
 
-	/* Once: it may become another before the next look */
+	/* Read once, as it can change at any time */
 	switch (READ_ONCE(conv->chan->remote)) {
 	case RPNL_REMOTE_PACKETS:
 		return conv_send_due(conv);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Blocks of bytes to and from a coprocessor, for users of generic netlink.
+ * Sends blocks of bytes to and from a coprocessor for clients of generic netlink.
  */
 #include <linux/module.h>
 
 #include "rpnl.h"
 
 /*
- * What a coprocessor says is for those who may speak with it (chan_multicast()).
- * The generator of Linux 6.12 leaves out the flags that the specification has
- * for a group.
+ * Messages of a coprocessor go only to listeners that may communicate with it
+ * (chan_multicast()). The groups are defined here, because the generator of Linux
+ * 6.12 ignores the flags that the specification has for a group.
  */
 static const struct genl_multicast_group mcgrps[] = {
 	[RPMSG_NETLINK_NLGRP_CHANNELS] = {

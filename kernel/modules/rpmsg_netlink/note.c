@@ -2,8 +2,9 @@
 /*
  * Notifications to clients.
  *
- * The memory for one is there before the request that it belongs to is taken.
- * So none can fail later for want of memory, and callbacks allocate nothing.
+ * The memory of a notification is allocated before its request is accepted. A
+ * notification therefore cannot fail later for lack of memory, and callbacks need
+ * not allocate.
  */
 #include <net/sock.h>
 
@@ -13,9 +14,9 @@
 #define NOTE_SIZE	(GENL_HDRLEN + 4 * nla_total_size(sizeof(u32)) + NLA_HDRLEN)
 
 /**
- * rpnl_note_alloc() - memory for a notification
+ * rpnl_note_alloc() - allocate memory for a notification
  *
- * Return: it, or NULL.
+ * Return: the memory, or NULL.
  */
 struct sk_buff *rpnl_note_alloc(void)
 {
@@ -25,8 +26,8 @@ struct sk_buff *rpnl_note_alloc(void)
 /**
  * rpnl_note_take() - begin the notification that the client waits for
  * @conv: conversation with a note, locked
- * @cmd: which
- * @length: of the block
+ * @cmd: its command
+ * @length: length of the block
  *
  * Return: the notification, with channel and length.
  */
@@ -35,7 +36,7 @@ struct sk_buff *rpnl_note_take(struct rpnl_conv *conv, u8 cmd, u32 length)
 	struct sk_buff *skb = conv->note;
 
 	conv->note = NULL;
-	/* There is room for all of it */
+	/* NOTE_SIZE has room for the header and all attributes */
 	genlmsg_put(skb, conv->portid, conv->seq, &rpmsg_netlink_nl_family, 0,
 		    cmd);
 	nla_put_u32(skb, RPMSG_NETLINK_A_BLOCK_CHANNEL, conv->chan->id);
@@ -45,10 +46,10 @@ struct sk_buff *rpnl_note_take(struct rpnl_conv *conv, u8 cmd, u32 length)
 }
 
 /**
- * rpnl_note_next() - a send-next-ntf
+ * rpnl_note_next() - make a send-next-ntf
  * @conv: conversation with a note, locked
- * @length: of the block
- * @offset: where the next part begins
+ * @length: length of the block
+ * @offset: offset of the next part
  *
  * Return: the notification.
  */
@@ -63,9 +64,9 @@ struct sk_buff *rpnl_note_next(struct rpnl_conv *conv, u32 length, u32 offset)
 }
 
 /**
- * rpnl_note_done() - a send-done-ntf
+ * rpnl_note_done() - make a send-done-ntf
  * @conv: conversation with a note, locked
- * @length: what the remote has received
+ * @length: number of bytes that the remote has received
  * @status: 0 or errno
  *
  * Return: the notification.
@@ -81,7 +82,7 @@ struct sk_buff *rpnl_note_done(struct rpnl_conv *conv, u32 length, u32 status)
 }
 
 /**
- * rpnl_note_no_data() - a data-ntf that ends a block badly
+ * rpnl_note_no_data() - make a data-ntf that reports the failure of a block
  * @conv: conversation with a note, locked
  * @status: errno
  *
@@ -100,7 +101,7 @@ struct sk_buff *rpnl_note_no_data(struct rpnl_conv *conv, u32 status)
 	return skb;
 }
 
-/* The pages themselves, not their bytes. What pads the last is written. */
+/* Adds pages by reference, and zeroes the padding after the last byte */
 static void note_add_pages(struct sk_buff *skb, struct rpnl_rx *rx, u32 len)
 {
 	u32 at = rx->given, end = rx->given + len;
@@ -120,9 +121,9 @@ static void note_add_pages(struct sk_buff *skb, struct rpnl_rx *rx, u32 len)
 }
 
 /**
- * rpnl_note_data() - a data-ntf
+ * rpnl_note_data() - make a data-ntf
  * @conv: conversation with a note, locked
- * @len: bytes from rpnl_rx.given on; they have come
+ * @len: number of bytes from rpnl_rx.given on; they have been received
  *
  * Return: the notification.
  */
@@ -147,8 +148,8 @@ struct sk_buff *rpnl_note_data(struct rpnl_conv *conv, u32 len)
  * @conv: conversation, not locked
  * @skb: the notification, or NULL for nothing to do
  *
- * A client whose socket is full hears of it from the socket, as ENOBUFS. Bytes
- * of a block that are lost by that end the block.
+ * If the client's socket is full, the socket reports ENOBUFS. A block of which
+ * bytes are lost in this way has failed.
  */
 void rpnl_note_send(struct rpnl_conv *conv, struct sk_buff *skb)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Packets of <linux/rpmsg_bulk.h>: check sum and headers.
+ * Packets of <linux/rpmsg_bulk.h>: checksum and headers.
  *
- * The polynomial is 0x8006, that of the example. The kernel's own crc16() has the
- * usual one, 0x8005, and takes a byte at a time.
+ * The polynomial is that of the example firmware, 0x8006. The kernel's crc16()
+ * uses 0x8005, and processes one byte at a time.
  */
 #include <linux/errno.h>
 #include <linux/minmax.h>
@@ -13,19 +13,19 @@
 
 #include "packet.h"
 
-/* x^16 + x^15 + x^2 + x, as it lies in a reflected register: bit 15 is 1, bit 0 x^15 */
+/* x^16 + x^15 + x^2 + x in a reflected register: bit 15 is x^0, bit 0 is x^15 */
 #define CRC_POLY	0x6001
 #define CRC_ONE		0x8000
-/* x^8: the register after another byte of zeros */
+/* x^8: multiplying by it appends a byte of zeros */
 #define CRC_BYTE	0x0080
 
-/* Bytes of which each step makes a sum, with a table for each */
+/* Number of bytes that each step processes, with one table per byte */
 #define CRC_STEP	8
 
 static u16 crc_table[CRC_STEP][256];
 
 /**
- * rpnl_crc_init() - make the tables
+ * rpnl_crc_init() - compute the tables
  */
 void rpnl_crc_init(void)
 {
@@ -49,12 +49,12 @@ void rpnl_crc_init(void)
 }
 
 /**
- * rpnl_crc() - go on with a check sum
- * @crc: check sum of what comes before, 0 for nothing
- * @data: what follows
- * @len: its length
+ * rpnl_crc() - extend a checksum
+ * @crc: checksum of the bytes before, 0 for none
+ * @data: the bytes that follow
+ * @len: their number
  *
- * Return: the check sum of both.
+ * Return: the checksum of both.
  */
 u16 rpnl_crc(u16 crc, const void *data, size_t len)
 {
@@ -78,7 +78,7 @@ u16 rpnl_crc(u16 crc, const void *data, size_t len)
 	return crc;
 }
 
-/* Product of two polynomials, modulo that of the check sum */
+/* Returns the product of two polynomials modulo that of the checksum */
 static u16 crc_multiply(u16 a, u16 b)
 {
 	u16 product = 0;
@@ -94,12 +94,12 @@ static u16 crc_multiply(u16 a, u16 b)
 }
 
 /**
- * rpnl_crc_join() - the check sum of two things in a row
- * @first: check sum of the first
- * @second: check sum of the second
+ * rpnl_crc_join() - compute the checksum of two concatenated byte strings
+ * @first: checksum of the first
+ * @second: checksum of the second
  * @len: length of the second
  *
- * Return: the check sum of both.
+ * Return: the checksum of both.
  */
 u16 rpnl_crc_join(u16 first, u16 second, u32 len)
 {
@@ -118,7 +118,7 @@ u16 rpnl_crc_join(u16 first, u16 second, u32 len)
  * rpnl_is_short() - does a block have the short header?
  * @length: bytes of the block
  *
- * Return: whether it does.
+ * Return: true if it does.
  */
 bool rpnl_is_short(u32 length)
 {
@@ -143,7 +143,7 @@ static bool parse_short(struct rpnl_head *head,
 	return true;
 }
 
-/* Everything behind the check sum is covered by it */
+/* Returns the checksum of the header's fields that follow the checksum */
 static u16 long_sum(const struct rpmsg_bulk_long_header *raw)
 {
 	return rpnl_crc(0, &raw->type, sizeof(*raw) - sizeof(raw->header));
@@ -165,13 +165,13 @@ static bool parse_long(struct rpnl_head *head,
 }
 
 /**
- * rpnl_head_parse() - read the header of a packet's first message
- * @head: what it says
+ * rpnl_head_parse() - parse the header of a packet's first message
+ * @head: the parsed header
  * @msg: the message
  * @len: its length
  *
- * Return: whether it is a header. That of anything but a block has been
- * checked.
+ * Return: true if @msg begins with a valid header. The checksum of every packet
+ * but a block is verified.
  */
 bool rpnl_head_parse(struct rpnl_head *head, const void *msg, size_t len)
 {
@@ -210,9 +210,9 @@ static void put_long(void *buf, u16 type, u32 length, u32 value,
 
 /**
  * rpnl_head_block() - write the header of a block
- * @buf: where to, room for the long one
- * @length: bytes of the block
- * @crc: check sum of the block
+ * @buf: destination, with room for the long header
+ * @length: number of bytes of the block
+ * @crc: checksum of the block
  *
  * Return: length of the header.
  */
@@ -234,11 +234,11 @@ size_t rpnl_head_block(void *buf, u32 length, u16 crc)
 }
 
 /**
- * rpnl_head_control() - write a packet that is only a header
- * @buf: where to, room for the long one
- * @type: its type, anything but a block
- * @length: as the type has it
- * @value: as the type has it
+ * rpnl_head_control() - write a packet that consists of a header only
+ * @buf: destination, with room for the long header
+ * @type: type of the packet, not RPMSG_BULK_DATA
+ * @length: length, with the meaning that the type defines
+ * @value: value, with the meaning that the type defines
  */
 void rpnl_head_control(void *buf, u16 type, u32 length, u32 value)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Packets of <linux/rpmsg_bulk.h>: check sum and headers. No I/O, no locks.
+ * Packets of <linux/rpmsg_bulk.h>: checksum and headers. No I/O, no locks.
  */
 #ifndef RPNL_PACKET_H
 #define RPNL_PACKET_H
@@ -11,17 +11,17 @@
 
 #define RPNL_HEAD_SHORT	sizeof(struct rpmsg_bulk_header)
 #define RPNL_HEAD_LONG	sizeof(struct rpmsg_bulk_long_header)
-/* The answer to a good block with a short header */
+/* Length of the answer to a valid block with a short header */
 #define RPNL_ANSWER_SHORT	sizeof(__le16)
 
 /**
- * struct rpnl_head - what a header says
- * @size: its own bytes
+ * struct rpnl_head - a parsed header
+ * @size: number of bytes of the header
  * @type: RPMSG_BULK_*
- * @length: of the block, or as the type has it
- * @value: as the type has it
- * @crc: check sum that the packet shall have
- * @sum: check sum of what of it lies in the header
+ * @length: length of the block, or another meaning that the type defines
+ * @value: value, with the meaning that the type defines
+ * @crc: checksum that the header announces
+ * @sum: checksum of the fields of the header that the checksum covers
  */
 struct rpnl_head {
 	size_t size;

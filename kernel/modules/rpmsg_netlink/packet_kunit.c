@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit: check sums and headers of packets, as the driver reads and writes them
+ * KUnit: checksums and headers of packets, as the driver reads and writes them
  */
 
 #include <kunit/test.h>
 #include <linux/module.h>
 
-/* The codec itself, with a table of its own: the driver exports nothing. */
+/* Includes the codec, as the driver exports nothing; its tables are a copy. */
 #include "packet.c"
 
 static int packet_init(struct kunit_suite *suite)
@@ -15,7 +15,7 @@ static int packet_init(struct kunit_suite *suite)
 	return 0;
 }
 
-/* As slow as its definition */
+/* Computes the checksum bit by bit, as it is defined */
 static u16 crc_by_bits(u16 crc, const u8 *data, size_t len)
 {
 	unsigned int bit;
@@ -84,7 +84,7 @@ static void packet_blocks(struct kunit *test)
 {
 	static const u32 lengths[] = {
 		0, 1, RPMSG_BULK_SHORT_MAX - 1, RPMSG_BULK_SHORT_MAX, RPMSG_BULK_SHORT_MAX + 1,
-		/* Whose short header would look like the preamble, and its neighbours */
+		/* The length whose short header has the preamble as length, and its neighbours */
 		RPMSG_BULK_PREAMBLE - RPNL_HEAD_SHORT - 1,
 		RPMSG_BULK_PREAMBLE - RPNL_HEAD_SHORT,
 		RPMSG_BULK_PREAMBLE - RPNL_HEAD_SHORT + 1,
@@ -96,7 +96,7 @@ static void packet_blocks(struct kunit *test)
 		packet_block(test, lengths[i]);
 }
 
-/* No header of anything but a block has one bit that can be wrong. */
+/* A header of any type but a block is refused if any single bit of it is wrong. */
 static void packet_control(struct kunit *test)
 {
 	u8 msg[RPNL_HEAD_LONG + 1] = {};
@@ -111,7 +111,7 @@ static void packet_control(struct kunit *test)
 	KUNIT_EXPECT_FALSE(test, rpnl_head_parse(&head, msg, RPNL_HEAD_LONG + 1));
 	for (bit = 0; bit < 8 * RPNL_HEAD_LONG; bit++) {
 		msg[bit / 8] ^= 1 << bit % 8;
-		/* A type that is that of a block is checked with the block. */
+		/* The checksum of a block is verified with the block, not with its header. */
 		if (rpnl_head_parse(&head, msg, RPNL_HEAD_LONG))
 			KUNIT_EXPECT_EQ(test, head.type, RPMSG_BULK_DATA);
 		msg[bit / 8] ^= 1 << bit % 8;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A block on its way from the remote: joined from messages, kept until its
- * client fetches it. The remote sends no more than there are pages for.
+ * Receives blocks from the remote: assembles messages in pages and keeps them
+ * until the client fetches them. Credit limits the remote to the pages that are
+ * available.
  */
 #include <linux/gfp.h>
 #include <linux/minmax.h>
@@ -11,8 +12,8 @@
 #include "rpnl.h"
 
 /**
- * rpnl_rx_fini() - free what blocks have left
- * @rx: of a conversation without an endpoint
+ * rpnl_rx_fini() - free the pages
+ * @rx: receiving side of a conversation without an endpoint
  */
 void rpnl_rx_fini(struct rpnl_rx *rx)
 {
@@ -23,7 +24,7 @@ void rpnl_rx_fini(struct rpnl_rx *rx)
 			put_page(rx->pages[i]);
 }
 
-/* A page that no client is still to copy from */
+/* Provides a page that no queued notification refers to */
 static int rx_fill_page(struct page **page)
 {
 	if (*page && page_count(*page) == 1)
@@ -37,8 +38,8 @@ static int rx_fill_page(struct page **page)
 }
 
 /*
- * Has pages for all bytes up to @end, at most a window from the first that is
- * still needed. They are in the place of such as no longer are.
+ * Provides pages for all bytes up to @end, which is at most a window after the
+ * first byte that is still needed. They replace pages that are no longer needed.
  */
 static int rx_fill(struct rpnl_rx *rx, u64 end)
 {
@@ -53,7 +54,7 @@ static int rx_fill(struct rpnl_rx *rx, u64 end)
 	return ret;
 }
 
-/* Where the window ends, in bytes of a block whose length may be known */
+/* Returns the end of the window as an offset in the block; @length 0: not known yet */
 static u64 rx_window(u32 given, u32 length)
 {
 	u64 end = (u64)given + RPMSG_NETLINK_WINDOW;
@@ -61,7 +62,7 @@ static u64 rx_window(u32 given, u32 length)
 	return length ? min_t(u64, end, length) : end;
 }
 
-/* With the lock held */
+/* Called with the lock held */
 static void rx_grant(struct rpnl_conv *conv, u64 total)
 {
 	struct rpnl_rx *rx = &conv->rx;
@@ -72,7 +73,10 @@ static void rx_grant(struct rpnl_conv *conv, u64 total)
 	}
 }
 
-/* Return: what to tell the client, once there is a part as long as may be */
+/*
+ * Return: a notification if the client waits and a part is complete, which has
+ * RPMSG_NETLINK_PART_MAX bytes or ends the block
+ */
 static struct sk_buff *rx_deliver(struct rpnl_conv *conv)
 {
 	struct rpnl_rx *rx = &conv->rx;
@@ -109,7 +113,7 @@ static void rx_answer(struct rpnl_conv *conv, u32 status)
 	conv->due |= BIT(RPNL_DUE_ANSWER);
 }
 
-/* All bytes have come */
+/* All bytes have been received */
 static struct sk_buff *rx_complete(struct rpnl_conv *conv)
 {
 	struct rpnl_rx *rx = &conv->rx;
@@ -154,7 +158,7 @@ static struct sk_buff *rx_bytes(struct rpnl_conv *conv, const void *data,
 }
 
 /**
- * rpnl_rx_begin() - the first message of a block has come
+ * rpnl_rx_begin() - handle the first message of a block
  * @conv: conversation, locked
  * @head: its header
  * @msg: the message
@@ -186,7 +190,7 @@ struct sk_buff *rpnl_rx_begin(struct rpnl_conv *conv,
 }
 
 /**
- * rpnl_rx_go_on() - another message of a block has come
+ * rpnl_rx_go_on() - handle a further message of a block
  * @conv: conversation with an open block, locked
  * @msg: the message
  * @len: its length
@@ -206,10 +210,11 @@ struct sk_buff *rpnl_rx_go_on(struct rpnl_conv *conv, const void *msg,
 }
 
 /**
- * rpnl_rx_lost() - a part did not reach the client, whose socket is full
+ * rpnl_rx_lost() - handle a part that was lost because the client's socket is full
  * @conv: conversation, not locked
  *
- * The socket says so itself. The next fetch does too.
+ * The client is not notified: the socket reports ENOBUFS, and so does the next
+ * fetch.
  */
 void rpnl_rx_lost(struct rpnl_conv *conv)
 {
@@ -228,13 +233,13 @@ void rpnl_rx_lost(struct rpnl_conv *conv)
 	rpnl_chan_kick(conv->chan, conv);
 }
 
-/* With the lock held */
+/* Called with the lock held */
 static int receive_check(struct rpnl_conv *conv, struct genl_info *info)
 {
 	if (rpnl_remote_is_plain(conv->chan)) {
 		NL_SET_ERR_MSG_ATTR(info->extack,
 				    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
-				    "the firmware only takes blocks");
+				    "the firmware cannot send blocks");
 		return -EOPNOTSUPP;
 	}
 	if (conv->state == RPNL_IDLE || conv->state == RPNL_BROKEN)
@@ -242,12 +247,12 @@ static int receive_check(struct rpnl_conv *conv, struct genl_info *info)
 
 	NL_SET_ERR_MSG_ATTR(info->extack,
 			    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
-			    "another block is under way");
+			    "another block is in progress");
 
 	return -EBUSY;
 }
 
-/* The pages are there */
+/* Called once there are pages for the window */
 static void receive_begin(struct rpnl_conv *conv, u32 length, u32 seq,
 			  u32 timeout, struct sk_buff *note)
 {
@@ -271,12 +276,12 @@ static void receive_begin(struct rpnl_conv *conv, u32 length, u32 seq,
 /**
  * rpnl_conv_receive() - ask the remote for a block
  * @conv: conversation
- * @length: its length, or 0 for that of the last one
+ * @length: its length, or 0 for the last block that was sent
  * @timeout: milliseconds until the first part
  * @info: the request
  *
- * Return: 0, after which the client is notified. Otherwise nothing has changed:
- * -EBUSY, -ENODEV, -ENOMEM, -EOPNOTSUPP.
+ * Return: 0, and the client gets a notification later; or without any change
+ * -EBUSY, -ENODEV, -ENOMEM or -EOPNOTSUPP.
  */
 int rpnl_conv_receive(struct rpnl_conv *conv, u32 length, u32 timeout,
 		      struct genl_info *info)
@@ -296,7 +301,7 @@ int rpnl_conv_receive(struct rpnl_conv *conv, u32 length, u32 timeout,
 	ret = receive_check(conv, info);
 	spin_unlock_irq(&conv->lock);
 	if (!ret) {
-		/* Nothing of an earlier block is in the pages any more */
+		/* The pages hold no bytes of an earlier block that are still needed */
 		conv->rx.ready = 0;
 		ret = rx_fill(&conv->rx, rx_window(0, length));
 	}
@@ -312,7 +317,7 @@ free_note:
 	return ret;
 }
 
-/* With the lock held */
+/* Called with the lock held */
 static int fetch_check(struct rpnl_conv *conv, struct genl_info *info)
 {
 	if (conv->state == RPNL_RECEIVING && !conv->note)
@@ -329,12 +334,12 @@ static int fetch_check(struct rpnl_conv *conv, struct genl_info *info)
 	default:
 		NL_SET_ERR_MSG_ATTR(info->extack,
 				    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
-				    "another block, or the part before, is under way");
+				    "another block, or the previous part, is in progress");
 		return -EBUSY;
 	}
 }
 
-/* With the lock held. Return: what to tell the client at once */
+/* Called with the lock held. Return: a notification to be sent at once, or NULL */
 static struct sk_buff *fetch_begin(struct rpnl_conv *conv, u32 seq, u32 timeout,
 				   struct sk_buff *note)
 {
@@ -349,14 +354,14 @@ static struct sk_buff *fetch_begin(struct rpnl_conv *conv, u32 seq, u32 timeout,
 	return rx_deliver(conv);
 }
 
-/* With the mutex held */
+/* Called with the mutex held */
 static int conv_fetch(struct rpnl_conv *conv, u32 timeout,
 		      struct genl_info *info, struct sk_buff *note)
 {
 	struct sk_buff *ready;
 	int ret;
 
-	/* A client fetches after it was told of a part: the length is known */
+	/* The length is known, as a fetch follows the notification of a part */
 	spin_lock_irq(&conv->lock);
 	ret = fetch_check(conv, info);
 	spin_unlock_irq(&conv->lock);
@@ -380,14 +385,14 @@ static int conv_fetch(struct rpnl_conv *conv, u32 timeout,
 }
 
 /**
- * rpnl_conv_fetch() - ask for the next part of the block that is received
+ * rpnl_conv_fetch() - ask for the next part of the block that is being received
  * @conv: conversation
- * @timeout: milliseconds until it
+ * @timeout: milliseconds until that part
  * @info: the request
  *
- * Return: 0, after which the client is notified. Otherwise nothing has changed,
- * except that the block has ended for what rpnl_conv_told() returns. -EBUSY,
- * -EINVAL, -ENODEV, -ENOMEM.
+ * Return: 0, and the client gets a notification later; without any change -EBUSY,
+ * -EINVAL, -ENODEV or -ENOMEM; or an error of rpnl_conv_told(), after which the
+ * block has ended.
  */
 int rpnl_conv_fetch(struct rpnl_conv *conv, u32 timeout,
 		    struct genl_info *info)

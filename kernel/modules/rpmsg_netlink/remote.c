@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What is at the other end of a channel, and how to speak with it.
+ * Detects which protocol the remote of a channel speaks, and serializes access to
+ * the example firmware.
  *
- * The first request has the channel's own endpoint ask: it opens a conversation
- * as <linux/rpmsg_bulk.h> says. RESET_DONE is the answer of all that know this
- * header. The firmware of the example for the STM32MP1 answers each message that
- * is not a block with two bytes. When they have come, and no RESET_DONE, that
- * firmware it is. What says nothing stays unknown; the requests that wait for it
- * have their deadline, and with each that has passed the question is sent again.
- * RESET_DONE counts whenever it comes.
+ * Upon the first request the channel's own endpoint sends a probe: it starts a
+ * conversation as <linux/rpmsg_bulk.h> describes. A remote that implements that
+ * header answers with RESET_DONE. The firmware of the example for the STM32MP1
+ * answers each message that is not a block with two bytes. If such answers arrive
+ * and no RESET_DONE, the remote is that firmware. A remote that does not answer
+ * stays unknown. Requests that wait for it have a deadline; when one passes, the
+ * probe is sent again. RESET_DONE is accepted at any time.
  *
- * That firmware sends all its answers to the address that it has heard of first,
- * for as long as it runs. So nothing must be sent to a channel from another
- * endpoint before the question, and all that it gets is sent from this one. It
- * has one buffer and one length: the next packet must not begin before it has
- * answered the last. After a packet that was given up it gets the bytes that it
- * still expects, and is asked again.
+ * While it runs, the example firmware sends all its answers to the first address
+ * that it received a message from. So no other endpoint may send to a channel
+ * before the probe, and all messages to that firmware are sent from the channel's
+ * own endpoint. The firmware has one buffer and one length, so a packet must not
+ * begin before the previous one is answered. After a packet is given up, the
+ * firmware gets the bytes that it still expects, and is probed again.
  */
 #include <linux/device.h>
 #include <linux/jiffies.h>
@@ -25,20 +26,20 @@
 
 #include "rpnl.h"
 
-/* How long after an answer of two bytes there may be a RESET_DONE, or another */
+/* How long to wait for RESET_DONE, or another answer, after an answer of two bytes */
 #define QUIET	msecs_to_jiffies(500)
 
-/* The question: two messages of a byte, and RESET */
+/* Number of messages of the probe: two of one byte each, and RESET */
 #define HELLO	3
 
-/* What a packet that was given up is filled with */
+/* Completes a packet that was given up */
 static const u8 filling[496];
 
 /**
- * rpnl_remote_is_known() - was it found out what is at the other end?
+ * rpnl_remote_is_known() - has the remote's protocol been detected?
  * @chan: channel
  *
- * Return: whether it was.
+ * Return: true if it has.
  */
 bool rpnl_remote_is_known(const struct rpnl_chan *chan)
 {
@@ -48,10 +49,10 @@ bool rpnl_remote_is_known(const struct rpnl_chan *chan)
 }
 
 /**
- * rpnl_remote_is_plain() - is it the firmware of the example?
+ * rpnl_remote_is_plain() - is the remote the example firmware?
  * @chan: channel
  *
- * Return: whether it is.
+ * Return: true if it is.
  */
 bool rpnl_remote_is_plain(const struct rpnl_chan *chan)
 {
@@ -63,7 +64,7 @@ static void remote_set(struct rpnl_chan *chan, enum rpnl_remote remote)
 	WRITE_ONCE(chan->remote, remote);
 }
 
-/* Nothing has come for a while */
+/* No RESET_DONE has followed the two-byte answers in time */
 static void remote_quiet(struct timer_list *timer)
 {
 	struct rpnl_chan *chan = container_of(timer, struct rpnl_chan, quiet);
@@ -78,13 +79,13 @@ static void remote_quiet(struct timer_list *timer)
 
 	if (!found)
 		return;
-	dev_dbg(&chan->rpdev->dev, "the remote only answers lengths\n");
+	dev_dbg(&chan->rpdev->dev, "the remote supports the short header only\n");
 	rpnl_chan_poke(chan);
 }
 
 /**
- * rpnl_remote_init() - make ready to ask
- * @chan: zeroed
+ * rpnl_remote_init() - prepare to probe the remote
+ * @chan: zeroed channel
  */
 void rpnl_remote_init(struct rpnl_chan *chan)
 {
@@ -94,10 +95,10 @@ void rpnl_remote_init(struct rpnl_chan *chan)
 }
 
 /**
- * rpnl_remote_fini() - the channel goes
+ * rpnl_remote_fini() - stop the timer before the channel is removed
  * @chan: channel
  *
- * Messages may still come.
+ * Messages may still arrive.
  */
 void rpnl_remote_fini(struct rpnl_chan *chan)
 {
@@ -114,10 +115,13 @@ static bool is_reset_done(const struct rpnl_chan *chan, const void *msg,
 	       head.value == chan->hello_value;
 }
 
-/* It has answered the question, or one before. Return: whether that is news */
+/*
+ * The remote has answered this probe or an earlier one. Return: true if the
+ * protocol was not known before
+ */
 static bool remote_knows_packets(struct rpnl_chan *chan)
 {
-	/* A block that a client has begun ends as it began */
+	/* A block that was begun for the example firmware is not changed half way */
 	if (chan->remote == RPNL_REMOTE_PACKETS || chan->owner)
 		return false;
 	remote_set(chan, RPNL_REMOTE_PACKETS);
@@ -125,7 +129,7 @@ static bool remote_knows_packets(struct rpnl_chan *chan)
 	return true;
 }
 
-/* With the lock held. @poke says whether there is something to be done now */
+/* Called with the lock held. Sets *@poke if senders can continue */
 static bool remote_hears(struct rpnl_chan *chan, const void *msg, size_t len,
 			 bool *poke)
 {
@@ -142,7 +146,7 @@ static bool remote_hears(struct rpnl_chan *chan, const void *msg, size_t len,
 			mod_timer(&chan->quiet, jiffies + QUIET);
 		return is_length;
 	case RPNL_REMOTE_PLAIN:
-		/* 0 is for what was no block, as the question was none */
+		/* 0 answers a message that was not a block, such as the probe */
 		if (is_length && chan->owner && get_unaligned_le16(msg)) {
 			chan->answer = get_unaligned_le16(msg);
 			chan->answered = true;
@@ -155,13 +159,13 @@ static bool remote_hears(struct rpnl_chan *chan, const void *msg, size_t len,
 }
 
 /**
- * rpnl_remote_hears() - a message has come to the channel's own endpoint
+ * rpnl_remote_hears() - handle a message to the channel's own endpoint
  * @chan: channel
  * @msg: the message
  * @len: its length
  *
  * Context: any.
- * Return: whether it was an answer, and is nothing for others.
+ * Return: true if it was an answer and must not be passed on.
  */
 bool rpnl_remote_hears(struct rpnl_chan *chan, const void *msg, size_t len)
 {
@@ -177,7 +181,7 @@ bool rpnl_remote_hears(struct rpnl_chan *chan, const void *msg, size_t len)
 	return taken;
 }
 
-/* Sends from the channel's own endpoint. Return: as rpnl_conv_message() */
+/* Sends from the channel's own endpoint. Return: see rpnl_conv_message() */
 static int remote_message(struct rpnl_chan *chan, const void *msg, size_t len)
 {
 	int ret;
@@ -187,7 +191,7 @@ static int remote_message(struct rpnl_chan *chan, const void *msg, size_t len)
 	return ret == -ENOMEM || ret == -EBUSY ? -EAGAIN : ret;
 }
 
-/* The rest of a packet that was given up, if there is one */
+/* Sends the rest of a packet that was given up, if there is one */
 static int remote_fill(struct rpnl_chan *chan)
 {
 	int ret = 0;
@@ -224,7 +228,7 @@ static int remote_hello(struct rpnl_chan *chan)
 	return ret;
 }
 
-/* Return: whether there is something to be asked */
+/* Return: true if the probe has to be sent or its answer is awaited */
 static bool remote_begin(struct rpnl_chan *chan)
 {
 	bool asked;
@@ -241,11 +245,11 @@ static bool remote_begin(struct rpnl_chan *chan)
 }
 
 /**
- * rpnl_remote_ask() - ask what is at the other end, if that is not known
- * @chan: channel; nobody else calls this for it at the same time
+ * rpnl_remote_ask() - probe the remote if its protocol is not known
+ * @chan: channel; calls for one channel are serialized
  *
- * Return: 0 if it is known, -EINPROGRESS if an answer will tell it, -EAGAIN
- * without room to ask, what the bus returns.
+ * Return: 0 if the protocol is known, -EINPROGRESS while the answer is awaited,
+ * -EAGAIN without room to send, or an error of the bus.
  */
 int rpnl_remote_ask(struct rpnl_chan *chan)
 {
@@ -261,11 +265,11 @@ int rpnl_remote_ask(struct rpnl_chan *chan)
 }
 
 /**
- * rpnl_remote_doubt() - a request has found no end in time
+ * rpnl_remote_doubt() - the deadline of a request has passed
  * @chan: channel
  *
- * If the question was sent and nothing has come, it or its answer may be lost:
- * it is asked again.
+ * If the probe was sent and no answer has arrived, the probe or the answer may be
+ * lost: the next turn of the pump sends it again.
  *
  * Context: any.
  */
@@ -280,7 +284,7 @@ void rpnl_remote_doubt(struct rpnl_chan *chan)
 	spin_unlock_irqrestore(&chan->remote_lock, irq);
 }
 
-/* Return: whose packet was answered, with a reference, or NULL */
+/* Return: the conversation whose packet was answered, with a reference, or NULL */
 static struct rpnl_conv *remote_take_answer(struct rpnl_chan *chan, u16 *length)
 {
 	struct rpnl_conv *conv = NULL;
@@ -297,7 +301,7 @@ static struct rpnl_conv *remote_take_answer(struct rpnl_chan *chan, u16 *length)
 	return conv;
 }
 
-/* Return: whether it was the owner, of whose reference the caller has to care */
+/* Return: true if @conv was the owner; the caller then has to drop the owner's reference */
 static bool remote_release(struct rpnl_conv *conv, bool lost, u32 unsent)
 {
 	struct rpnl_chan *chan = conv->chan;
@@ -320,7 +324,7 @@ static bool remote_release(struct rpnl_conv *conv, bool lost, u32 unsent)
 }
 
 /**
- * rpnl_remote_answered() - give an answer to whom it is for
+ * rpnl_remote_answered() - pass an answer on to the owner of the packet
  * @chan: channel
  *
  * Context: may sleep.
@@ -338,9 +342,10 @@ void rpnl_remote_answered(struct rpnl_chan *chan)
 		return;
 
 	/*
-	 * Nobody hears of the end before the next packet may come. If the
-	 * conversation has given up its packet meanwhile, it may have another
-	 * one, which is not what was answered.
+	 * The firmware is released before the client is notified, so that the
+	 * client's next packet can follow. If the conversation has given up the
+	 * packet meanwhile, it may have begun another one, which the answer does
+	 * not belong to.
 	 */
 	spin_lock_irq(&conv->lock);
 	if (READ_ONCE(chan->owner) == conv) {
@@ -359,12 +364,12 @@ void rpnl_remote_answered(struct rpnl_chan *chan)
 }
 
 /**
- * rpnl_remote_check() - does the firmware take such a block now?
+ * rpnl_remote_check() - can the example firmware take a block now?
  * @conv: conversation that is to send it
- * @length: its bytes
+ * @length: number of bytes of the block
  * @info: the request
  *
- * What can only be found out later ends the block later.
+ * If the remote is not known yet, rpnl_conv_ready() checks this later.
  *
  * Return: 0, -EMSGSIZE, -EBUSY.
  */
@@ -379,13 +384,13 @@ int rpnl_remote_check(struct rpnl_conv *conv, u32 length,
 	if (length > RPMSG_NETLINK_PLAIN_MAX) {
 		NL_SET_ERR_MSG_ATTR(info->extack,
 				    info->attrs[RPMSG_NETLINK_A_BLOCK_LENGTH],
-				    "more than the firmware has room for");
+				    "the block is too long for the firmware");
 		return -EMSGSIZE;
 	}
 	if (owner && owner != conv) {
 		NL_SET_ERR_MSG_ATTR(info->extack,
 				    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
-				    "the firmware has the block of another client");
+				    "the firmware is receiving another client's block");
 		return -EBUSY;
 	}
 
@@ -393,13 +398,13 @@ int rpnl_remote_check(struct rpnl_conv *conv, u32 length,
 }
 
 /**
- * rpnl_remote_claim() - have the firmware for a packet
+ * rpnl_remote_claim() - reserve the example firmware for a packet
  * @conv: conversation, its mutex held
  *
- * For as long as it has it, the remote stays %RPNL_REMOTE_PLAIN.
+ * While it is reserved, the remote stays %RPNL_REMOTE_PLAIN.
  *
- * Return: 0, -EBUSY if another one has it, -EAGAIN if the remote is not, or no
- * longer, known to be that firmware.
+ * Return: 0, -EBUSY if another conversation has reserved it, -EAGAIN if the remote
+ * is not, or no longer, known to be that firmware.
  */
 int rpnl_remote_claim(struct rpnl_conv *conv)
 {
@@ -422,10 +427,11 @@ int rpnl_remote_claim(struct rpnl_conv *conv)
 }
 
 /**
- * rpnl_remote_leave() - have no packet with the firmware any more
- * @conv: conversation, its mutex held. The caller has a reference
+ * rpnl_remote_leave() - undo rpnl_remote_claim()
+ * @conv: conversation, its mutex held; the caller has a reference
  *
- * If the firmware has some of one, or owes its answer, it has to be asked again.
+ * If the firmware has received a part of the packet, or has not answered it, the
+ * firmware has to be probed again.
  */
 void rpnl_remote_leave(struct rpnl_conv *conv)
 {

@@ -1,51 +1,50 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Blocks of bytes over rpmsg channels, for users of generic netlink: what the
- * parts of the module share.
+ * Blocks of bytes over rpmsg channels, for clients of generic netlink: internal
+ * interface of the module.
  *
  * Parts
- *	rpmsg_netlink-gen.[ch]	policies and tables, made of rpmsg_netlink.yaml
- *	packet.c	headers and check sum, no I/O
+ *	rpmsg_netlink-gen.[ch]	policies and tables, generated from rpmsg_netlink.yaml
+ *	packet.c	headers and checksum, no I/O
  *	note.c		notifications to clients
- *	send.c		a block on its way to the remote
- *	receive.c	a block on its way from the remote
- *	remote.c	what is at the other end of a channel, and how to speak with it
- *	conv.c		a conversation: what one socket does on one channel
+ *	send.c		sends a block to the remote
+ *	receive.c	receives a block from the remote
+ *	remote.c	detection of the remote's protocol, and its firmware's limits
+ *	conv.c		a conversation: the blocks of one socket on one channel
  *	client.c	sockets and their conversations; the requests
- *	channel.c	channels, their driver, and who waits for room to send
+ *	channel.c	channels, their driver, and the queue for room to send
  *	main.c		registration
  *
- * No request waits for the remote, so that a client need not have a thread for
- * each block; those of several sockets run at the same time. What finds no room
- * in the ring of the bus is kept, at most one part of a block for each
- * conversation, and goes out from a work item. A client has the next part only
- * after it was told that the last one is on its way.
+ * No request waits for the remote, so a client does not need a thread per block.
+ * Blocks of several sockets are transferred at the same time. Bytes that find no
+ * room in the ring of the bus are kept, at most one part of a block per
+ * conversation, and a work item sends them. A client sends the next part only
+ * after the notification that the previous one is in the ring.
  *
  * Locks, outermost first
  *	rpnl_clients		the table of sockets (client.c)
  *	rpnl_client.lock	the conversations of a socket
  *	rpnl_chan.lock		the conversations on a channel
- *	rpnl_conv.mutex		sending. Held over calls of the bus that send or
- *				make an endpoint, never over one that destroys
- *				one: that takes the lock under which callbacks
- *				run, and a channel can be removed from within the
- *				callback of the name service.
- *	rpnl_conv.lock		everything that callbacks touch
- *	rpnl_chan.tx_lock	who waits for room
- *	rpnl_chan.remote_lock	what is at the other end
+ *	rpnl_conv.mutex		sending. Held while the bus sends or creates an
+ *				endpoint, never while it destroys one: that takes
+ *				the lock that callbacks hold, and a channel can be
+ *				removed inside the name service's callback.
+ *	rpnl_conv.lock		all data that callbacks access
+ *	rpnl_chan.tx_lock	the queue of senders
+ *	rpnl_chan.remote_lock	the state of the remote
  *
  * Time
- *	Each request has a deadline, so that a remote that is silent does not keep
- *	its client waiting for ever (rpnl_conv.timer). Between two parts it is the
- *	client that is waited for, and there is none. Where the ring stays full,
- *	the next try comes later each time, and when nobody waits any more there
- *	is none until the next request.
+ *	Each request has a deadline, so that a client does not wait forever for a
+ *	silent remote (rpnl_conv.timer). Between two parts the driver waits for the
+ *	client, and there is no deadline. While the ring stays full, the pause
+ *	between two tries grows. Once no client waits, tries stop until the next
+ *	request.
  *
  * Ends
  *	A conversation ends with its socket or its channel, whichever goes first.
- *	remove() ends all of a channel and waits until no endpoint is left, also
- *	of those that end at the same moment because of their sockets. Neither
- *	the bus nor the rpmsg device is used after that.
+ *	remove() ends all conversations of a channel and waits until no endpoint
+ *	is left, including those that a closing socket ends at the same time. After
+ *	that neither the bus nor the rpmsg device is used.
  */
 #ifndef RPNL_H
 #define RPNL_H
@@ -68,9 +67,9 @@
 #include "packet.h"
 #include "rpmsg_netlink-gen.h"
 
-/* Shortest message of a bus that a header fits with something behind it */
+/* Shortest message length of a bus that is supported: a header and some data */
 #define RPNL_MTU_MIN	32
-/* Where the bus does not tell its own limit: what virtio has */
+/* Message length on a bus that reports no limit: that of virtio */
 #define RPNL_MTU_UNKNOWN	496
 /* Longer messages would only make the memory of a conversation larger */
 #define RPNL_MTU_MAX	4096
@@ -78,13 +77,13 @@
 struct rpnl_conv;
 
 /**
- * enum rpnl_remote - what is at the other end of a channel
- * @RPNL_REMOTE_UNKNOWN: it is to be asked, by the next turn of the pump
- * @RPNL_REMOTE_ASKED: it was asked
+ * enum rpnl_remote - the protocol of the remote of a channel
+ * @RPNL_REMOTE_UNKNOWN: not known; the next turn of the pump sends the probe
+ * @RPNL_REMOTE_ASKED: the probe is being sent, or its answer is awaited
  * @RPNL_REMOTE_PACKETS: all of <linux/rpmsg_bulk.h>
- * @RPNL_REMOTE_PLAIN: the firmware of the example for the STM32MP1. It takes
- *	one packet with the short header at a time, whoever sends it, and answers
- *	its length, to the first address that it has ever heard of
+ * @RPNL_REMOTE_PLAIN: the firmware of the example for the STM32MP1. It takes one
+ *	packet with the short header at a time, from all senders together, and
+ *	answers its length to the first address that it received a message from
  */
 enum rpnl_remote {
 	RPNL_REMOTE_UNKNOWN,
@@ -95,9 +94,9 @@ enum rpnl_remote {
 
 /**
  * struct rpnl_chan - a channel
- * @ref: the driver has one, each conversation has one
+ * @ref: held by the driver and by each conversation
  * @id: number for user space
- * @rpdev: the rpmsg device; not to be used once @gone
+ * @rpdev: the rpmsg device; must not be used once @gone
  * @device: name of @rpdev
  * @name: name of the channel
  * @address: the remote's address
@@ -105,25 +104,25 @@ enum rpnl_remote {
  * @lock: protects @gone and @convs
  * @gone: the channel has been removed
  * @convs: conversations that may have an endpoint
- * @epts: how many may have one
+ * @epts: number of conversations that may have an endpoint
  * @no_epts: woken when there is none left
  * @tx_lock: protects @senders and @stopped
- * @stopped: nothing is to be sent any more
- * @senders: conversations that wait for room; each holds a reference
- * @pump: sends for them
+ * @stopped: no further message is sent
+ * @senders: queue of conversations that wait for room, with a reference of each
+ * @pump: sends for the conversations in @senders
  * @timer: queues @pump when there may be room
- * @pause: time until then
- * @until: in jiffies, up to when there are tries with nobody waiting
- * @remote_lock: protects what follows
- * @remote: what is at the other end. Read without the lock too
- * @hello: messages of the question that are to be sent
- * @hello_value: value of the reset in it, the same for as long as the channel is
- *	there: an answer to an earlier question is as good
- * @fill: bytes that a firmware still expects of a packet that was given up
- * @quiet: expires when the answers to the question have come
- * @owner: whose packet the firmware has; holds a reference
- * @answered: the firmware has answered it,
- * @answer: with this length
+ * @pause: time until @timer expires
+ * @until: end of the retries for messages that no client waits for, in jiffies
+ * @remote_lock: protects the members below
+ * @remote: protocol of the remote; may also be read without the lock
+ * @hello: number of messages of the probe that are still to be sent
+ * @hello_value: value of the probe's RESET. All probes of a channel use the same
+ *	value, so that a late answer to an earlier one is accepted
+ * @fill: bytes that the example firmware still expects of a packet that was given up
+ * @quiet: expires when no further answer to the probe is expected
+ * @owner: conversation whose packet the example firmware has, with a reference
+ * @answered: the firmware has answered that packet
+ * @answer: the length in that answer
  */
 struct rpnl_chan {
 	struct kref ref;
@@ -160,13 +159,13 @@ struct rpnl_chan {
 };
 
 /**
- * enum rpnl_state - what a conversation is about
- * @RPNL_IDLE: nothing
- * @RPNL_SENDING: a block of which not all parts have come from the client
- * @RPNL_ANSWER: a block of which they have; the remote has to answer
- * @RPNL_RECEIVING: a block from the remote, up to its last part for the client
- * @RPNL_BROKEN: a block that has ended badly, of which the client, which asked
- *	for nothing at that time, has not heard
+ * enum rpnl_state - state of a conversation
+ * @RPNL_IDLE: no block
+ * @RPNL_SENDING: a block to the remote; the client has not sent all its parts yet
+ * @RPNL_ANSWER: a block to the remote; all parts were taken, the answer is awaited
+ * @RPNL_RECEIVING: a block from the remote, until the client gets its last part
+ * @RPNL_BROKEN: a block has failed while no request of the client was pending, so
+ *	the client has not been told yet
  */
 enum rpnl_state {
 	RPNL_IDLE,
@@ -177,12 +176,13 @@ enum rpnl_state {
 };
 
 /**
- * enum rpnl_due - short messages that are to be sent, in this order
- * @RPNL_DUE_OPEN: end what an earlier user of the address has left unfinished,
- * @RPNL_DUE_OPEN_2: in two messages, as the first may fit what was left
- * @RPNL_DUE_ABORT: end our own packet, which is not complete
- * @RPNL_DUE_RESET: have the remote forget
- * @RPNL_DUE_ANSWER: what became of a block that was received
+ * enum rpnl_due - short messages that are due, sent in this order
+ * @RPNL_DUE_OPEN: ends a packet that an earlier user of the address has left
+ *	incomplete
+ * @RPNL_DUE_OPEN_2: the same again, as the first may have completed that packet
+ * @RPNL_DUE_ABORT: ends our own incomplete packet
+ * @RPNL_DUE_RESET: resets the remote's state for this address
+ * @RPNL_DUE_ANSWER: answers a block that was received
  * @RPNL_DUE_RECEIVE: ask for a block
  * @RPNL_DUE_CREDIT: grant credit
  */
@@ -197,20 +197,20 @@ enum rpnl_due {
 };
 
 /**
- * struct rpnl_tx - a block on its way to the remote; under rpnl_conv.mutex
- * @active: there is one
- * @begun: some of it is in the ring
- * @deferred: the last part was not in the ring when it was taken
- * @length: bytes of the block
- * @taken: bytes of it that came from the client
- * @unsent: bytes of the packet, header included, that are not in the ring
- * @crc: check sum of the block
- * @message: a message that is being filled
- * @fill: bytes in @message
+ * struct rpnl_tx - the block to the remote; under rpnl_conv.mutex
+ * @active: there is a block
+ * @begun: a message of it is in the ring
+ * @deferred: the last part did not fit into the ring when it was taken
+ * @length: number of bytes of the block
+ * @taken: number of bytes taken from the client
+ * @unsent: bytes of the packet, header included, that are not in the ring yet
+ * @crc: checksum of the block
+ * @message: the message that is being filled
+ * @fill: number of bytes in @message
  * @rest: bytes of a part that found no room in the ring
- * @rest_at: first of them
- * @rest_len: end of them
- * @budget: messages that may be sent in this turn
+ * @rest_at: offset of the first byte in @rest that is still to be sent
+ * @rest_len: end of the bytes in @rest
+ * @budget: number of messages that may still be sent in this turn
  */
 struct rpnl_tx {
 	bool active;
@@ -228,22 +228,22 @@ struct rpnl_tx {
 	unsigned int budget;
 };
 
-/* The window may begin in the middle of a page. */
+/* One more page, as the window may begin in the middle of a page */
 #define RPNL_PAGES	(DIV_ROUND_UP(RPMSG_NETLINK_WINDOW, PAGE_SIZE) + 1)
 
 /**
- * struct rpnl_rx - a block on its way from the remote; under rpnl_conv.lock
- * @wanted: length that was asked for, or 0
- * @open: its header has come
- * @head: what that says
- * @mtu: length of its first message, the limit of the others
- * @sum: check sum of what has come
- * @got: bytes that have come
- * @given: bytes that the client has got
- * @credit: bytes that the remote may still send
- * @granted: all credit that it was ever given for this block
- * @pages: the bytes; byte i in page i / PAGE_SIZE % RPNL_PAGES
- * @ready: number of the first page that is not there; under rpnl_conv.mutex
+ * struct rpnl_rx - the block from the remote; under rpnl_conv.lock
+ * @wanted: length that was requested, or 0
+ * @open: the header was received and the block is not complete
+ * @head: the header
+ * @mtu: length of the first message, which limits the others
+ * @sum: checksum of the bytes received
+ * @got: number of bytes received
+ * @given: number of bytes that the client has got
+ * @credit: number of bytes that the remote may still send
+ * @granted: sum of the credit for this block
+ * @pages: the bytes; byte i is in page i / PAGE_SIZE % RPNL_PAGES
+ * @ready: number of the first page that is not available; under rpnl_conv.mutex
  */
 struct rpnl_rx {
 	u32 wanted;
@@ -260,38 +260,38 @@ struct rpnl_rx {
 };
 
 /**
- * struct rpnl_conv - what one socket does on one channel
- * @ref: its client has one, and each who uses it
- * @chan: the channel; holds a reference
- * @net: where the socket is; holds a reference
- * @net_tracker: of that reference
- * @portid: its port
+ * struct rpnl_conv - a conversation: the blocks of one socket on one channel
+ * @ref: held by its client, the lists it is on, and each current user
+ * @chan: the channel, with a reference
+ * @net: network namespace of the socket, with a reference
+ * @net_tracker: tracker of that reference
+ * @portid: port of the socket
  * @in_client: in rpnl_client.convs
  * @in_chan: in rpnl_chan.convs
  * @in_senders: in rpnl_chan.senders
  * @mutex: protects @ept, @ended, @tx, and the order of messages
  * @ept: the endpoint
- * @ended: there will be no endpoint
- * @sent: counts messages
+ * @ended: the conversation has ended and gets no endpoint any more
+ * @sent: number of messages sent
  * @tx: the block to the remote
- * @lock: protects what follows
- * @state: what it is about
- * @broken: why it is %RPNL_BROKEN
+ * @lock: protects the members below
+ * @state: its state
+ * @broken: errno of the failure while @state is %RPNL_BROKEN
  * @note: memory for the notification that the client waits for, or NULL
- * @seq: sequence number of its request
- * @deadline: in jiffies, when it ends
- * @timer: expires then, or earlier
+ * @seq: sequence number of the client's request
+ * @deadline: deadline of the request, in jiffies
+ * @timer: expires at @deadline or earlier
  * @due: short messages to be sent, bits of &enum rpnl_due
- * @due_change: counts resets, which change @due while one of it is being sent
+ * @due_change: counts resets, which change @due while a message is being sent
  * @abort_len: length of %RPNL_DUE_ABORT
- * @reset_value: value of the last reset
- * @resync: until that is answered, all that comes belongs to the past
- * @ignore: answers to come that nobody waits for
- * @tx_drop: the block to the remote is to be dropped
- * @tx_busy: not all of it is in the ring
- * @answer: %RPNL_DUE_ANSWER
+ * @reset_value: value of the last RESET
+ * @resync: RESET is not answered yet; all other messages are ignored until then
+ * @ignore: number of answers to dropped blocks that are still to arrive
+ * @tx_drop: the block to the remote has to be dropped
+ * @tx_busy: not all of the block to the remote is in the ring
+ * @answer: the message %RPNL_DUE_ANSWER
  * @answer_len: its length
- * @credit_due: credit that was not yet granted
+ * @credit_due: credit that is not granted yet
  * @rx: the block from the remote
  */
 struct rpnl_conv {
@@ -333,14 +333,14 @@ struct rpnl_conv {
 
 /**
  * struct rpnl_part - a request to send
- * @length: bytes of the block
- * @offset: where the part begins
+ * @length: number of bytes of the block
+ * @offset: offset of the part in the block
  * @data: the part
- * @len: its bytes
- * @has_crc: the client has said a check sum
- * @crc: that of the block
- * @nowait: take only what there is room for
- * @timeout: milliseconds until the request ends
+ * @len: number of bytes of the part
+ * @has_crc: the request has a checksum
+ * @crc: checksum of the block
+ * @nowait: take only as much as there is room for
+ * @timeout: time limit of the request in milliseconds
  */
 struct rpnl_part {
 	u32 length;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A block on its way to the remote: cut into messages as its parts come.
+ * Sends blocks to the remote: cuts the client's parts into messages.
  */
 #include <linux/minmax.h>
 #include <linux/slab.h>
 
 #include "rpnl.h"
 
-/* Messages of one conversation before it is another's turn */
+/* Number of messages that a conversation sends per turn */
 #define RPNL_TURN	32
 
 /**
- * rpnl_tx_init() - make ready to send
- * @tx: zeroed
+ * rpnl_tx_init() - allocate the message buffer
+ * @tx: zeroed sending side of a conversation
  * @mtu: longest message
  *
  * Return: 0 or -ENOMEM.
@@ -25,8 +25,8 @@ int rpnl_tx_init(struct rpnl_tx *tx, u32 mtu)
 }
 
 /**
- * rpnl_tx_fini() - free what a block has left
- * @tx: what rpnl_tx_init() has made ready
+ * rpnl_tx_fini() - undo rpnl_tx_init() and drop the block
+ * @tx: sending side of a conversation, after rpnl_tx_init()
  */
 void rpnl_tx_fini(struct rpnl_tx *tx)
 {
@@ -51,8 +51,9 @@ static void tx_forget(struct rpnl_tx *tx)
  * rpnl_tx_end() - drop the block to the remote, complete or not
  * @conv: conversation, its mutex held
  *
- * The remote will answer what was sent of it. Where a reset follows, nothing
- * counts before the answer to that; otherwise this one is to be ignored.
+ * The remote will answer an incomplete packet. If a reset follows, all messages
+ * before its answer are ignored anyway; otherwise this answer is counted in
+ * rpnl_conv.ignore.
  */
 void rpnl_tx_end(struct rpnl_conv *conv)
 {
@@ -61,7 +62,7 @@ void rpnl_tx_end(struct rpnl_conv *conv)
 	rpnl_remote_leave(conv);
 	spin_lock_irq(&conv->lock);
 	if (tx->begun && tx->unsent) {
-		/* A message that is not as long as the packet demands */
+		/* A message of the wrong length ends the packet */
 		conv->abort_len = tx->unsent == 1 ? 2 : 1;
 		conv->due |= BIT(RPNL_DUE_ABORT);
 		conv->ignore += !conv->tx_drop;
@@ -80,7 +81,7 @@ static void tx_set_busy(struct rpnl_conv *conv, bool busy)
 	spin_unlock_irq(&conv->lock);
 }
 
-/* Return: 0, -EAGAIN without room, -EINPROGRESS if it is another's turn */
+/* Return: 0, -EAGAIN without room, -EINPROGRESS at the end of the turn, another errno */
 static int tx_message(struct rpnl_conv *conv, const void *msg, size_t len)
 {
 	struct rpnl_tx *tx = &conv->tx;
@@ -90,7 +91,7 @@ static int tx_message(struct rpnl_conv *conv, const void *msg, size_t len)
 	if (!tx->budget)
 		return -EINPROGRESS;
 
-	/* Its answer may come before the call returns */
+	/* The answer may arrive before the call returns */
 	if (last)
 		tx_set_busy(conv, false);
 	ret = rpnl_conv_message(conv, (void *)msg, len);
@@ -112,7 +113,7 @@ static bool tx_is_full(const struct rpnl_tx *tx, size_t mtu)
 	return tx->fill && (tx->fill == mtu || tx->fill == tx->unsent);
 }
 
-/* One step of tx_push(). Return: 0 or why there can be no other */
+/* One step of tx_push(). Return: 0, or an errno that ends tx_push() */
 static int tx_step(struct rpnl_conv *conv, const u8 *data, size_t len,
 		   size_t *done)
 {
@@ -127,7 +128,7 @@ static int tx_step(struct rpnl_conv *conv, const u8 *data, size_t len,
 		return ret;
 	}
 
-	/* A whole message is taken from where it lies */
+	/* A whole message is sent from @data, without a copy to tx->message */
 	if (!tx->fill && len - *done >= n) {
 		ret = tx_message(conv, data + *done, n);
 		if (!ret)
@@ -143,7 +144,7 @@ static int tx_step(struct rpnl_conv *conv, const u8 *data, size_t len,
 	return 0;
 }
 
-/* Cuts bytes into messages. @done says how many were taken, also on failure */
+/* Cuts bytes into messages. Sets *@done to the number of bytes taken, also on failure */
 static int tx_push(struct rpnl_conv *conv, const u8 *data, size_t len,
 		   size_t *done)
 {
@@ -158,7 +159,7 @@ static int tx_push(struct rpnl_conv *conv, const u8 *data, size_t len,
 	return ret;
 }
 
-/* The part is in the ring. Tells the client, unless the remote has the word */
+/* The part is in the ring. Notifies the client, unless the remote's answer will do so */
 static void tx_part_done(struct rpnl_conv *conv)
 {
 	struct rpnl_tx *tx = &conv->tx;
@@ -194,7 +195,7 @@ static int tx_push_rest(struct rpnl_conv *conv)
 	return 0;
 }
 
-/* The bus does not want it, and will not tomorrow */
+/* Ends the block after a permanent error of the bus */
 static void tx_fail(struct rpnl_conv *conv, u32 status)
 {
 	struct sk_buff *note;
@@ -212,11 +213,11 @@ static bool is_for_later(int ret)
 }
 
 /**
- * rpnl_conv_pump() - send what is to be sent, as far as there is room
+ * rpnl_conv_pump() - send pending messages as far as there is room
  * @conv: conversation, its mutex held
  *
- * Return: 0, -EAGAIN without room, -EINPROGRESS if it is another's turn,
- * another error if there is nothing to be done about it.
+ * Return: 0, -EAGAIN without room, -EINPROGRESS at the end of its turn, or another
+ * errno for a permanent failure.
  */
 int rpnl_conv_pump(struct rpnl_conv *conv)
 {
@@ -232,7 +233,7 @@ int rpnl_conv_pump(struct rpnl_conv *conv)
 	return ret;
 }
 
-/* Keeps what found no room */
+/* Keeps the bytes of a part that found no room */
 static int tx_keep(struct rpnl_conv *conv, const u8 *data, size_t len)
 {
 	struct rpnl_tx *tx = &conv->tx;
@@ -241,7 +242,7 @@ static int tx_keep(struct rpnl_conv *conv, const u8 *data, size_t len)
 	if (!len)
 		return 0;
 
-	/* For as long as the block takes */
+	/* Freed at the end of the block */
 	if (!tx->rest)
 		tx->rest = kvmalloc(RPMSG_NETLINK_PART_MAX, GFP_KERNEL_ACCOUNT);
 	if (!tx->rest)
@@ -252,7 +253,7 @@ static int tx_keep(struct rpnl_conv *conv, const u8 *data, size_t len)
 	return 0;
 }
 
-/* The remote finds out whether the client's check sum is right */
+/* Does not verify the client's checksum: the remote does */
 static void tx_begin(struct rpnl_tx *tx, const struct rpnl_part *part)
 {
 	size_t head;
@@ -267,7 +268,7 @@ static void tx_begin(struct rpnl_tx *tx, const struct rpnl_part *part)
 	tx->unsent = (u64)head + part->length;
 }
 
-/* A first part says all about the block that is not seen from it */
+/* The first part of several must have the checksum, which the header needs */
 static int part_check_first(const struct rpnl_part *part,
 			    struct genl_info *info)
 {
@@ -278,38 +279,38 @@ static int part_check_first(const struct rpnl_part *part,
 
 	GENL_REQ_ATTR_CHECK(info, RPMSG_NETLINK_A_BLOCK_CRC);
 	NL_SET_ERR_MSG(info->extack,
-		       "a block in parts needs its check sum ahead");
+		       "the first part of several needs the block's checksum");
 
 	return -EINVAL;
 }
 
-/* A later part continues the block where it is, and as it began */
+/* A later part must continue the block, with the same length and checksum */
 static int part_check_next(const struct rpnl_tx *tx,
 			   const struct rpnl_part *part, struct genl_info *info)
 {
 	if (part->offset != tx->taken) {
 		NL_SET_ERR_MSG_ATTR(info->extack,
 				    info->attrs[RPMSG_NETLINK_A_BLOCK_OFFSET],
-				    "not where the part before has ended");
+				    "the part does not follow the previous one");
 		return -EINVAL;
 	}
 	if (part->length != tx->length) {
 		NL_SET_ERR_MSG_ATTR(info->extack,
 				    info->attrs[RPMSG_NETLINK_A_BLOCK_LENGTH],
-				    "the block has begun with another length");
+				    "the length differs from that of the first part");
 		return -EINVAL;
 	}
 	if (part->has_crc && part->crc != tx->crc) {
 		NL_SET_ERR_MSG_ATTR(info->extack,
 				    info->attrs[RPMSG_NETLINK_A_BLOCK_CRC],
-				    "the block has begun with another check sum");
+				    "the checksum differs from that of the first part");
 		return -EINVAL;
 	}
 
 	return 0;
 }
 
-/* May a block begin? With the lock held */
+/* May a block begin? Called with the lock held */
 static int state_check_first(struct rpnl_conv *conv, struct genl_info *info)
 {
 	if (conv->state == RPNL_IDLE || conv->state == RPNL_BROKEN)
@@ -317,12 +318,12 @@ static int state_check_first(struct rpnl_conv *conv, struct genl_info *info)
 
 	NL_SET_ERR_MSG_ATTR(info->extack,
 			    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
-			    "another block is under way");
+			    "another block is in progress");
 
 	return -EBUSY;
 }
 
-/* May another part come? With the lock held */
+/* May another part follow? Called with the lock held */
 static int state_check_next(struct rpnl_conv *conv, struct genl_info *info)
 {
 	if (conv->state == RPNL_BROKEN)
@@ -333,12 +334,12 @@ static int state_check_next(struct rpnl_conv *conv, struct genl_info *info)
 	if (conv->state == RPNL_IDLE) {
 		NL_SET_ERR_MSG_ATTR(info->extack,
 				    info->attrs[RPMSG_NETLINK_A_BLOCK_OFFSET],
-				    "no block has been begun");
+				    "no block is being sent");
 		return -EINVAL;
 	}
 	NL_SET_ERR_MSG_ATTR(info->extack,
 			    info->attrs[RPMSG_NETLINK_A_BLOCK_CHANNEL],
-			    "another block, or the part before, is under way");
+			    "another block, or the previous part, is in progress");
 
 	return -EBUSY;
 }
@@ -359,7 +360,10 @@ static int send_check(struct rpnl_conv *conv, const struct rpnl_part *part,
 			      part_check_first(part, info);
 }
 
-/* From now on the remote may answer. Return: 0, or errno if it just has */
+/*
+ * Accepts a part. After this the remote may answer. Return: 0, or an errno if an
+ * answer has ended the block meanwhile
+ */
 static int send_claim(struct rpnl_conv *conv, const struct rpnl_part *part,
 		      struct genl_info *info, struct sk_buff *note)
 {
@@ -371,7 +375,7 @@ static int send_claim(struct rpnl_conv *conv, const struct rpnl_part *part,
 	if (!ret) {
 		rpnl_conv_expect(conv, note, info->snd_seq, part->timeout);
 		conv->tx_busy = true;
-		/* Whatever was to be dropped, it was not this */
+		/* A pending drop was for an earlier block, not for a first part */
 		conv->tx_drop &= !!part->offset;
 		conv->state = part->offset + part->len == part->length ?
 			      RPNL_ANSWER : RPNL_SENDING;
@@ -381,7 +385,7 @@ static int send_claim(struct rpnl_conv *conv, const struct rpnl_part *part,
 	return ret;
 }
 
-/* Takes the note back, if the remote has not made it a notification */
+/* Undoes send_claim(), unless the remote's answer has used the note */
 static int send_unclaim(struct rpnl_conv *conv, u32 offset)
 {
 	struct sk_buff *note;
@@ -417,7 +421,7 @@ static void send_say_why_not(const struct rpnl_conv *conv,
 				    "the coprocessor has not answered yet");
 }
 
-/* The ring is full. What was taken is told; there will be another part */
+/* The ring is full: notifies the client of the bytes taken, if there are any */
 static int send_partly(struct rpnl_conv *conv, const struct rpnl_part *part,
 		       struct genl_info *info, size_t done)
 {
@@ -430,7 +434,7 @@ static int send_partly(struct rpnl_conv *conv, const struct rpnl_part *part,
 		return send_unclaim(conv, part->offset);
 	}
 
-	/* A message may be complete without being in the ring */
+	/* tx->message may be full without being in the ring */
 	tx->deferred = true;
 	if (done == part->len)
 		return 0;
@@ -446,7 +450,7 @@ static int send_partly(struct rpnl_conv *conv, const struct rpnl_part *part,
 	return 0;
 }
 
-/* Return: 0, or -EAGAIN if the client is to hear that nothing was taken */
+/* Return: 0, or -EAGAIN if nothing was taken */
 static int send_push(struct rpnl_conv *conv, const struct rpnl_part *part,
 		     struct genl_info *info)
 {
@@ -455,7 +459,7 @@ static int send_push(struct rpnl_conv *conv, const struct rpnl_part *part,
 	int ret;
 
 	tx->budget = UINT_MAX;
-	/* Those who wait already come first */
+	/* Conversations that wait already come first */
 	ret = rpnl_chan_is_full(conv->chan) ? -EAGAIN : rpnl_conv_ready(conv);
 	if (!ret)
 		ret = tx_push(conv, part->data, part->len, &done);
@@ -481,7 +485,7 @@ static int send_push(struct rpnl_conv *conv, const struct rpnl_part *part,
 	return 0;
 }
 
-/* With the mutex held */
+/* Called with the mutex held */
 static int conv_send(struct rpnl_conv *conv, const struct rpnl_part *part,
 		     struct genl_info *info)
 {
@@ -514,16 +518,18 @@ static int conv_send(struct rpnl_conv *conv, const struct rpnl_part *part,
 }
 
 /**
- * rpnl_conv_send() - take a part of a block, and send what there is room for
+ * rpnl_conv_send() - take a part of a block and send as much as there is room for
  * @conv: conversation
  * @part: the part
  * @info: the request
  *
- * Return: 0, after which the client is notified. Otherwise nothing was taken:
- * -EAGAIN, -EBUSY, -EINVAL, -EMSGSIZE, -ENODEV, -ENOMEM. The block has ended for
- * what rpnl_conv_told() returns, and goes on as it was for the others. A first
- * part, when it is refused, may have dropped what was left of a block that has
- * ended, and the word of an end that the client has not yet heard.
+ * After an error nothing was taken. The block has ended if the error is from
+ * rpnl_conv_told(), and can be continued after any other. A first part may have
+ * cleared the rest of an earlier block, and a failure that the client has not
+ * been told about, even if it is refused.
+ *
+ * Return: 0, and the client gets a notification later; -EAGAIN, -EBUSY, -EINVAL,
+ * -EMSGSIZE, -ENODEV, -ENOMEM, or the error of rpnl_conv_told().
  */
 int rpnl_conv_send(struct rpnl_conv *conv, const struct rpnl_part *part,
 		   struct genl_info *info)

@@ -2,25 +2,25 @@
 /*
  * The buffer of one direction: blocks of read() and write(), and DMABUFs
  *
- * industrialio-buffer-dma keeps the blocks; this file puts what it needs
- * between that and the worker, and works around what 6.12 gets wrong:
+ * industrialio-buffer-dma manages the blocks. This file connects it to the
+ * worker and works around its faults in Linux 6.12:
  *
- * - read() in DMABUF mode follows a NULL pointer: -EBUSY here.
- * - read() and write() copy under the queue's lock, which an enqueue takes
- *   under the reservation lock, which a page fault may take: they copy with
- *   page faults off here, and fault pages in without the lock.
- * - A read() that ended between the two blocks gets them in the wrong order for
- *   ever after the next enable: it starts with the first one here.
- * - Attaching a DMABUF forgets all blocks that wait for the buffer to be
- *   enabled: they are put aside for that moment here.
- * - Blocks that wait for the buffer to be enabled would wait for ever once the
- *   device is gone: their fences end with -ENODEV here.
- * - A transmit block that is enqueued twice uses its first fence after that is
+ * - read() in DMABUF mode dereferences a NULL pointer. Here it returns -EBUSY.
+ * - read() and write() copy under the queue's lock. An enqueue takes that lock
+ *   under the reservation lock, which a page fault may take. Here they copy with
+ *   page faults disabled, and fault pages in without the lock.
+ * - After a read() that ended between the two blocks, every read() after the next
+ *   enable gets the blocks in the wrong order. Here it starts with the first one.
+ * - Attaching a DMABUF drops all blocks that wait for the buffer to be enabled.
+ *   Here they are put on another list meanwhile.
+ * - Blocks that wait for the buffer to be enabled would wait forever once the
+ *   device is gone. Here their fences are signalled with -ENODEV.
+ * - A transmit block that is enqueued twice uses its first fence after it is
  *   freed, or signals the wrong one: see vconv_enqueue_dmabuf().
  * - dma_buf_vmap() of a udmabuf of huge pages maps the first small page of each
- *   for all of them: udmabufs are mapped here.
- * - Neither the file of a buffer nor a DMABUF holds a reference on the driver's
- *   module: here a DMABUF does, and the module's exit waits for the rest, see
+ *   huge page repeatedly. Here udmabufs are mapped by this module.
+ * - Neither the file of a buffer nor a DMABUF holds a reference of the driver's
+ *   module. Here a DMABUF does, and the module's exit waits for the buffers, see
  *   vconv_buffers_drain().
  */
 
@@ -42,7 +42,7 @@
 
 #include "vconv.h"
 
-/* Buffers that exist, with or without a device, and one for the module itself */
+/* Number of buffers, with or without a device, and one for the module itself */
 static atomic_t vconv_buffers = ATOMIC_INIT(1);
 static DECLARE_COMPLETION(vconv_last_buffer);
 
@@ -60,7 +60,7 @@ static struct vconv_slot *vconv_find_slot(struct vconv_dir *dir, struct iio_dma_
 	return NULL;
 }
 
-/* A block of read() and write() comes and goes with the buffer's length. */
+/* The blocks of read() and write() are reallocated when the buffer's length changes */
 static struct vconv_slot *vconv_fileio_slot(struct vconv_dir *dir,
 					    struct iio_dma_buffer_block *block)
 {
@@ -72,7 +72,7 @@ static struct vconv_slot *vconv_fileio_slot(struct vconv_dir *dir,
 	return &dir->fileio[i];
 }
 
-/* -- What industrialio-buffer-dma calls -- */
+/* -- Callbacks of industrialio-buffer-dma -- */
 
 static int vconv_submit(struct iio_dma_buffer_queue *queue, struct iio_dma_buffer_block *block)
 {
@@ -83,7 +83,7 @@ static int vconv_submit(struct iio_dma_buffer_queue *queue, struct iio_dma_buffe
 	if (dir->gone)
 		return -ENODEV;
 
-	/* The number of bytes that it had last time is left in it. */
+	/* bytes_used still has the number of bytes of the previous transfer */
 	if (block->fileio && !dir->tx)
 		size = block->size;
 
@@ -106,7 +106,7 @@ static const struct iio_dma_buffer_ops vconv_queue_ops = {
 	.abort = vconv_abort,
 };
 
-/* -- What the IIO core calls: on and off -- */
+/* -- Callbacks of the IIO core: enable and disable -- */
 
 static int vconv_place(size_t *size, size_t length, bool enabled)
 {
@@ -119,7 +119,7 @@ static int vconv_place(size_t *size, size_t length, bool enabled)
 	return at;
 }
 
-/* As the IIO core lays it out: each channel aligned to its length, in order. */
+/* The layout of the IIO core: channels in order, each aligned to its length */
 static void vconv_scan_init(struct vconv_scan *scan, const struct iio_buffer *buffer)
 {
 	const unsigned long *mask = (const unsigned long *)buffer->scan_mask;
@@ -167,7 +167,7 @@ static int vconv_enable(struct iio_buffer *buffer, struct iio_dev *indio_dev)
 	int ret;
 
 	vconv_scan_init(&dir->scan, buffer);
-	/* In a loop the transmitter's clock is that of both. */
+	/* In loopback the transmitter's clock paces both directions */
 	dir->clock = listen ? 0 : dir->rate;
 	vconv_worker_reset(dir);
 	if (listen)
@@ -207,7 +207,7 @@ static void vconv_unlock_queue(struct iio_buffer *buffer)
 
 /* -- read() and write() -- */
 
-/* How often pages may be gone again before less is asked for */
+/* How often faulted-in pages may vanish before fewer bytes are copied */
 #define VCONV_FAULT_TRIES	16
 
 static int vconv_io_once(struct vconv_dir *dir, size_t n, char __user *to, const char __user *from)
@@ -230,11 +230,11 @@ static int vconv_io_once(struct vconv_dir *dir, size_t n, char __user *to, const
 }
 
 /*
- * Pages are faulted in without a write to them: fault_in_writeable() leaves a
- * zero in each, and there may be fewer samples than there is room for. A part
- * of what is asked for will do, if it is whole samples. Memory that cannot be
- * written although its page is there, such as that with another tag (arm64's
- * MTE), is not found that way, but by asking for less.
+ * Faults pages in with fault_in_safe_writeable(), because fault_in_writeable()
+ * writes a zero to each page and a read() may return fewer bytes. If not all pages
+ * can be faulted in, fewer whole samples are copied. Memory that is present and
+ * cannot be written, such as memory with another tag (MTE of arm64), is not
+ * detected that way; after some tries the number of bytes is halved.
  */
 static int vconv_io(struct vconv_dir *dir, size_t n, char __user *to, const char __user *from)
 {
@@ -249,7 +249,7 @@ static int vconv_io(struct vconv_dir *dir, size_t n, char __user *to, const char
 		if (fatal_signal_pending(current))
 			return -EINTR;
 
-		/* Not for long at a time: others may wait for the address space. */
+		/* Limited, as other threads may wait for the address space */
 		n = min3(n, READ_ONCE(dir->queue.fileio.block_size),
 			 max_t(size_t, SZ_64K, READ_ONCE(dir->queue.buffer.bytes_per_datum)));
 		left = to ? fault_in_safe_writeable(to, n) : fault_in_readable(from, n);
@@ -275,7 +275,7 @@ static int vconv_write(struct iio_buffer *buffer, size_t n, const char __user *f
 
 /* -- DMABUFs -- */
 
-/* The pages at the addresses that a device would use, all of them or -EINVAL */
+/* Gets the pages at the DMA addresses. Return: 0, or -EINVAL if there are not @count */
 static int vconv_pages_of(struct device *dev, struct sg_table *sgt, struct page **pages,
 			  size_t count)
 {
@@ -299,7 +299,7 @@ static int vconv_pages_of(struct device *dev, struct sg_table *sgt, struct page 
 static int vconv_vmap_udmabuf(struct vconv_dir *dir, struct dma_buf_attachment *attach,
 			      struct iosys_map *map)
 {
-	/* As the core has mapped it: udmabuf keeps that mapping, and has no other. */
+	/* The core's direction: udmabuf caches one mapping and returns it for any direction */
 	enum dma_data_direction towards = dir->tx ? DMA_TO_DEVICE : DMA_FROM_DEVICE;
 	size_t count = attach->dmabuf->size >> PAGE_SHIFT;
 	struct sg_table *sgt;
@@ -330,7 +330,7 @@ out_free:
 	return ret;
 }
 
-/* The reservation lock is held. */
+/* Called with the reservation lock held */
 static int vconv_map(struct vconv_dir *dir, struct vconv_slot *slot,
 		     struct dma_buf_attachment *attach)
 {
@@ -361,7 +361,7 @@ static void vconv_unmap(struct vconv_slot *slot)
 		dma_buf_vunmap_unlocked(slot->dmabuf, &slot->map);
 }
 
-/* All blocks of DMABUFs that are queued while the buffer is not enabled */
+/* Moves all DMABUF blocks that wait for the buffer to be enabled to another list */
 static void vconv_put_aside(struct vconv_dir *dir, struct list_head *waiting)
 {
 	struct iio_dma_buffer_block *block, *next;
@@ -399,7 +399,7 @@ static struct iio_dma_buffer_block *vconv_attach_dmabuf(struct iio_buffer *buffe
 	struct vconv_slot *slot;
 	int ret = -ENODEV;
 
-	/* What a device is told to write would be copied over what the worker has written. */
+	/* swiotlb would copy its bounce buffer over the samples that the worker has written */
 	if (is_swiotlb_force_bounce(attach->dev))
 		return ERR_PTR(-EOPNOTSUPP);
 	if (!try_module_get(THIS_MODULE))
@@ -441,7 +441,7 @@ err_module_put:
 	return ERR_PTR(ret);
 }
 
-/* The core calls this when no transfer is under way any more. */
+/* The core calls this once the block is not queued any more */
 static void vconv_detach_dmabuf(struct iio_buffer *buffer, struct iio_dma_buffer_block *block)
 {
 	struct vconv_dir *dir = vconv_dir_of(buffer);
@@ -455,15 +455,17 @@ static void vconv_detach_dmabuf(struct iio_buffer *buffer, struct iio_dma_buffer
 	vconv_unmap(slot);
 	dma_fence_put(slot->fence);
 	kfree(slot);
-	/* The block holds the buffer, which the module's exit waits for. */
+	/* The block still holds the buffer, and the module's exit waits for that */
 	module_put(THIS_MODULE);
 	iio_dma_buffer_detach_dmabuf(buffer, block);
 }
 
 /*
- * Only the reservation object holds the fence of a block in the core, and drops
- * it when the block is enqueued once more, which for a transmitter nothing
- * prevents; and a block is free a moment before its fence is signalled.
+ * In the core only the reservation object holds a reference of a block's fence. It
+ * drops that when the block is enqueued again, which the core does not prevent for
+ * a transmitter. A block is also marked as free shortly before its fence is
+ * signalled. So the slot holds a reference, and a block whose fence is not
+ * signalled is refused.
  */
 static int vconv_enqueue_dmabuf(struct iio_buffer *buffer, struct iio_dma_buffer_block *block,
 				struct dma_fence *fence, struct sg_table *sgt, size_t size,
@@ -488,7 +490,7 @@ static int vconv_enqueue_dmabuf(struct iio_buffer *buffer, struct iio_dma_buffer
 	slot->fence = dma_fence_get(fence);
 	ret = iio_dma_buffer_enqueue_dmabuf(buffer, block, fence, sgt, size, cyclic);
 	if (ret) {
-		/* Not signalled yet, and so the slot is still there. */
+		/* The new fence is not signalled, so the slot still exists */
 		slot->fence = last;
 		dma_fence_put(fence);
 		return ret;
@@ -498,9 +500,9 @@ static int vconv_enqueue_dmabuf(struct iio_buffer *buffer, struct iio_dma_buffer
 	return 0;
 }
 
-/* -- Life -- */
+/* -- Lifetime -- */
 
-/* The module's exit goes on: nothing may sleep from here on. */
+/* Completes the module's exit, so the caller must not sleep afterwards */
 static void vconv_put_buffer_count(void)
 {
 	if (atomic_dec_and_test(&vconv_buffers))
@@ -540,11 +542,11 @@ static const struct iio_buffer_access_funcs vconv_access = {
 };
 
 /**
- * vconv_buffer_create() - a direction with its buffer
+ * vconv_buffer_create() - create a direction with its buffer
  * @dev: the device that blocks are mapped for
- * @tx: whether it is the transmitter
+ * @tx: the direction is the transmitter
  *
- * The reference that is returned is dropped with iio_buffer_put().
+ * Return: the direction, with a reference that iio_buffer_put() drops, or NULL.
  */
 struct vconv_dir *vconv_buffer_create(struct device *dev, bool tx)
 {
@@ -557,7 +559,7 @@ struct vconv_dir *vconv_buffer_create(struct device *dev, bool tx)
 	dir->tx = tx;
 	mutex_init(&dir->io_lock);
 	hash_init(dir->slots);
-	/* DMABUFs can stay mapped for longer than there is a converter. */
+	/* With a reference, as DMABUFs can stay mapped after the converter is gone */
 	iio_dma_buffer_init(&dir->queue, get_device(dev), &vconv_queue_ops);
 	dir->queue.buffer.access = &vconv_access;
 	dir->queue.buffer.direction = tx ? IIO_BUFFER_DIRECTION_OUT : IIO_BUFFER_DIRECTION_IN;
@@ -567,8 +569,8 @@ struct vconv_dir *vconv_buffer_create(struct device *dev, bool tx)
 }
 
 /**
- * vconv_buffer_cut_off() - end all that is queued, and refuse what comes
- * @dir: the direction, whose device is not registered any more
+ * vconv_buffer_cut_off() - end all queued blocks and refuse new ones
+ * @dir: the direction; its device is unregistered
  */
 void vconv_buffer_cut_off(struct vconv_dir *dir)
 {
@@ -579,18 +581,19 @@ void vconv_buffer_cut_off(struct vconv_dir *dir)
 	dir->gone = true;
 	mutex_unlock(&dir->queue.lock);
 
-	/* Submits what waits to be enabled, and is told -ENODEV. */
+	/* Submits the blocks that wait for this; vconv_submit() returns -ENODEV for each */
 	iio_dma_buffer_enable(buffer, dir->indio_dev);
 	iio_dma_buffer_disable(buffer, dir->indio_dev);
 	iio_dma_buffer_exit(&dir->queue);
 }
 
 /**
- * vconv_buffers_drain() - wait until no file needs this module any more
+ * vconv_buffers_drain() - wait until no file uses this module
  *
- * The IIO core releases a buffer and detaches a DMABUF by functions of this
- * module, and holds nothing that keeps the module until they have returned. A
- * task that was preempted at the end of one is waited for; none sleeps there.
+ * The IIO core calls functions of this module to release a buffer and to detach a
+ * DMABUF, without a reference of the module until they return. Therefore this
+ * function also waits for tasks that were preempted at the end of such a function.
+ * None sleeps there.
  */
 void vconv_buffers_drain(void)
 {

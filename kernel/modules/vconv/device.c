@@ -23,7 +23,7 @@ static struct vconv_dir *vconv_dir_of_dev(struct device *dev)
 	return vconv_dir_of_iio(dev_to_iio_dev(dev));
 }
 
-/* -- Settings that the channels share -- */
+/* -- Settings shared by the channels -- */
 
 static int vconv_get_pattern(struct iio_dev *indio_dev, const struct iio_chan_spec *chan)
 {
@@ -167,7 +167,7 @@ static const struct attribute_group vconv_tx_group = {
 	.attrs = vconv_tx_attrs,
 };
 
-/* -- Settings that the IIO core knows -- */
+/* -- Standard settings of the IIO core -- */
 
 static int vconv_read_raw(struct iio_dev *indio_dev, const struct iio_chan_spec *chan, int *val,
 			  int *val2, long mask)
@@ -275,7 +275,7 @@ static int vconv_fault_set(void *fault, u64 value)
 
 DEFINE_DEBUGFS_ATTRIBUTE(vconv_fault_fops, vconv_fault_get, vconv_fault_set, "%llu\n");
 
-/* The faults by number. The IIO core makes a folder for a device that has registers. */
+/* Accesses faults by number. With this callback the IIO core creates a debugfs directory. */
 static int vconv_reg_access(struct iio_dev *indio_dev, unsigned int reg, unsigned int writeval,
 			    unsigned int *readval)
 {
@@ -408,11 +408,11 @@ static void vconv_describe(struct vconv_dir *dir)
 }
 
 /**
- * vconv_dir_create() - make a direction of a converter
+ * vconv_dir_create() - create a direction of a converter
  * @conv: the converter, with name and device
- * @tx: whether it is the transmitter
+ * @tx: the direction is the transmitter
  *
- * Return: the direction, whose device is not registered, or an errno.
+ * Return: the direction, whose device is not registered yet, or an ERR_PTR().
  */
 struct vconv_dir *vconv_dir_create(struct vconv *conv, bool tx)
 {
@@ -453,10 +453,10 @@ err_put:
 }
 
 /**
- * vconv_dir_register() - let programs see a direction
- * @dir: the direction, when the other one exists too
+ * vconv_dir_register() - register the IIO device of a direction
+ * @dir: the direction; both directions exist already
  *
- * Return: 0 or an errno.
+ * Return: 0 or a negative errno.
  */
 int vconv_dir_register(struct vconv_dir *dir)
 {
@@ -471,7 +471,7 @@ int vconv_dir_register(struct vconv_dir *dir)
 }
 
 /**
- * vconv_dir_unregister() - no program sees it any more; its buffer is off
+ * vconv_dir_unregister() - unregister the IIO device and disable its buffer
  * @dir: the direction
  */
 void vconv_dir_unregister(struct vconv_dir *dir)
@@ -480,8 +480,8 @@ void vconv_dir_unregister(struct vconv_dir *dir)
 }
 
 /**
- * vconv_dir_destroy() - drop a direction that is not registered
- * @dir: the direction, of which files may still keep the buffer
+ * vconv_dir_destroy() - free a direction that is not registered
+ * @dir: the direction; open files may keep its buffer alive
  */
 void vconv_dir_destroy(struct vconv_dir *dir)
 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Samples from the transmitter to the receiver
+ * Loopback: passes samples from the transmitter to the receiver
  *
- * Nothing is lost in between: the transmitter waits for room while the
- * receiver is running, and what it sends without one goes nowhere.
+ * While the receiver is running, the transmitter waits for room, so no samples are
+ * lost. Without a receiver they are discarded.
  */
 
 #include <linux/minmax.h>
@@ -15,10 +15,10 @@
 #define VCONV_LOOP_FRAMES	BIT(15)
 
 /**
- * vconv_loop_alloc() - make the ring
- * @loop: the loop, whose receiver is not running
+ * vconv_loop_alloc() - allocate the ring
+ * @loop: the loop; its receiver is not running
  *
- * Return: 0, also if it is there already, or -ENOMEM.
+ * Return: 0, also if there is a ring already, or -ENOMEM.
  */
 int vconv_loop_alloc(struct vconv_loop *loop)
 {
@@ -45,7 +45,7 @@ void vconv_loop_free(struct vconv_loop *loop)
 }
 
 /**
- * vconv_loop_open() - the receiver starts to listen
+ * vconv_loop_open() - the receiver starts
  * @conv: the converter
  */
 void vconv_loop_open(struct vconv *conv)
@@ -72,7 +72,7 @@ void vconv_loop_close(struct vconv *conv)
 	wake_up(&conv->tx->wait);
 }
 
-/* For those who wait: what they do then looks again under the lock. */
+/* Without the lock, as a condition of a wait: vconv_loop_pop() checks again under it */
 bool vconv_loop_has_frames(struct vconv_loop *loop)
 {
 	return READ_ONCE(loop->head) != READ_ONCE(loop->tail);
@@ -88,9 +88,9 @@ bool vconv_loop_has_room(struct vconv_loop *loop)
  * vconv_loop_push() - send frames to the receiver
  * @conv: the converter
  * @frames: the frames
- * @n: how many there are; then, how many it took
+ * @n: number of frames; afterwards, number of frames taken
  *
- * Return: false if nobody listens.
+ * Return: false if the receiver is not running.
  */
 bool vconv_loop_push(struct vconv *conv, const __le64 *frames, size_t *n)
 {
@@ -116,10 +116,10 @@ bool vconv_loop_push(struct vconv *conv, const __le64 *frames, size_t *n)
 /**
  * vconv_loop_pop() - receive frames
  * @conv: the converter
- * @frames: where to
- * @n: how many there is room for
+ * @frames: destination
+ * @n: number of frames that there is room for
  *
- * Return: how many there were, 0 if there are none yet.
+ * Return: number of frames received, 0 if there are none yet.
  */
 size_t vconv_loop_pop(struct vconv *conv, __le64 *frames, size_t n)
 {

@@ -2,12 +2,13 @@
 /*
  * vconv: a virtual converter
  *
- * A converter is a pair of IIO devices, a receiver NAME and a transmitter
- * NAME-tx, on one platform device. It takes samples from nowhere and sends
- * them there, or from one to the other, through the buffers that converters
- * with a DMA controller have: read() and write(), and DMABUFs.
+ * A converter is a pair of IIO devices on one platform device: a receiver NAME
+ * and a transmitter NAME-tx. The receiver generates samples and the transmitter
+ * discards them, or in loopback the receiver gets what the transmitter sends. The
+ * buffers are those of converters with a DMA controller: read() and write(), and
+ * DMABUFs.
  *
- * Converters come with the module (parameter "converters"), and from mkdir in
+ * Converters are created by the module (parameter "converters") and by mkdir in
  * iio/devices/vconv of configfs.
  */
 
@@ -26,12 +27,12 @@
 
 static unsigned int converters = 1;
 module_param(converters, uint, 0444);
-MODULE_PARM_DESC(converters, "Number of converters vconv0, vconv1, ... that the module makes, 0 to 64 (default 1)");
+MODULE_PARM_DESC(converters, "Number of converters vconv0, vconv1, ... that the module creates, 0 to 64 (default 1)");
 
-/* Converters of the module itself */
+/* Converters that the parameter asked for */
 static struct vconv *vconv_own[VCONV_MAX_CONVERTERS];
 
-/* All of them; a name is there once. */
+/* All converters; names are unique */
 static LIST_HEAD(vconv_list);
 static DEFINE_MUTEX(vconv_list_lock);
 
@@ -47,7 +48,7 @@ static bool vconv_name_valid(const char *name)
 		if (!isalnum(*at) && !strchr("-_.", *at))
 			return false;
 
-	/* NAME-tx would be the name of two devices. */
+	/* A receiver NAME-tx would have the name of the transmitter of NAME */
 	return len < suffix || strcmp(name + len - suffix, VCONV_TX_SUFFIX);
 }
 
@@ -70,7 +71,7 @@ static void vconv_list_del(struct vconv *conv)
 	list_del(&conv->entry);
 }
 
-/* The processor does what a DMA controller would: what it writes is in the caches. */
+/* The CPU accesses blocks in place of a DMA controller, so caches need no maintenance */
 static void vconv_set_coherent(struct device *dev)
 {
 #if defined(CONFIG_ARCH_HAS_SYNC_DMA_FOR_DEVICE) || \
@@ -182,8 +183,8 @@ static void vconv_destroy(struct vconv *conv)
 /* -- configfs -- */
 
 /**
- * struct vconv_sw - a converter that configfs has made
- * @swd: what the IIO core knows of it
+ * struct vconv_sw - a converter created in configfs
+ * @swd: the software device of the IIO core
  * @conv: the converter
  */
 struct vconv_sw {

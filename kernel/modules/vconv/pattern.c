@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What the receiver makes, and how frames and samples become each other */
+/* Patterns that the receiver generates, and conversion between frames and samples */
 
 #include <linux/fixp-arith.h>
 #include <linux/math64.h>
@@ -11,13 +11,13 @@
 #define VCONV_TURN_BITS		12
 #define VCONV_TURN		BIT(VCONV_TURN_BITS)
 
-/* A turn as fixp_sin32_rad() likes it best: the finest that it takes */
+/* Steps per turn as a power of two: the finest resolution of fixp_sin32_rad() */
 #define VCONV_FIXP_BITS		18
 
 static s16 vconv_sine[VCONV_TURN];
 
 /**
- * vconv_pattern_init() - make the table of sines
+ * vconv_pattern_init() - compute the sine table
  */
 void vconv_pattern_init(void)
 {
@@ -40,10 +40,10 @@ static __le64 vconv_frame(const u32 *gain, s16 i0, s16 q0, s16 i1, s16 q1)
 	return cpu_to_le64(frame);
 }
 
-/* The second channel is a quarter turn behind the first. */
+/* The second channel lags the first by a quarter turn */
 static __le64 vconv_sine_frame(const u32 *gain, u32 phase)
 {
-	/* To the nearest entry; the sum may be a whole turn, and that is none. */
+	/* Rounds to the nearest entry; a sum of a whole turn wraps to 0 */
 	u32 at = (u32)(phase + BIT(31 - VCONV_TURN_BITS)) >> (32 - VCONV_TURN_BITS);
 	u32 quarter = VCONV_TURN / 4;
 	s16 sine = vconv_sine[at];
@@ -53,7 +53,7 @@ static __le64 vconv_sine_frame(const u32 *gain, u32 phase)
 	return vconv_frame(gain, cosine, sine, sine, minus);
 }
 
-/* The output function of SplitMix64: any sample can be had without those before it. */
+/* The output function of SplitMix64, as it computes any sample without those before */
 static u64 vconv_mix(u64 value)
 {
 	value += 0x9e3779b97f4a7c15ULL;
@@ -71,11 +71,11 @@ static __le64 vconv_noise_frame(const u32 *gain, u64 count)
 }
 
 /**
- * vconv_pattern_fill() - make frames
- * @source: of what
- * @frames: where to
+ * vconv_pattern_fill() - generate frames
+ * @source: pattern and its settings
+ * @frames: destination
  * @first: number of the first sample
- * @n: how many
+ * @n: number of frames
  */
 void vconv_pattern_fill(const struct vconv_source *source, __le64 *frames, u64 first, size_t n)
 {
@@ -101,11 +101,11 @@ void vconv_pattern_fill(const struct vconv_source *source, __le64 *frames, u64 f
 }
 
 /**
- * vconv_scan_scatter() - sort frames into samples
+ * vconv_scan_scatter() - copy frames into samples
  * @scan: the layout
  * @to: the first sample
  * @frames: the first frame
- * @n: how many
+ * @n: number of frames
  */
 void vconv_scan_scatter(const struct vconv_scan *scan, void *to, const __le64 *frames, size_t n)
 {
@@ -123,11 +123,11 @@ void vconv_scan_scatter(const struct vconv_scan *scan, void *to, const __le64 *f
 }
 
 /**
- * vconv_scan_gather() - make frames of samples
- * @scan: the layout; voltages that are not in it are 0
+ * vconv_scan_gather() - copy samples into frames
+ * @scan: the layout; voltages that are not part of it are 0
  * @frames: the first frame
  * @from: the first sample
- * @n: how many
+ * @n: number of frames
  */
 void vconv_scan_gather(const struct vconv_scan *scan, __le64 *frames, const void *from, size_t n)
 {
@@ -146,11 +146,11 @@ void vconv_scan_gather(const struct vconv_scan *scan, __le64 *frames, const void
 }
 
 /**
- * vconv_scan_count() - number samples, if the layout has numbers
+ * vconv_scan_count() - write the numbers of samples, if the layout has a count
  * @scan: the layout
  * @to: the first sample
  * @first: its number
- * @n: how many
+ * @n: number of samples
  */
 void vconv_scan_count(const struct vconv_scan *scan, void *to, u64 first, size_t n)
 {
@@ -163,13 +163,13 @@ void vconv_scan_count(const struct vconv_scan *scan, void *to, u64 first, size_t
 }
 
 /**
- * vconv_scan_time() - tell each sample's time, if the layout has times
+ * vconv_scan_time() - write the time of each sample, if the layout has a timestamp
  * @scan: the layout
  * @to: the first sample
- * @start: time of sample 0, or of all of them without a rate
+ * @start: time of sample 0 in nanoseconds, or of all samples without a rate
  * @rate: samples per second or 0
  * @first: number of the first sample
- * @n: how many
+ * @n: number of samples
  */
 void vconv_scan_time(const struct vconv_scan *scan, void *to, s64 start, u32 rate, u64 first,
 		     size_t n)
@@ -183,7 +183,7 @@ void vconv_scan_time(const struct vconv_scan *scan, void *to, s64 start, u32 rat
 	if (rate) {
 		step = NSEC_PER_SEC / rate;
 		fraction = NSEC_PER_SEC % rate;
-		/* Whole seconds and the rest: the product has no room in 64 bits. */
+		/* Seconds and remainder separately, as first * NSEC_PER_SEC overflows 64 bits */
 		time += (s64)div_u64_rem(first, rate, &left) * NSEC_PER_SEC;
 		time += div_u64_rem((u64)left * NSEC_PER_SEC, rate, &left);
 	}

@@ -22,19 +22,19 @@ struct vconv;
 #define VCONV_NAME_LEN		32
 #define VCONV_TX_SUFFIX		"-tx"
 
-/* A frame: one sample of all four voltages, 16 bits each, the first one lowest. */
+/* A frame: one sample of all four voltages, 16 bits each, the first in the lowest bits */
 #define VCONV_VOLTAGES		4
 #define VCONV_FRAME_SIZE	(VCONV_VOLTAGES * sizeof(__le16))
 #define VCONV_COUNT		4
 #define VCONV_TIMESTAMP		5
 
-/* Frames that are made at a time where they have to be sorted into a scan. */
+/* Frames that are converted at a time where a scan has another layout */
 #define VCONV_RUN		512
 
 /* A gain of 1 */
 #define VCONV_UNITY		BIT(16)
 
-/* Samples per second; the second is what a sine is reckoned with where there is no rate. */
+/* Samples per second. The nominal rate determines a sine's phase where no rate is set. */
 #define VCONV_MAX_RATE		1000000000
 #define VCONV_NOMINAL_RATE	1000000
 #define VCONV_SINE_FREQUENCY	1000
@@ -46,7 +46,7 @@ enum vconv_pattern {
 	VCONV_NONE,
 };
 
-/* Faults that are asked for in debugfs */
+/* Faults that debugfs injects */
 enum vconv_fault {
 	VCONV_LOSE,
 	VCONV_SHORT,
@@ -55,10 +55,10 @@ enum vconv_fault {
 };
 
 /**
- * struct vconv_source - what a pattern is made of
- * @pattern: which one
- * @step: by how much the phase of the sine advances, 2^32 being a turn
- * @gain: of each voltage, VCONV_UNITY being 1
+ * struct vconv_source - a pattern and its settings
+ * @pattern: the pattern
+ * @step: phase increment of the sine per sample; 2^32 is a turn
+ * @gain: gain of each voltage; VCONV_UNITY is 1
  */
 struct vconv_source {
 	enum vconv_pattern pattern;
@@ -67,13 +67,13 @@ struct vconv_source {
 };
 
 /**
- * struct vconv_scan - where the channels are in a sample
- * @size: bytes of a sample
- * @plain: a sample is a frame, no more and no less
- * @any_voltage: there is one in it
- * @voltage: offset of each voltage, negative if it is not in it
- * @count: offset of the count
- * @timestamp: offset of the timestamp
+ * struct vconv_scan - the layout of a sample
+ * @size: number of bytes of a sample
+ * @plain: a sample is exactly a frame
+ * @any_voltage: the sample has a voltage
+ * @voltage: offset of each voltage, negative if the sample does not have it
+ * @count: offset of the count, likewise
+ * @timestamp: offset of the timestamp, likewise
  */
 struct vconv_scan {
 	size_t size;
@@ -85,16 +85,16 @@ struct vconv_scan {
 };
 
 /**
- * struct vconv_slot - a block as the converter sees it
- * @node: in the table of the direction's DMABUFs
- * @entry: in the list of those that are queued
+ * struct vconv_slot - the converter's data of a block
+ * @node: in vconv_dir.slots
+ * @entry: in vconv_dir.pending
  * @block: the block
- * @dmabuf: its DMABUF, NULL for one of the two that read() and write() use
- * @map: where that is mapped
- * @is_udmabuf: whether it was mapped here and not by its exporter
- * @fence: what its DMABUF was queued with last
- * @samples: how many fit
- * @missed: samples that went by before the block was queued
+ * @dmabuf: its DMABUF, NULL for one of the two blocks of read() and write()
+ * @map: kernel mapping of the DMABUF
+ * @is_udmabuf: this module has mapped it, not its exporter
+ * @fence: fence of the last enqueue
+ * @samples: number of samples that fit
+ * @missed: samples that passed before the block was queued
  */
 struct vconv_slot {
 	struct hlist_node node;
@@ -109,12 +109,12 @@ struct vconv_slot {
 };
 
 /**
- * struct vconv_loop - samples on their way from transmitter to receiver
- * @lock: protects everything here; held while samples are copied, taken by the
- *	workers within fence signalling: no memory is allocated under it
- * @frames: ring of frames, NULL until it is used for the first time
- * @head: frames that were ever put in
- * @tail: frames that were ever taken out
+ * struct vconv_loop - the ring from the transmitter to the receiver
+ * @lock: protects all members. It is held while samples are copied. The workers
+ *	take it within fence signalling, so its holder must not allocate memory
+ * @frames: ring of frames, NULL until its first use
+ * @head: total number of frames written
+ * @tail: total number of frames read
  * @open: the receiver is running
  */
 struct vconv_loop {
@@ -127,42 +127,44 @@ struct vconv_loop {
 
 /**
  * struct vconv_dir - one direction of a converter
- * @queue: the IIO core's side of the buffer, whose reference count is that of this structure
+ * @queue: the IIO core's side of the buffer; its reference count is that of this
+ *	structure
  * @conv: the converter; not valid once @gone
- * @indio_dev: the IIO device, likewise
- * @name: its name
+ * @indio_dev: the IIO device; not valid once @gone
+ * @name: name of the IIO device
  * @tx: this is the transmitter
- * @io_lock: held by all that the IIO core calls, so that several of the queue's own
- *	calls can be one. Taken before the queue's lock. The worker waits for neither.
+ * @io_lock: held in the callbacks of the IIO core, so that several calls of the queue
+ *	are one step. Taken before the queue's lock. The worker waits for neither.
  * @gone: the device is being removed; set under both locks
  *
- * @rate: samples per second, 0 is as fast as blocks come
- * @pattern: what the receiver makes
- * @gain: of each voltage, VCONV_UNITY being 1; may change at any time
- * @sine_frequency: in Hz
- * @loopback: the receiver takes what the transmitter sends
- * @faults: faults that wait to happen
+ * @rate: samples per second; 0: as fast as blocks are queued
+ * @pattern: pattern that the receiver generates
+ * @gain: gain of each voltage; VCONV_UNITY is 1; may change at any time
+ * @sine_frequency: frequency of the sine in Hz
+ * @loopback: the receiver gets what the transmitter sends
+ * @faults: number of each fault to inject
  *
  * @scan: layout of a sample, fixed while the buffer is enabled
- * @clock: samples per second of the present run, 0 for none
- * @start: when sample 0 was, on the monotonic clock
- * @start_ns: the same on the device's clock
+ * @clock: samples per second of the current run, 0 for none
+ * @start: time of sample 0 on the monotonic clock
+ * @start_ns: time of sample 0 on the device's clock
  *
- * @slots: DMABUFs, by block. Protected by the queue's list_lock, as all that follows.
- * @fileio: the two blocks of read() and write()
- * @pending: queued slots, the first being the one that @busy says
- * @busy: the worker is at a slot
- * @stopping: it shall leave that and take no other
+ * @slots: slots of DMABUFs, by block. The queue's list_lock protects this and all
+ *	members below.
+ * @fileio: slots of the two blocks of read() and write()
+ * @pending: queued slots; while @busy, the first is the worker's current one
+ * @busy: the worker processes a slot
+ * @stopping: the worker has to leave its slot and take no other
  * @started: @start is valid
- * @enabling: what is queued now was queued before, and is in time
+ * @enabling: blocks queued now were enqueued before the run, so they are not late
  * @position: number of the next sample
- * @queued: samples that the pending slots are good for
- * @missed: samples of this run that no block was there for
+ * @queued: number of samples that the pending slots cover
+ * @missed: number of samples of this run without a block
  *
  * @worker: fills or transmits blocks
- * @wait: where it waits for work, for time to pass and for the other direction
- * @idle: where others wait for it to be out of a slot
- * @run: frames on their way into or out of a scan; the worker's own
+ * @wait: wait queue of the worker: for work, for time and for the other direction
+ * @idle: wait queue for the end of @busy
+ * @run: frames being converted to or from a scan; used by the worker only
  */
 struct vconv_dir {
 	struct iio_dma_buffer_queue queue;
@@ -209,7 +211,7 @@ struct vconv_dir {
  * @pdev: the device that blocks are mapped for
  * @rx: the receiver
  * @tx: the transmitter
- * @loop: between them
+ * @loop: the loopback between them
  */
 struct vconv {
 	struct list_head entry;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The converter proper: a thread that fills or transmits one block after
- * another, in the time that the rate gives it
+ * The converter's thread: fills or transmits one block after another at the
+ * sampling rate
  *
- * All that happens between taking a block and giving it back happens within
- * fence signalling: no memory is allocated, and no lock is taken under which
- * somebody else allocates. Blocks are filled through mappings made when they
- * were attached.
+ * From taking a block to completing it the worker is in a fence signalling section:
+ * it allocates no memory and takes no lock whose holders allocate. It accesses
+ * blocks through mappings that were made when they were attached.
  */
 
 #include <linux/dma-fence.h>
@@ -21,10 +20,10 @@
 
 #include "vconv.h"
 
-/* After so many bytes the worker looks whether it shall stop. */
+/* Number of bytes after which the worker checks whether it has to stop */
 #define VCONV_SLICE	SZ_64K
 
-/* What each 16 bits of a block that failed are */
+/* Value of each 16 bits of a block that failed */
 #define VCONV_POISON	0x8000
 
 static bool vconv_stopping(struct vconv_dir *dir)
@@ -53,7 +52,7 @@ static void vconv_start_clock(struct vconv_dir *dir)
 	dir->started = true;
 }
 
-/* Until all samples before @end have had their time */
+/* Sleeps until the time of sample @end, unless the worker has to stop */
 static void vconv_sleep_until(struct vconv_dir *dir, u64 end)
 {
 	ktime_t left;
@@ -68,8 +67,8 @@ static void vconv_sleep_until(struct vconv_dir *dir, u64 end)
 /* -- Queue -- */
 
 /**
- * vconv_worker_reset() - a run begins
- * @dir: the direction, which has no blocks
+ * vconv_worker_reset() - prepare a run
+ * @dir: the direction; it has no blocks
  */
 void vconv_worker_reset(struct vconv_dir *dir)
 {
@@ -84,10 +83,10 @@ void vconv_worker_reset(struct vconv_dir *dir)
 }
 
 /**
- * vconv_worker_start() - the blocks that were there first are queued
+ * vconv_worker_start() - start a run after the blocks that waited for it are queued
  * @dir: the direction
  *
- * A transmitter has nothing to be late with before its first block.
+ * Starts the clock of a receiver. That of a transmitter starts with its first block.
  */
 void vconv_worker_start(struct vconv_dir *dir)
 {
@@ -105,7 +104,7 @@ static bool vconv_repeats(struct vconv_dir *dir)
 	return !list_empty(&dir->pending) && last->block->cyclic;
 }
 
-/* Samples that went by since the last block that was queued in time */
+/* Returns the number of samples that passed after the end of the queued blocks */
 static u64 vconv_late_by(struct vconv_dir *dir)
 {
 	u64 end = dir->position + dir->queued, now;
@@ -119,10 +118,10 @@ static u64 vconv_late_by(struct vconv_dir *dir)
 
 /**
  * vconv_worker_submit() - queue a block
- * @dir: the direction, which is enabled
- * @slot: the block, with the number of its samples
+ * @dir: the direction; it is enabled
+ * @slot: the block, with its number of samples
  *
- * Called with the list_lock of the queue.
+ * Called with the queue's list_lock held.
  */
 void vconv_worker_submit(struct vconv_dir *dir, struct vconv_slot *slot)
 {
@@ -139,10 +138,10 @@ void vconv_worker_submit(struct vconv_dir *dir, struct vconv_slot *slot)
 }
 
 /**
- * vconv_worker_abort() - give all blocks back
+ * vconv_worker_abort() - return all blocks
  * @dir: the direction
  *
- * Called with the lock of the queue, which the worker never takes.
+ * Called with the queue's lock held, which the worker never takes.
  */
 void vconv_worker_abort(struct vconv_dir *dir)
 {
@@ -167,11 +166,11 @@ void vconv_worker_abort(struct vconv_dir *dir)
 /* -- One block -- */
 
 /**
- * struct vconv_pass - a block on its way
+ * struct vconv_pass - one pass through a block
  * @data: its samples
- * @first: number of the first one
- * @samples: how many, less than fit if it was cut short
- * @error: what its fence shall say
+ * @first: number of the first sample
+ * @samples: number of samples; fewer than fit after the fault VCONV_SHORT
+ * @error: error for the block's fence
  */
 struct vconv_pass {
 	void *data;
@@ -180,7 +179,7 @@ struct vconv_pass {
 	int error;
 };
 
-/* The worker is the only one to take them. */
+/* Consumes one injected failure; called by the worker only */
 static bool vconv_take_failure(struct vconv_dir *dir)
 {
 	return atomic64_dec_if_positive(&dir->faults[VCONV_FAIL]) >= 0;
@@ -207,7 +206,7 @@ static void vconv_begin(struct vconv_dir *dir, struct vconv_slot *slot, struct v
 	spin_unlock_irq(&dir->queue.list_lock);
 }
 
-/* The count and the time of @n samples from @at on */
+/* Writes count and time of @n samples from @at on */
 static void vconv_stamp(struct vconv_dir *dir, struct vconv_pass *pass, u64 at, size_t n,
 			s64 time)
 {
@@ -246,7 +245,7 @@ static void vconv_get_source(struct vconv_dir *dir, struct vconv_source *source)
 		source->gain[i] = READ_ONCE(dir->gain[i]);
 }
 
-/* Return: false if it was stopped. */
+/* Return: false if it was stopped */
 static bool vconv_make(struct vconv_dir *dir, struct vconv_pass *pass, s64 time)
 {
 	size_t slice = max_t(size_t, VCONV_SLICE / dir->scan.size, 1);
@@ -255,7 +254,7 @@ static bool vconv_make(struct vconv_dir *dir, struct vconv_pass *pass, s64 time)
 	size_t n;
 
 	vconv_get_source(dir, &source);
-	/* Nothing to write is no work at all, however long the block is. */
+	/* With nothing to write, do not loop over a long block */
 	if ((source.pattern == VCONV_NONE || !dir->scan.any_voltage) && dir->scan.count < 0 &&
 	    dir->scan.timestamp < 0)
 		return true;
@@ -293,7 +292,10 @@ static bool vconv_receive(struct vconv_dir *dir, struct vconv_pass *pass, s64 ti
 	return true;
 }
 
-/* For those who do not ask how the block ended. The amplitude of a sine is less. */
+/*
+ * Marks the samples of a failed block, for programs that do not check for errors. A
+ * sine has a smaller amplitude.
+ */
 static void vconv_poison(struct vconv_dir *dir, struct vconv_pass *pass)
 {
 	u16 poison = (__force u16)cpu_to_le16(VCONV_POISON);
@@ -325,7 +327,7 @@ static bool vconv_fill(struct vconv_dir *dir, struct vconv_pass *pass)
 	return whole && !vconv_stopping(dir);
 }
 
-/* A block that fails takes its time, and nothing of it is sent. */
+/* A block that fails takes the same time, but is not sent */
 static bool vconv_send(struct vconv_dir *dir, struct vconv_pass *pass)
 {
 	struct vconv_loop *loop = &dir->conv->loop;
@@ -349,19 +351,22 @@ static bool vconv_send(struct vconv_dir *dir, struct vconv_pass *pass)
 	return !vconv_stopping(dir);
 }
 
-/* Without a rate and without a listener a repetition is nothing but heat. */
+/* Without a rate and without a receiver, repetitions would only use CPU time */
 static bool vconv_worth_repeating(struct vconv_dir *dir)
 {
 	return dir->clock || READ_ONCE(dir->conv->loop.open);
 }
 
-/* Others add to the list meanwhile. */
+/* Without the lock: blocks may be added at the same time */
 static bool vconv_is_last(struct vconv_dir *dir, struct vconv_slot *slot)
 {
 	return READ_ONCE(slot->entry.next) == &dir->pending;
 }
 
-/* Until another block takes over, at the end of a pass, or the buffer is disabled */
+/*
+ * Repeats a cyclic block. Return: true at the end of a pass after which another block
+ * follows, false if the buffer is disabled
+ */
 static bool vconv_repeat(struct vconv_dir *dir, struct vconv_slot *slot, struct vconv_pass *pass)
 {
 	while (vconv_is_last(dir, slot)) {
@@ -399,8 +404,8 @@ static bool vconv_transfer(struct vconv_dir *dir, struct vconv_slot *slot, struc
 }
 
 /*
- * Before a patch to it, the IIO core cannot complete a block with an error: its
- * fence says 0, as with every driver there. The samples tell.
+ * An IIO core without our patch cannot complete a block with an error. The fence is
+ * signalled without one, and only the samples show the failure.
  */
 #ifndef VCONV_HAS_BLOCK_FAIL
 static void iio_dma_buffer_block_fail(struct iio_dma_buffer_block *block, int error)
@@ -420,7 +425,7 @@ static void vconv_unlink(struct vconv_dir *dir, struct vconv_slot *slot, struct 
 	spin_unlock_irq(&dir->queue.list_lock);
 }
 
-/* The slot may be gone as soon as its block is complete. */
+/* The slot may be freed as soon as its block is completed */
 static void vconv_process(struct vconv_dir *dir, struct vconv_slot *slot)
 {
 	struct iio_dma_buffer_block *block = slot->block;
@@ -430,7 +435,7 @@ static void vconv_process(struct vconv_dir *dir, struct vconv_slot *slot)
 	if (!vconv_transfer(dir, slot, &pass))
 		return;
 
-	/* Of a transmitter's it is the room that write() has. */
+	/* In a transmitter's block, bytes_used is the room for write() */
 	if (!dir->tx)
 		block->bytes_used = pass.error ? 0 : pass.samples * dir->scan.size;
 	vconv_unlink(dir, slot, &pass);
@@ -488,9 +493,9 @@ static int vconv_work(void *data)
 
 /**
  * vconv_worker_create() - start the thread
- * @dir: a direction that has a name
+ * @dir: a direction with a name
  *
- * Return: 0 or an errno.
+ * Return: 0 or a negative errno.
  */
 int vconv_worker_create(struct vconv_dir *dir)
 {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The IOMMU of a virtual coprocessor: which of Linux's buffers its process
- * can access.
+ * The IOMMU of a virtual coprocessor: controls which of Linux's buffers its
+ * process can access.
  *
- * A mapping gives the pages of a scatterlist one range of device addresses. It
- * gives no access: that is what the synchronization calls of the DMA API say,
- * which tell for each byte whether it is the device's or the CPU's turn.
- * dma_sync_single_for_device() grants a part, dma_sync_single_for_cpu() takes
- * it back, out of the process's page tables, before it returns. Real devices
- * without an IOMMU get by with less; a driver that forgets one of the calls
- * finds out here. So does one that synchronizes across entries of a scatterlist
- * which were not merged: with swiotlb, that would copy wrong bytes.
+ * A mapping assigns one range of device addresses to the pages of a scatterlist.
+ * It does not grant access. Access follows the synchronization calls of the DMA
+ * API, which say for each byte whether the device or the CPU owns it:
+ * dma_sync_single_for_device() grants a part to the process, and
+ * dma_sync_single_for_cpu() removes it from the process's page tables before it
+ * returns. On real devices without an IOMMU a missing call often goes unnoticed;
+ * here the process gets SIGBUS. The same holds for a call that crosses entries of
+ * a scatterlist which were not merged: with swiotlb it would copy wrong bytes.
  *
- * The calls for whole scatterlists say nothing here: exporters of DMABUFs make
- * them for what the CPU does, whatever the device has been given.
+ * The synchronization calls for whole scatterlists are ignored. Exporters of
+ * DMABUFs make them for accesses of the CPU, regardless of what the device owns.
  */
 #include <linux/list.h>
 #include <linux/memremap.h>
@@ -29,25 +29,25 @@
 static bool merge = true;
 module_param(merge, bool, 0644);
 MODULE_PARM_DESC(merge,
-		 "Buffers mapped from now on are one entry of a scatterlist; otherwise entries stay, and none of a driver's synchronization calls may cross from one to the next, but for buffers of more than 1024 entries (default Y)");
+		 "Map each buffer as one entry of a scatterlist; otherwise keep its entries, which no synchronization call may cross, unless there are more than 1024; applies to buffers mapped from now on (default Y)");
 
 /*
- * Entries that stay apart at most: each can be granted by itself, and each grant
- * is compared with all others of its mapping
+ * Most entries that are not merged. Each can be granted separately, and each grant
+ * is compared with all others of its mapping, which takes time.
  */
 #define VCOPROC_UNMERGED	1024
 
 /*
- * Pages that one fault inserts at most, aligned to as many in the process, so
- * that one page table has them all
+ * Most pages that one fault inserts. The range is aligned to this number in the
+ * process, so that one page table contains it.
  */
 #define VCOPROC_AROUND	256
 
 /**
  * struct vcoproc_extent - pages of a mapping that are contiguous in memory, and
- *	of one entry if entries are not merged
- * @first: the first one's number in the mapping
- * @pfn: its number in memory
+ *	belong to one entry if entries are not merged
+ * @first: number of the first page in the mapping
+ * @pfn: page frame number of the first page
  */
 struct vcoproc_extent {
 	u64 first;
@@ -59,7 +59,7 @@ struct vcoproc_extent {
  * @link: in vcoproc_mapping.grants
  * @first: first byte, from the start of the mapping
  * @last: last byte. Parts do not overlap, but two can share a page.
- * @writable: the process can write too
+ * @writable: the process can also write
  */
 struct vcoproc_grant {
 	struct list_head link;
@@ -72,14 +72,14 @@ struct vcoproc_grant {
  * struct vcoproc_mapping - pages with contiguous device addresses
  * @node: in vcoproc_iommu.mappings
  * @start: address of the first byte
- * @size: bytes, whole pages
+ * @size: number of bytes, whole pages
  * @merged: the pages are one entry of the scatterlist
  * @grants: parts that the process can access
- * @count: elements of @extents
+ * @count: number of @extents
  * @extents: the pages, in order
  *
- * What the scatterlist says is kept here, because CONFIG_DMABUF_DEBUG scrambles
- * that while it is mapped.
+ * The pages are copied from the scatterlist, because CONFIG_DMABUF_DEBUG scrambles
+ * its page links while it is mapped.
  */
 struct vcoproc_mapping {
 	struct rb_node node;
@@ -156,7 +156,7 @@ static bool in_one_entry(const struct vcoproc_mapping *mapping, u64 first, u64 l
 				  mapping_extent(mapping, last >> PAGE_SHIFT);
 }
 
-/* All of [@addr, @addr + @size) or nothing */
+/* Finds the mapping, and in it the entry, that contains all of [@addr, @addr + @size) */
 static struct vcoproc_mapping *mapping_of(struct vcoproc_iommu *iommu, u64 addr, u64 size)
 {
 	struct vcoproc_mapping *mapping = mapping_find(iommu, addr);
@@ -172,7 +172,7 @@ static struct vcoproc_mapping *mapping_of(struct vcoproc_iommu *iommu, u64 addr,
 	return mapping;
 }
 
-/* Pages are what can be granted, and only memory can be mapped by a process. */
+/* Access is granted by whole pages, and a process can map nothing but memory */
 static int check_entry(struct scatterlist *sg)
 {
 	if (!PAGE_ALIGNED(sg->offset) || !PAGE_ALIGNED(sg->length) || !sg->length)
@@ -186,7 +186,7 @@ static unsigned long entry_pfn(struct scatterlist *sg)
 	return page_to_pfn(sg_page(sg)) + (sg->offset >> PAGE_SHIFT);
 }
 
-/* Returns the number of extents, which is at most that of the entries. */
+/* Returns the number of extents, at most @nents, or a negative errno */
 static int count_extents(struct scatterlist *sgl, int nents, bool merged)
 {
 	unsigned long next = 0;
@@ -247,13 +247,13 @@ static struct vcoproc_mapping *mapping_alloc(struct scatterlist *sgl, int nents)
 	return mapping;
 }
 
-/* With a page between two mappings that is in neither */
+/* Returns the end of a mapping and of the guard page after it */
 static u64 mapping_end(const struct vcoproc_mapping *mapping)
 {
 	return mapping->start + mapping->size + PAGE_SIZE;
 }
 
-/* The first one that ends behind an address */
+/* Returns the first mapping that ends after an address */
 static struct rb_node *mapping_behind(struct vcoproc_iommu *iommu, u64 addr)
 {
 	struct rb_node *node = iommu->mappings.rb_node, *found = NULL;
@@ -270,10 +270,10 @@ static struct rb_node *mapping_behind(struct vcoproc_iommu *iommu, u64 addr)
 	return found;
 }
 
-/* Finds room between mappings, or behind all. @size includes the page between. */
+/* Finds room between mappings or after the last one. @size includes the guard page. */
 static bool find_room(struct vcoproc_iommu *iommu, u64 from, u64 size, u64 *start)
 {
-	/* What an offset of mmap() can have */
+	/* The largest offset of mmap() */
 	u64 end = min_t(u64, S64_MAX, (u64)ULONG_MAX << PAGE_SHIFT);
 	struct vcoproc_mapping *mapping;
 	struct rb_node *node;
@@ -289,7 +289,7 @@ static bool find_room(struct vcoproc_iommu *iommu, u64 from, u64 size, u64 *star
 	return from <= end && size <= end - from;
 }
 
-/* An address is used again when all others have been */
+/* An address is used again only once all others have been used */
 static bool mapping_add(struct vcoproc_iommu *iommu, struct vcoproc_mapping *mapping)
 {
 	u64 size = mapping->size + PAGE_SIZE;
@@ -307,7 +307,7 @@ static bool mapping_add(struct vcoproc_iommu *iommu, struct vcoproc_mapping *map
 	return room;
 }
 
-/* As they were, but with addresses that follow each other */
+/* Keeps the entries and assigns contiguous device addresses to them */
 static int describe_each(struct scatterlist *sgl, int nents, u64 start)
 {
 	struct scatterlist *sg;
@@ -322,7 +322,10 @@ static int describe_each(struct scatterlist *sgl, int nents, u64 start)
 	return nents;
 }
 
-/* One range, but an entry has only 32 bits for a length. Returns the entries used. */
+/*
+ * Describes one range. Returns the number of entries used, as the length of an entry
+ * has only 32 bits.
+ */
 static int describe(struct scatterlist *sg, u64 start, u64 size)
 {
 	int count = 0;
@@ -338,15 +341,14 @@ static int describe(struct scatterlist *sg, u64 start, u64 size)
 }
 
 /**
- * vcoproc_iommu_map() - give pages a range of device addresses
+ * vcoproc_iommu_map() - assign a range of device addresses to pages
  * @iommu: IOMMU
  * @sgl: the pages
- * @nents: entries of @sgl
+ * @nents: number of entries of @sgl
  *
- * Return: the number of entries that now describe the range, 1 below 4 GiB if
- * they are merged.
- * -EINVAL for entries that are not whole pages, -EREMOTEIO for memory of another
- * device, -ENOMEM.
+ * Return: the number of entries that describe the range, 1 for merged entries of
+ * less than 4 GiB; -EINVAL for entries that are not whole pages; -EREMOTEIO for
+ * memory of another device; -ENOMEM.
  */
 int vcoproc_iommu_map(struct vcoproc_iommu *iommu, struct scatterlist *sgl, int nents)
 {
@@ -370,20 +372,20 @@ int vcoproc_iommu_map(struct vcoproc_iommu *iommu, struct scatterlist *sgl, int 
 
 /* -- Grants -- */
 
-/* What of page tables shows the bytes from @first to @last of the mapping */
+/* Removes the pages with bytes @first to @last of the mapping from page tables */
 static void zap(struct vcoproc_iommu *iommu, struct vcoproc_mapping *mapping, u64 first, u64 last)
 {
 	first >>= PAGE_SHIFT;
 	last >>= PAGE_SHIFT;
-	/* By page: unmap_mapping_range() cuts the bytes to 32 bits where pgoff_t has so many */
+	/* In pages: unmap_mapping_range() truncates its end where pgoff_t has 32 bits */
 	if (iommu->space)
 		unmap_mapping_pages(iommu->space, (mapping->start >> PAGE_SHIFT) + first,
 				    last - first + 1, true);
 }
 
 /*
- * Every grant that has one of the bytes goes. A page that it shared with another
- * grant is inserted again by the next fault.
+ * Removes every grant that contains one of the bytes. If such a grant shares a page
+ * with another grant, the next fault inserts that page again.
  */
 static void take_back(struct vcoproc_iommu *iommu, struct vcoproc_mapping *mapping, u64 first,
 		      u64 last)
@@ -400,9 +402,9 @@ static void take_back(struct vcoproc_iommu *iommu, struct vcoproc_mapping *mappi
 }
 
 /**
- * vcoproc_iommu_unmap() - forget a mapping, with all grants
+ * vcoproc_iommu_unmap() - remove a mapping and all its grants
  * @iommu: IOMMU
- * @addr: where it begins
+ * @addr: its device address
  */
 void vcoproc_iommu_unmap(struct vcoproc_iommu *iommu, dma_addr_t addr)
 {
@@ -422,8 +424,8 @@ void vcoproc_iommu_unmap(struct vcoproc_iommu *iommu, dma_addr_t addr)
  * vcoproc_iommu_grant() - let the process access a part of a mapping
  * @iommu: IOMMU
  * @addr: first byte
- * @size: bytes; the pages that they are in become accessible
- * @dir: DMA_TO_DEVICE for reading only
+ * @size: number of bytes; the pages that contain them become accessible
+ * @dir: DMA_TO_DEVICE grants read access only
  *
  * Context: may sleep.
  */
@@ -433,7 +435,7 @@ void vcoproc_iommu_grant(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t si
 	struct vcoproc_mapping *mapping;
 	struct vcoproc_grant *grant;
 
-	/* Nobody could be told of a failure */
+	/* The DMA API's synchronization calls cannot report a failure */
 	grant = kmalloc(sizeof(*grant), GFP_KERNEL | __GFP_NOFAIL);
 
 	down_write(&iommu->lock);
@@ -452,15 +454,14 @@ void vcoproc_iommu_grant(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t si
 }
 
 /**
- * vcoproc_iommu_revoke() - take a part away from the process
+ * vcoproc_iommu_revoke() - revoke the process's access to a part
  * @iommu: IOMMU
  * @addr: first byte
- * @size: bytes
+ * @size: number of bytes
  *
- * Context: may sleep. A driver may have to call this before it can signal a
- * fence: nothing allocates memory while it holds the lock. What is beyond our
- * reach is that the page tables of a process are changed here, of which
- * subscribers of its memory are told, who may wait for fences.
+ * Context: may sleep. A driver may have to call this before it can signal a fence,
+ * so no holder of the lock allocates memory. One dependency remains: this changes
+ * the page tables of a process, and its MMU notifiers may wait for fences.
  */
 void vcoproc_iommu_revoke(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t size)
 {
@@ -482,11 +483,11 @@ static int leave_as_it_is(pte_t *pte, unsigned long addr, void *data)
 }
 
 /**
- * vcoproc_iommu_prepare() - have the page table that a fault will insert into
+ * vcoproc_iommu_prepare() - allocate the page table that a fault inserts into
  * @vmf: the fault
  *
- * Before the IOMMU is locked: whoever reclaims memory may wait for a fence that
- * needs the lock, see vcoproc_iommu_revoke().
+ * Called before the IOMMU is locked: the allocation may reclaim memory, and that
+ * may wait for a fence which needs the lock, see vcoproc_iommu_revoke().
  *
  * Return: 0 or %VM_FAULT_OOM.
  */
@@ -500,7 +501,7 @@ vm_fault_t vcoproc_iommu_prepare(struct vm_fault *vmf)
 	return 0;
 }
 
-/* The grant that allows most of what the others on the same page allow too */
+/* Returns the grant with the most access to a page, or NULL */
 static struct vcoproc_grant *grant_of_page(struct vcoproc_mapping *mapping, u64 page)
 {
 	struct vcoproc_grant *grant, *readable = NULL;
@@ -517,9 +518,9 @@ static struct vcoproc_grant *grant_of_page(struct vcoproc_mapping *mapping, u64 
 }
 
 /*
- * By number, not by page: nothing but the page table shows that it is mapped,
- * so that nothing can pin it and keep it when it is taken away. Without
- * VM_SHARED the bits are those for reading.
+ * Inserts a page frame number and not a struct page, so that the page cannot be
+ * pinned and kept after access is revoked. Protection bits without VM_SHARED are
+ * those for reading.
  */
 static vm_fault_t insert(struct vm_fault *vmf, struct vcoproc_mapping *mapping, u64 page,
 			 bool writable)
@@ -532,7 +533,7 @@ static vm_fault_t insert(struct vm_fault *vmf, struct vcoproc_mapping *mapping, 
 	return vmf_insert_pfn_prot(vma, addr, mapping_pfn(mapping, page), vm_get_page_prot(flags));
 }
 
-/* Pages of the grant near the one that was asked for; whatever fails waits for its own fault */
+/* Inserts pages of the grant near @page. After a failure the others fault by themselves. */
 static void insert_around(struct vm_fault *vmf, struct vcoproc_mapping *mapping,
 			  const struct vcoproc_grant *grant, u64 page)
 {
@@ -552,12 +553,12 @@ static void insert_around(struct vm_fault *vmf, struct vcoproc_mapping *mapping,
 }
 
 /**
- * vcoproc_iommu_fault() - the process accesses a page that it does not have yet
+ * vcoproc_iommu_fault() - handle an access to a page that is not mapped yet
  * @iommu: IOMMU, locked for reading
  * @vmf: the fault, at a device address, after vcoproc_iommu_prepare()
  *
- * Return: %VM_FAULT_NOPAGE with the page and what is granted around it inserted,
- * %VM_FAULT_SIGBUS if it is not granted, %VM_FAULT_OOM.
+ * Return: %VM_FAULT_NOPAGE after inserting the page and granted pages around it,
+ * %VM_FAULT_SIGBUS if the page is not granted, %VM_FAULT_OOM.
  */
 vm_fault_t vcoproc_iommu_fault(struct vcoproc_iommu *iommu, struct vm_fault *vmf)
 {
@@ -583,14 +584,16 @@ vm_fault_t vcoproc_iommu_fault(struct vcoproc_iommu *iommu, struct vm_fault *vmf
 }
 
 /**
- * vcoproc_iommu_mkwrite() - the process writes to a page that it can read
+ * vcoproc_iommu_mkwrite() - handle a write to a page that is mapped for reading
  * @iommu: IOMMU, locked for reading
  * @vmf: the fault, at a device address
  *
- * The core would make the entry writable without the lock, when it may be that of
- * another grant, for reading. So it goes, and the write faults again.
+ * The core would make the page table entry writable without the lock, when it may
+ * belong to another, read-only grant. So the entry is removed, and the write
+ * faults again.
  *
- * Return: %VM_FAULT_NOPAGE if it may, %VM_FAULT_SIGBUS if not.
+ * Return: %VM_FAULT_NOPAGE if the page is granted for writing, otherwise
+ * %VM_FAULT_SIGBUS.
  */
 vm_fault_t vcoproc_iommu_mkwrite(struct vcoproc_iommu *iommu, struct vm_fault *vmf)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The IOMMU of a virtual coprocessor: which of Linux's buffers its process
- * can access.
+ * The IOMMU of a virtual coprocessor: controls which of Linux's buffers its
+ * process can access.
  */
 #ifndef VCOPROC_IOMMU_H
 #define VCOPROC_IOMMU_H
@@ -17,15 +17,15 @@ struct scatterlist;
 
 /**
  * struct vcoproc_iommu - the IOMMU of a coprocessor
- * @lock: protects everything below. Held for reading while pages are inserted
- *	into the process, for writing while they are taken away: a fault that has
- *	seen a grant is over when the grant goes. Nests in the reservation lock
- *	of a DMABUF and in mmap_lock. Whoever holds it allocates no memory, since
- *	fences wait for it.
+ * @lock: protects all members below. Held for reading while pages are inserted
+ *	into the process, for writing while they are removed, so that a fault
+ *	that has seen a grant ends before the grant is removed. Nests in the
+ *	reservation lock of a DMABUF and in mmap_lock. Its holder must not
+ *	allocate memory, since fences wait for it.
  * @mappings: struct vcoproc_mapping, by address
- * @next: where to look for the address of the next mapping: none is used again
- *	before the end of all addresses was reached
- * @space: where the process maps from, NULL without a process
+ * @next: start of the search for the address of the next mapping. An address is
+ *	used again only after the end of the address range was reached
+ * @space: address space of the file that the process maps, NULL without a process
  */
 struct vcoproc_iommu {
 	struct rw_semaphore lock; /* see above */

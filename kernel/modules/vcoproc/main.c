@@ -2,20 +2,21 @@
 /*
  * vcoproc: a virtual coprocessor whose core is a user process
  *
- * Each coprocessor is a platform device with a remoteproc on top and a
- * character device /dev/vcoprocN beside it. The process that opens the
- * character device is the core: it maps the memory that rings and buffers
- * live in, reads start, stop and kick events, and kicks back.
+ * Each coprocessor is a platform device with a remoteproc and a character device
+ * /dev/vcoprocN. The process that opens the character device is the core: it maps
+ * the memory of rings and buffers, reads start, stop and kick events, and kicks
+ * Linux.
  *
- * Rings and buffers come from one physically contiguous block, so that device
- * address, DMA address and physical address are one, as on most SoCs. The DMA
- * operations of the device hand out parts of this block; remoteproc passes
- * them on to the virtio device. What Linux alone writes of a ring, and trusts,
- * the process can only read. Of the resource table it has a copy: firmware
- * writes to it, and the remoteproc core trusts what it finds there.
+ * Rings and message buffers are allocated from one physically contiguous block, so
+ * that device address, DMA address and physical address are equal, as on most
+ * SoCs. The DMA operations of the device allocate from this block; remoteproc
+ * passes them on to the virtio device. The process has read access only to the
+ * parts of a ring that Linux alone writes, because Linux trusts them. It gets a
+ * copy of the resource table, because firmware writes to the table and the
+ * remoteproc core trusts it.
  *
- * Buffers that drivers share with the process lie elsewhere. They go through
- * an IOMMU, see iommu.c.
+ * Buffers that drivers share with the process are outside of the block. The
+ * process accesses them through an IOMMU, see iommu.c.
  */
 
 #include <linux/bitmap.h>
@@ -52,16 +53,16 @@
 #error "vcoproc needs CONFIG_ARCH_HAS_DMA_OPS (on x86: CONFIG_XEN or CONFIG_GART_IOMMU)"
 #endif
 
-/* Exported to drivers, but declared in drivers/remoteproc/remoteproc_internal.h only. */
+/* Exported to drivers, but declared in drivers/remoteproc/remoteproc_internal.h only */
 irqreturn_t rproc_vq_interrupt(struct rproc *rproc, int vq_id);
 
 #define VCOPROC_MAX		16
 
 /*
- * The rpmsg bus believes the 16-bit length of a message whose ring entry is
- * shorter than a header, and reads up to 64 KiB from where the message
- * starts. The last 64 KiB of the block are never handed out, so that such a
- * read ends in memory that the process owns anyway.
+ * If a ring entry is shorter than a header, the rpmsg bus trusts the 16-bit length
+ * in the message and reads up to 64 KiB from the start of the message. The last
+ * 64 KiB of the block are never allocated, so that such a read stays in memory that
+ * the process can access anyway.
  */
 #define VCOPROC_GUARD		SZ_64K
 
@@ -79,13 +80,14 @@ MODULE_PARM_DESC(memory_kib, "Shared memory of each coprocessor in KiB, a power 
 
 static unsigned int stop_timeout_ms = 1000;
 module_param(stop_timeout_ms, uint, 0644);
-MODULE_PARM_DESC(stop_timeout_ms, "How long a stop waits for the process before it is cut off (default 1000)");
+MODULE_PARM_DESC(stop_timeout_ms, "Milliseconds that a stop waits for the process before it is cut off (default 1000)");
 
 /**
- * enum vcoproc_state - what the process knows of its core
- * @VCOPROC_IDLE: not started, it does not touch the memory
- * @VCOPROC_UP: has read START
- * @VCOPROC_STOPPING: has read, or is about to read, STOP and has not answered
+ * enum vcoproc_state - state of the core as the process knows it
+ * @VCOPROC_IDLE: not started; the process does not access the memory
+ * @VCOPROC_UP: the process has read START
+ * @VCOPROC_STOPPING: the process has read, or is about to read, STOP and has not
+ *	acknowledged it
  */
 enum vcoproc_state {
 	VCOPROC_IDLE,
@@ -99,8 +101,8 @@ enum vcoproc_state {
  * @vc: the coprocessor
  * @id: the notify id
  *
- * One work for each vring: a callback of the receiving one may wait for the
- * transmitting one to progress.
+ * Each vring has its own work item, because the callback of the receiving vring may
+ * wait for progress of the transmitting one.
  */
 struct vcoproc_vring {
 	struct work_struct work;
@@ -110,39 +112,39 @@ struct vcoproc_vring {
 
 /**
  * struct vcoproc - a virtual coprocessor
- * @dev: the character device, whose reference count is that of this structure
+ * @dev: the character device; its reference count is that of this structure
  * @cdev: its operations
- * @rproc: the remoteproc, a reference
- * @interrupts: subdevice that lets interrupts through between the start and
- *	the stop of the virtio device
+ * @rproc: the remoteproc, with a reference
+ * @interrupts: subdevice that enables interrupts between the start and the stop
+ *	of the virtio device
  * @interrupts_added: @interrupts is on the list of @rproc
- * @wq: where the vrings' works run
+ * @wq: workqueue of the vrings' work items
  * @vring: the vrings, by notify id
  * @mem: shared memory
  * @mem_size: its size in bytes, the guard included
- * @used: pages of @mem that are handed out
+ * @used: pages of @mem that are allocated
  * @used_lock: protects @used
- * @loaded: the resource table, as the remoteproc core has it
- * @table: page with the copy of @loaded that the process has
- * @pause: held for reading while any page of memory is mapped, for writing while
- *	the process must not write. Taken before the lock of @iommu.
- * @iommu: which of Linux's buffers the process can access. Its lock is held for
- *	reading while any page is mapped, for writing to cut off and while @owner
+ * @loaded: the remoteproc core's resource table
+ * @table: page with the process's copy of @loaded
+ * @pause: held for reading while a page of @mem is inserted, for writing while the
+ *	process must not write. Taken before the lock of @iommu.
+ * @iommu: controls access to Linux's buffers. Its lock is held for reading while a
+ *	page is inserted, for writing to cut the process off and while @owner
  *	changes. Taken before @lock.
- * @lock: protects everything below
- * @events: where the process waits for events
- * @answer: where ->stop() waits for the process
- * @owner: the file of the process, NULL without one
- * @state: what @owner knows
+ * @lock: protects all members below
+ * @events: wait queue of the process for events
+ * @answer: wait queue of ->stop() for the process
+ * @owner: the file of the process, NULL without a process
+ * @state: state of the core as the process knows it
  * @gone: the device is being removed
- * @ending: it will be: nothing starts any more
- * @running: Linux has started the core and nothing has stopped it
+ * @ending: the device will be removed, and the core cannot be started any more
+ * @running: Linux has started the core and has not stopped it
  * @interruptible: interrupts may be delivered
- * @start: START waits to be read
- * @stop: STOP waits to be read
- * @kicks: kicked vrings that wait to be read
+ * @start: START is pending for read()
+ * @stop: STOP is pending for read()
+ * @kicks: kicked vrings that are pending for read()
  * @irqs: vrings that the process has kicked
- * @table_size: bytes of @loaded, 0 before the first start
+ * @table_size: number of bytes of @loaded, 0 before the first start
  * @boot: number of starts
  */
 struct vcoproc {
@@ -198,7 +200,7 @@ static void vcoproc_vring_work(struct work_struct *work)
 	rproc_vq_interrupt(vring->vc->rproc, vring->id);
 }
 
-/* Takes vc->lock. What comes too early is delivered by the subdevice's start. */
+/* Takes vc->lock. Interrupts that arrive too early are delivered by the subdevice's start. */
 static void vcoproc_deliver(struct vcoproc *vc)
 {
 	unsigned int id;
@@ -224,7 +226,7 @@ static int vcoproc_interrupts_start(struct rproc_subdev *subdev)
 	return 0;
 }
 
-/* Has the process fault when it accesses memory next. */
+/* Unmaps the memory from the process, so that its next access faults */
 static void vcoproc_unmap_memory(struct vcoproc *vc)
 {
 	down_read(&vc->iommu.lock);
@@ -234,9 +236,9 @@ static void vcoproc_unmap_memory(struct vcoproc *vc)
 }
 
 /*
- * The vrings go next: no callback may run from here on. One that runs ends
- * when it finds nothing more in its used ring, which the process could put off
- * for ever. So it waits in its next access until they have ended.
+ * The vrings are freed next, so no callback may run after this. A running callback
+ * ends when its used ring is empty, and the process could keep it filled. So the
+ * process is blocked in its next access to memory until the callbacks have ended.
  */
 static void vcoproc_interrupts_stop(struct rproc_subdev *subdev, bool crashed)
 {
@@ -257,7 +259,7 @@ static void vcoproc_interrupts_stop(struct rproc_subdev *subdev, bool crashed)
 
 /* -- Resource table: the remoteproc core fills it in, the process has a copy -- */
 
-/* Call with vc->lock held. */
+/* Called with vc->lock held */
 static void vcoproc_copy_table(struct vcoproc *vc)
 {
 	const struct resource_table *loaded = vc->loaded;
@@ -272,11 +274,11 @@ static void vcoproc_copy_table(struct vcoproc *vc)
 		 offsetof(struct fw_rsc_vdev, status);
 	memcpy(to, from, status);
 	memcpy(to + status + 1, from + status + 1, vc->table_size - status - 1);
-	/* Last: who sees that the driver is ready can read all that it has set up */
+	/* Last, so that a process that sees DRIVER_OK also sees the rest of the table */
 	smp_store_release(&to[status], from[status]);
 }
 
-/* -- DMA operations: parts of the shared memory, and buffers -- */
+/* -- DMA operations: allocations in the shared memory, mappings of buffers -- */
 
 static struct vcoproc *vcoproc_of_dma(struct device *dev)
 {
@@ -286,15 +288,15 @@ static struct vcoproc *vcoproc_of_dma(struct device *dev)
 	return dev ? dev_get_drvdata(dev) : NULL;
 }
 
-/* Pages of the block that can be handed out */
+/* Number of pages of the block that can be allocated */
 static unsigned long vcoproc_limit(struct vcoproc *vc)
 {
 	return (vc->mem_size - VCOPROC_GUARD) >> PAGE_SHIFT;
 }
 
 /*
- * Call with vc->used_lock held. Aligned to the power of two above the size, as
- * dma_alloc_coherent() promises.
+ * Called with vc->used_lock held. Aligns to the next power of two of the size, as
+ * dma_alloc_coherent() guarantees.
  */
 static unsigned long vcoproc_find_buffer(struct vcoproc *vc, unsigned long pages)
 {
@@ -303,8 +305,9 @@ static unsigned long vcoproc_find_buffer(struct vcoproc *vc, unsigned long pages
 }
 
 /*
- * The remoteproc core allocates for the coprocessor itself, and by a table that
- * is valid nothing but rings. Drivers of the bus allocate for its device.
+ * The remoteproc core allocates for the coprocessor's device, and with a valid
+ * resource table it allocates rings only. Drivers of the bus allocate for the bus's
+ * device.
  */
 static void *vcoproc_dma_alloc(struct device *dev, size_t size, dma_addr_t *handle,
 			       gfp_t gfp, unsigned long attrs)
@@ -347,13 +350,13 @@ static void vcoproc_dma_free(struct device *dev, size_t size, void *va,
 	bitmap_clear(vc->used, (va - vc->mem) >> PAGE_SHIFT, PAGE_ALIGN(size) >> PAGE_SHIFT);
 	spin_unlock(&vc->used_lock);
 
-	/* A driver that lets go of its buffers has reset the device, and nothing else tells. */
+	/* A driver frees its buffers after it has reset the device, which has no callback here */
 	spin_lock_irq(&vc->lock);
 	vcoproc_copy_table(vc);
 	spin_unlock_irq(&vc->lock);
 }
 
-/* Access is granted by whole buffers only: a single page may be of anything. */
+/* Single pages are refused: access is granted by page, and the rest of one may be anything */
 static dma_addr_t vcoproc_dma_map_page(struct device *dev, struct page *page, unsigned long offset,
 				       size_t size, enum dma_data_direction dir,
 				       unsigned long attrs)
@@ -408,7 +411,7 @@ static const struct dma_map_ops vcoproc_dma_ops = {
 
 /* -- remoteproc operations: Linux drives the core -- */
 
-/* The remoteproc core multiplies what it finds here without a check. */
+/* The remoteproc core multiplies these fields without an overflow check */
 static bool vcoproc_vdev_valid(const struct fw_rsc_vdev *vdev)
 {
 	const struct fw_rsc_vdev_vring *vring = vdev->vring;
@@ -445,14 +448,14 @@ static bool vcoproc_table_valid(const struct resource_table *table, size_t size)
 	return hdr->type == RSC_VDEV && vcoproc_vdev_valid((const void *)hdr->data);
 }
 
-/* The firmware is its resource table, the code is the process. */
+/* The firmware consists of a resource table only, as the process is the code */
 static int vcoproc_parse_fw(struct rproc *rproc, const struct firmware *fw)
 {
 	const struct resource_table *table = (const void *)fw->data;
 
 	if (!vcoproc_table_valid(table, fw->size)) {
 		dev_err(&rproc->dev,
-			"firmware is not a resource table with one rpmsg device of two equal vrings, at most %u buffers each, aligned to %lu\n",
+			"firmware must be a resource table with one rpmsg device of two equal vrings of at most %u buffers, aligned to %lu\n",
 			VCOPROC_MAX_RING, PAGE_SIZE);
 		return -EINVAL;
 	}
@@ -467,8 +470,8 @@ static int vcoproc_parse_fw(struct rproc *rproc, const struct firmware *fw)
 }
 
 /*
- * Subdevices stop in the reverse order of their addition, and interrupts have
- * to stop before the virtio device: by now it is on the list.
+ * Subdevices stop in the reverse order of their addition. Interrupts have to stop
+ * before the virtio device, which is on the list by now.
  */
 static int vcoproc_load(struct rproc *rproc, const struct firmware *fw)
 {
@@ -503,8 +506,8 @@ vcoproc_find_loaded_rsc_table(struct rproc *rproc, const struct firmware *fw)
 }
 
 /*
- * Succeeds without a process, like a core that is let out of reset and has
- * nothing to run: the process that comes finds START and what was sent.
+ * Succeeds without a process, like a core that leaves reset without code. A process
+ * that opens the device later finds START and the messages that were sent.
  */
 static int vcoproc_start(struct rproc *rproc)
 {
@@ -527,7 +530,7 @@ static int vcoproc_start(struct rproc *rproc)
 	return 0;
 }
 
-/* Returns whether the process has to answer before its memory is reused. */
+/* Returns true if the process has to acknowledge before its memory is reused */
 static bool vcoproc_ask_to_stop(struct vcoproc *vc)
 {
 	bool ask;
@@ -546,7 +549,7 @@ static bool vcoproc_ask_to_stop(struct vcoproc *vc)
 	return ask;
 }
 
-/* Takes descriptor and memory away from a process that does not answer. */
+/* Revokes descriptor and memory of a process that does not acknowledge STOP */
 static void vcoproc_cut_off(struct vcoproc *vc)
 {
 	bool cut = false;
@@ -567,7 +570,7 @@ static void vcoproc_cut_off(struct vcoproc *vc)
 	up_write(&vc->iommu.lock);
 
 	if (cut) {
-		dev_warn(&vc->dev, "process did not stop within %u ms, cut off\n",
+		dev_warn(&vc->dev, "cut off a process that did not stop within %u ms\n",
 			 stop_timeout_ms);
 		wake_up_all(&vc->events);
 	}
@@ -637,7 +640,7 @@ static int vcoproc_open(struct inode *inode, struct file *filp)
 	return ret ?: nonseekable_open(inode, filp);
 }
 
-/* Call with vc->lock held. Returns 0 or why @filp is not the core (any more). */
+/* Called with vc->lock held. Returns 0, or an errno if @filp is not the core any more. */
 static int vcoproc_check(struct vcoproc *vc, struct file *filp)
 {
 	if (vc->gone)
@@ -647,8 +650,9 @@ static int vcoproc_check(struct vcoproc *vc, struct file *filp)
 }
 
 /*
- * A process that goes while its core runs is a crash, however it goes. The
- * address space of the file stays until whoever unmaps from it is through.
+ * A release while the core runs is reported as a crash, for whatever reason it
+ * happens. Taking the IOMMU's lock waits for callers that unmap pages from the file's
+ * address space.
  */
 static int vcoproc_release(struct inode *inode, struct file *filp)
 {
@@ -677,13 +681,13 @@ static int vcoproc_release(struct inode *inode, struct file *filp)
 	return 0;
 }
 
-/* Call with vc->lock held. */
+/* Called with vc->lock held */
 static bool vcoproc_has_event(struct vcoproc *vc)
 {
 	return vc->stop || vc->start || (vc->state == VCOPROC_UP && vc->kicks);
 }
 
-/* Returns what waits to be read, 0 in .events if nothing does. */
+/* Gets the pending event, with 0 in .events if there is none. Returns 0 or an errno. */
 static int vcoproc_peek(struct vcoproc *vc, struct file *filp, struct vcoproc_event *event)
 {
 	int ret;
@@ -704,7 +708,7 @@ static int vcoproc_peek(struct vcoproc *vc, struct file *filp, struct vcoproc_ev
 }
 
 /*
- * Marks @event as read. A kick that came since the peek is covered by it: the
+ * Marks @event as read. This includes kicks that arrived since the peek, because the
  * process looks at its rings only after read() has returned.
  */
 static void vcoproc_commit(struct vcoproc *vc, struct file *filp,
@@ -891,13 +895,13 @@ static long vcoproc_ioctl(struct file *filp, unsigned int cmd, unsigned long arg
 	}
 }
 
-/* The page at @pgoff of a mapping: of the memory, or behind it that of the table */
+/* Returns the page at @pgoff of a mapping: of the memory, or after it that of the table */
 static void *vcoproc_page(struct vcoproc *vc, pgoff_t pgoff)
 {
 	return pgoff < vc->mem_size >> PAGE_SHIFT ? vc->mem + (pgoff << PAGE_SHIFT) : vc->table;
 }
 
-/* By number, so that nothing can pin it and keep it when it is taken away. */
+/* Inserts a page frame number, so that the page cannot be pinned and kept after its removal */
 static vm_fault_t vcoproc_insert(struct vcoproc *vc, struct vm_fault *vmf)
 {
 	unsigned long pfn = PHYS_PFN(virt_to_phys(vcoproc_page(vc, vmf->pgoff)));
@@ -912,7 +916,7 @@ static vm_fault_t vcoproc_insert(struct vcoproc *vc, struct vm_fault *vmf)
 	return vmf_insert_pfn_prot(vmf->vma, vmf->address, pfn, vm_get_page_prot(flags));
 }
 
-/* Waits while the process must not write. Returns whether @filp is the core. */
+/* Waits while the process must not write. Returns true, with locks held, if @filp is the core. */
 static bool vcoproc_lock_memory(struct vcoproc *vc, struct file *filp)
 {
 	if (down_read_killable(&vc->pause))
@@ -949,13 +953,13 @@ static vm_fault_t vcoproc_fault(struct vm_fault *vmf)
 	return ret;
 }
 
-/* If the page is unmapped meanwhile, it faults again. */
+/* If the page is unmapped meanwhile, the write faults again */
 static vm_fault_t vcoproc_mkwrite(struct vm_fault *vmf)
 {
 	return vcoproc_page_writable(vmf->pgoff) ? 0 : VM_FAULT_SIGBUS;
 }
 
-/* For debuggers, which cannot pin the page either */
+/* For debuggers, which cannot pin these pages */
 static int vcoproc_access(struct vm_area_struct *vma, unsigned long addr, void *buf, int len,
 			  int write)
 {
@@ -1017,7 +1021,7 @@ static const struct vm_operations_struct vcoproc_buffer_vm_ops = {
 	.pfn_mkwrite = vcoproc_buffer_mkwrite,
 };
 
-/* Either a part of the shared memory or the page of the resource table. */
+/* Maps either a part of the shared memory or the page of the resource table */
 static int vcoproc_mmap_memory(struct vcoproc *vc, struct vm_area_struct *vma)
 {
 	unsigned long pages = vc->mem_size >> PAGE_SHIFT;
@@ -1031,7 +1035,7 @@ static int vcoproc_mmap_memory(struct vcoproc *vc, struct vm_area_struct *vma)
 	return 0;
 }
 
-/* Any range of device addresses: what is there, and for how long, each access finds out. */
+/* Maps any range of device addresses; each access checks what is granted there */
 static void vcoproc_mmap_buffer(struct vm_area_struct *vma)
 {
 	vm_flags_set(vma, VM_PFNMAP | VM_DONTDUMP);
@@ -1061,7 +1065,7 @@ static int vcoproc_mmap(struct file *filp, struct vm_area_struct *vma)
 
 static const struct file_operations vcoproc_fops = {
 	.owner = THIS_MODULE,
-	/* Device addresses are offsets of mmap(), also where a long has 32 bits */
+	/* Device addresses are mmap() offsets, also where a long has 32 bits */
 	.fop_flags = FOP_UNSIGNED_OFFSET,
 	.open = vcoproc_open,
 	.release = vcoproc_release,
@@ -1089,7 +1093,7 @@ static const struct class vcoproc_class = {
 	.dev_groups = vcoproc_groups,
 };
 
-/* -- Life of a coprocessor -- */
+/* -- Creation and removal of a coprocessor -- */
 
 static void vcoproc_free_memory(struct vcoproc *vc)
 {
@@ -1101,7 +1105,7 @@ static void vcoproc_free_memory(struct vcoproc *vc)
 
 static int vcoproc_alloc_memory(struct vcoproc *vc)
 {
-	/* The resource table has room for 32-bit addresses. */
+	/* The resource table has room for 32-bit addresses only */
 	vc->mem_size = memory_kib * SZ_1K;
 	vc->mem = alloc_pages_exact(vc->mem_size, GFP_KERNEL | GFP_DMA32 | __GFP_ZERO);
 	vc->table = (void *)get_zeroed_page(GFP_KERNEL);
@@ -1176,7 +1180,7 @@ static int vcoproc_probe(struct platform_device *pdev)
 	platform_set_drvdata(pdev, vc);
 	set_dma_ops(dev, &vcoproc_dma_ops);
 
-	/* For buffers: what dma_alloc_coherent() returns stays below 4 GiB */
+	/* For buffers; memory of dma_alloc_coherent() stays below 4 GiB */
 	ret = dma_set_mask(dev, DMA_BIT_MASK(64));
 	if (ret)
 		goto free_rproc;
@@ -1185,7 +1189,7 @@ static int vcoproc_probe(struct platform_device *pdev)
 	if (ret)
 		goto free_rproc;
 
-	/* Bound, as that of the remoteproc drivers: an interrupt stays on its processor */
+	/* Bound as in the remoteproc drivers, so that an interrupt stays on its CPU */
 	vc->wq = alloc_workqueue("%s", WQ_HIGHPRI, 0, dev_name(dev));
 	if (!vc->wq) {
 		ret = -ENOMEM;
@@ -1219,8 +1223,8 @@ free_vc:
 }
 
 /*
- * Every start counts, also of a core that runs, and each is to be taken back.
- * rproc_del() takes back one, and none if a signal comes while it waits.
+ * remoteproc counts every start, also of a running core, and needs as many calls of
+ * rproc_shutdown(). rproc_del() makes one, or none if a signal interrupts its wait.
  */
 static void vcoproc_shut_down(struct vcoproc *vc)
 {
@@ -1298,12 +1302,12 @@ static int __init vcoproc_module_init(void)
 	int ret;
 
 	if (!count || count > VCOPROC_MAX) {
-		pr_err("vcoproc: count=%u, allowed: 1 to %u\n", count, VCOPROC_MAX);
+		pr_err("vcoproc: count=%u is not in the range 1 to %u\n", count, VCOPROC_MAX);
 		return -EINVAL;
 	}
 	if (!is_power_of_2(memory_kib) || memory_kib < VCOPROC_MIN_KIB ||
 	    memory_kib > VCOPROC_MAX_KIB) {
-		pr_err("vcoproc: memory_kib=%u, allowed: a power of two from %u to %u\n",
+		pr_err("vcoproc: memory_kib=%u is not a power of two from %u to %u\n",
 		       memory_kib, VCOPROC_MIN_KIB, VCOPROC_MAX_KIB);
 		return -EINVAL;
 	}

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Where the rings of a coprocessor lie in its block
+ * Places of the rings in the memory of a coprocessor
  *
- * They lie at the start, each at the end of a slot of its own. So the used
- * ring is the last page of its slot, whatever the number of entries, and what
- * is before it, descriptors and available ring, is Linux's: virtio_ring follows
- * the flags of descriptors that it reads back. Which pages the process can
- * write to never changes, so that none has to be taken back that it has found
- * a way to keep.
+ * The rings are at the start of the memory. Each ends at the end of its own slot, so
+ * that for any number of entries the used ring is the last page of the slot. The
+ * process cannot write to the pages before it, which hold descriptors and available
+ * ring: virtio_ring reads the flags of its descriptors back and trusts them. The set
+ * of writable pages never changes, so none has to be revoked that the process might
+ * have found a way to keep.
  */
 #ifndef VCOPROC_RING_H
 #define VCOPROC_RING_H
@@ -29,11 +29,12 @@ static_assert(3 * sizeof(__virtio16) + VCOPROC_MAX_RING * sizeof(struct vring_us
 	      PAGE_SIZE);
 
 /**
- * vcoproc_find_ring() - find the place of a ring
- * @used: the block's pages that are taken
- * @pages: of the ring
+ * vcoproc_find_ring() - find a place for a ring
+ * @used: bitmap of the allocated pages
+ * @pages: number of pages of the ring
  *
- * Return: the first of @pages that end a free slot, ULONG_MAX if there is none.
+ * Return: number of the first page of a ring that ends at the end of a free slot,
+ * ULONG_MAX if there is none.
  */
 static inline unsigned long vcoproc_find_ring(const unsigned long *used, unsigned long pages)
 {
@@ -50,10 +51,10 @@ static inline unsigned long vcoproc_find_ring(const unsigned long *used, unsigne
 }
 
 /**
- * vcoproc_page_writable() - can the process write to a page of the block?
+ * vcoproc_page_writable() - can the process write to a page of the memory?
  * @pgoff: number of the page
  *
- * Return: whether it is a used ring, or behind the rings.
+ * Return: true for the page of a used ring and for pages after the rings.
  */
 static inline bool vcoproc_page_writable(pgoff_t pgoff)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit: rings lie where the process can write to nothing but used rings
+ * KUnit: rings are placed so that the process can write to used rings only
  */
 
 #include <kunit/test.h>
@@ -34,7 +34,7 @@ static void vcoproc_ring_too_long(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, vcoproc_find_ring(used, ULONG_MAX), ULONG_MAX);
 }
 
-/* Whatever the number of entries, virtio's layout with pages for alignment. */
+/* For all numbers of entries, with virtio's layout and page alignment */
 static void vcoproc_ring_used_is_writable(struct kunit *test)
 {
 	DECLARE_BITMAP(used, VCOPROC_RING_PAGES) = {};

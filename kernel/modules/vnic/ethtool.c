@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * vnic: what ethtool shows and sets
+ * vnic: ethtool operations
  */
 
 #include <linux/ethtool.h>
@@ -24,7 +24,7 @@ static void vnic_get_drvinfo(struct net_device *dev, struct ethtool_drvinfo *inf
 	strscpy(info->driver, VNIC_NAME, sizeof(info->driver));
 }
 
-/* A channel is a receive and a transmit queue; what there is more of one kind is alone. */
+/* A combined channel is a receive and a transmit queue. Surplus queues of one kind are alone. */
 static void vnic_get_channels(struct net_device *dev, struct ethtool_channels *channels)
 {
 	unsigned int rx = dev->real_num_rx_queues, tx = dev->real_num_tx_queues;
@@ -80,7 +80,7 @@ static int vnic_set_channels(struct net_device *dev, struct ethtool_channels *ch
 	unsigned int old_tx = dev->real_num_tx_queues;
 	int err;
 
-	/* Of each, there would be a combined one more. */
+	/* A receive-only and a transmit-only queue would be a combined channel */
 	if (channels->rx_count && channels->tx_count)
 		return -EINVAL;
 	if (rx > dev->num_rx_queues || tx > dev->num_tx_queues)
@@ -115,11 +115,11 @@ static int vnic_set_coalesce(struct net_device *dev, struct ethtool_coalesce *co
 	struct vnic *vnic = netdev_priv(dev);
 
 	if (coalesce->rx_coalesce_usecs > VNIC_USECS_MAX) {
-		NL_SET_ERR_MSG_MOD(extack, "a frame waits for 10 s at most");
+		NL_SET_ERR_MSG_MOD(extack, "rx-usecs must be 10 s or less");
 		return -ERANGE;
 	}
 	if (!coalesce->rx_max_coalesced_frames) {
-		NL_SET_ERR_MSG_MOD(extack, "1 frame or more");
+		NL_SET_ERR_MSG_MOD(extack, "rx-frames must be at least 1");
 		return -EINVAL;
 	}
 	WRITE_ONCE(vnic->usecs, coalesce->rx_coalesce_usecs);
@@ -161,7 +161,7 @@ static int vnic_set_ringparam(struct net_device *dev, struct ethtool_ringparam *
 	int err;
 
 	if (!ring->rx_pending) {
-		NL_SET_ERR_MSG_MOD(extack, "a receive ring has at least 1 entry");
+		NL_SET_ERR_MSG_MOD(extack, "a receive ring must have at least 1 entry");
 		return -EINVAL;
 	}
 

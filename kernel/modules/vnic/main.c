@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * vnic: pairs of NICs without hardware
+ * vnic: pairs of virtual NICs
  *
- * Two Ethernet devices joined back to back, as veth's, but with what a NIC has:
- * receive queues with page pools, header split, steering of flows, and queues
- * that restart with other memory. So device-memory TCP runs on them.
+ * Two Ethernet devices are connected back to back, as with veth. They have features
+ * of NICs that device-memory TCP needs: receive queues with page pools, header
+ * split, flow steering, and queues that restart with other memory.
  */
 
 #include <linux/dma-mapping.h>
@@ -18,12 +18,12 @@
 
 #include "vnic.h"
 
-/* The device that all DMA is said to be of, where no PCI device is */
+/* The DMA device of pairs without a PCI device */
 static struct platform_device *vnic_parent;
 
 static struct rtnl_link_ops vnic_link_ops;
 
-/* Brings a frame to the other end; false: that is not there. */
+/* Passes a frame to the other end. Return: false if that is down */
 static bool vnic_deliver(struct net_device *peer, struct sk_buff *skb)
 {
 	struct vnic *vnic = netdev_priv(peer);
@@ -34,7 +34,7 @@ static bool vnic_deliver(struct net_device *peer, struct sk_buff *skb)
 		return false;
 	}
 
-	/* From here on it is the other end that may lose it. */
+	/* From here on a loss is counted by the other end */
 	if (!is_skb_forwardable(peer, skb)) {
 		atomic64_inc(&vnic->oversized);
 		kfree_skb_reason(skb, SKB_DROP_REASON_PKT_TOO_BIG);
@@ -59,15 +59,15 @@ static netdev_tx_t vnic_start_xmit(struct sk_buff *skb, struct net_device *dev)
 	struct net_device *peer;
 	bool sent = false;
 
-	/* A packet socket can send less than a header. */
+	/* A packet socket can send less than an Ethernet header */
 	if (unlikely(!pskb_may_pull(skb, ETH_HLEN))) {
 		kfree_skb(skb);
 		goto count;
 	}
 
-	/* The frame is held till the other end has taken it in, as a NIC holds it:
-	 * so the sender's socket knows what is under way. What belongs to the
-	 * sender's namespace is not held.
+	/* The frame keeps its socket until the other end has received it, as
+	 * with a NIC, so that the socket accounts for bytes in flight. State of
+	 * the sender's namespace is dropped now.
 	 */
 	skb_tx_timestamp(skb);
 	nf_reset_ct(skb);
@@ -171,14 +171,14 @@ static void vnic_uninit_device(struct net_device *dev)
 	vnic_queues_uninit(dev);
 }
 
-/* What may be read till the device's last user has gone */
+/* Frees data that can be read until the device's last user is gone */
 static void vnic_free(struct net_device *dev)
 {
 	vnic_rss_free(dev);
 	vnic_queues_free(dev);
 }
 
-/* All frames come in, whomever they are for. */
+/* Nothing to do: all frames are received, for any address */
 static void vnic_set_rx_mode(struct net_device *dev)
 {
 }
@@ -245,7 +245,7 @@ static int vnic_validate(struct nlattr *tb[], struct nlattr *data[],
 	if (!address)
 		return 0;
 	if (nla_len(address) != ETH_ALEN) {
-		NL_SET_ERR_MSG_ATTR(extack, address, "an address has 6 bytes");
+		NL_SET_ERR_MSG_ATTR(extack, address, "an address must have 6 bytes");
 		return -EINVAL;
 	}
 	if (!is_valid_ether_addr(nla_data(address))) {
@@ -256,16 +256,16 @@ static int vnic_validate(struct nlattr *tb[], struct nlattr *data[],
 	return 0;
 }
 
-/* Whether this user may make a pair with that many queues */
+/* May this user create a pair with this number of queues? */
 static int vnic_check(const struct net_device *dev, struct netlink_ext_ack *extack)
 {
-	/* Frames are received into pages that no control group counts. */
+	/* Frames are received into pages that no control group is charged for */
 	if (!capable(CAP_NET_ADMIN)) {
 		NL_SET_ERR_MSG_MOD(extack, "needs CAP_NET_ADMIN in the initial user namespace");
 		return -EPERM;
 	}
 	if (dev->num_rx_queues > VNIC_QUEUES_MAX || dev->num_tx_queues > VNIC_QUEUES_MAX) {
-		NL_SET_ERR_MSG_MOD(extack, "more than 128 queues of a kind");
+		NL_SET_ERR_MSG_MOD(extack, "more than 128 receive or transmit queues");
 		return -EINVAL;
 	}
 
@@ -273,10 +273,10 @@ static int vnic_check(const struct net_device *dev, struct netlink_ext_ack *exta
 }
 
 /**
- * struct vnic_other - what was said of the other end
+ * struct vnic_other - what the request says about the other end
  * @tb: its attributes
- * @ifm: their header; NULL: nothing was said
- * @parsed: for @tb
+ * @ifm: its header; NULL if the request does not describe the other end
+ * @parsed: storage for @tb
  */
 struct vnic_other {
 	struct nlattr **tb;
@@ -302,14 +302,14 @@ static int vnic_parse_other(struct vnic_other *other, struct nlattr *tb[], struc
 	return vnic_validate(other->tb, NULL, extack);
 }
 
-/* Where the other end is to be; without a word of it, where this one is made. */
+/* Returns the other end's namespace; without one in the request, that of this end */
 static struct net *vnic_other_net(struct net *src_net, const struct net_device *dev,
 				  const struct vnic_other *other)
 {
 	return other->ifm ? rtnl_link_get_net(src_net, other->tb) : get_net(dev_net(dev));
 }
 
-/* Makes the other end of @dev; it is not registered. */
+/* Creates the other end of @dev and does not register it */
 static struct net_device *vnic_create_other(struct net *src_net, const struct net_device *dev,
 					    const struct vnic_other *other,
 					    struct netlink_ext_ack *extack)
@@ -415,16 +415,16 @@ out:
 }
 
 /**
- * vnic_dellink() - have both ends of a pair unregistered
+ * vnic_dellink() - queue both ends of a pair for unregistration
  * @dev: one of them
- * @head: where unregister_netdevice_many() will find them
+ * @head: the list for unregister_netdevice_many()
  */
 void vnic_dellink(struct net_device *dev, struct list_head *head)
 {
 	struct vnic *vnic = netdev_priv(dev);
 	struct net_device *peer = rtnl_dereference(vnic->peer);
 
-	/* The two may be deleted in one go, from two namespaces: each ends once. */
+	/* Both ends may be deleted in one batch, from two namespaces: queue each once */
 	RCU_INIT_POINTER(vnic->peer, NULL);
 	unregister_netdevice_queue(dev, head);
 	if (!peer)
@@ -447,7 +447,7 @@ static struct net *vnic_get_link_net(const struct net_device *dev)
 	return peer ? dev_net(peer) : dev_net(dev);
 }
 
-/* As veth has it */
+/* The attributes of veth, which iproute2 supports */
 static const struct nla_policy vnic_policy[VETH_INFO_MAX + 1] = {
 	[VETH_INFO_PEER]	= { .len = sizeof(struct ifinfomsg) },
 };
@@ -507,4 +507,4 @@ module_exit(vnic_exit);
 MODULE_DESCRIPTION("Pairs of virtual NICs that device-memory TCP runs on");
 MODULE_AUTHOR("The Busbar authors");
 MODULE_LICENSE("GPL");
-/* No alias: who may not make a pair is not to load the module by asking for one. */
+/* No alias: a user without CAP_NET_ADMIN must not load the module by requesting a pair */

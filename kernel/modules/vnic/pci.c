@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * vnic: pairs of which all DMA is said to be of a PCI device
+ * vnic: pairs that use a PCI device as their DMA device
  *
- * A PCI device that has no driver of its own lends its address to pairs: its IOMMU
- * translates for them, and they go with it, as a NIC goes with its slot. Nothing is
- * done to the device itself. There is none that this driver would take by itself;
- * new_id or driver_override names one.
+ * Pairs can use a PCI device without another driver as their parent: the IOMMU then
+ * translates with its requester ID, and the pairs are removed together with it. The
+ * device itself is not accessed. This driver has no ID table; new_id or
+ * driver_override assigns a device to it.
  */
 
 #include <linux/dma-mapping.h>
@@ -15,14 +15,14 @@
 
 #include "vnic.h"
 
-/* The one that is there, and the devices that are its; both under RTNL */
+/* The PCI device, if there is one, and its network devices; both under RTNL */
 static struct device *vnic_pci_device;
 static LIST_HEAD(vnic_pci_devices);
 
 /**
- * vnic_pci_parent() - the PCI device that new pairs are of
+ * vnic_pci_parent() - get the parent of new pairs
  *
- * Return: NULL if there is none.
+ * Return: the PCI device, NULL if there is none.
  */
 struct device *vnic_pci_parent(void)
 {
@@ -32,7 +32,7 @@ struct device *vnic_pci_parent(void)
 }
 
 /**
- * vnic_pci_add() - remember a network device that has to go with its parent
+ * vnic_pci_add() - add a network device that has to be removed with its parent
  * @dev: the device
  */
 void vnic_pci_add(struct net_device *dev)
@@ -45,7 +45,7 @@ void vnic_pci_add(struct net_device *dev)
 }
 
 /**
- * vnic_pci_del() - forget a network device
+ * vnic_pci_del() - undo vnic_pci_add()
  * @dev: the device
  */
 void vnic_pci_del(struct net_device *dev)
@@ -94,7 +94,7 @@ static struct pci_driver vnic_pci_driver = {
 };
 
 /**
- * vnic_pci_register() - be there for PCI devices that are named
+ * vnic_pci_register() - register the PCI driver
  *
  * Return: 0 or the error of pci_register_driver().
  */
@@ -103,7 +103,7 @@ int vnic_pci_register(void)
 	return pci_register_driver(&vnic_pci_driver);
 }
 
-/** vnic_pci_unregister() - let the PCI device go, and what is its */
+/** vnic_pci_unregister() - unregister the PCI driver and remove its pairs */
 void vnic_pci_unregister(void)
 {
 	pci_unregister_driver(&vnic_pci_driver);

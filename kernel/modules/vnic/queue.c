@@ -2,9 +2,9 @@
 /*
  * vnic: receive queues
  *
- * The sending end leaves frames on a queue's wire and interrupts, at once or when
- * as many or as old frames are there as coalescing says; the queue's NAPI takes
- * them in. While its NAPI works, or puts interrupts off, a queue's interrupt is
+ * The sending end puts frames on a queue's wire and raises its interrupt, at once or
+ * when coalescing's limit of frames or of time is reached. The queue's NAPI receives
+ * the frames. While the NAPI runs, or defers interrupts, the queue's interrupt is
  * masked.
  */
 
@@ -15,10 +15,10 @@
 
 #include "vnic.h"
 
-/* Pages that a pool keeps for frames to come */
+/* Number of free pages that a pool keeps */
 #define VNIC_POOL_SIZE	256
 
-/* What queue management calls a queue's memory */
+/* The memory of a queue for netdev_queue_mgmt_ops */
 struct vnic_queue_mem {
 	struct page_pool *pool;
 };
@@ -45,8 +45,9 @@ static struct page_pool *vnic_pool_create(struct net_device *dev, unsigned int i
 static void vnic_queue_start(struct vnic_rq *rq, struct page_pool *pool)
 {
 	rq->pool = pool;
-	/* Not a parameter of the pool: one that is never started is destroyed
-	 * while the NAPI runs, which the pool would take for a race.
+	/* Set here and not with the pool's parameters: a pool that is never
+	 * started is destroyed while the NAPI runs, which the page pool would
+	 * report as a race.
 	 */
 	WRITE_ONCE(pool->p.napi, &rq->napi);
 	napi_enable(&rq->napi);
@@ -127,7 +128,7 @@ const struct netdev_queue_mgmt_ops vnic_queue_mgmt_ops = {
 };
 
 /**
- * vnic_queues_open() - make pools of receive queues and start these
+ * vnic_queues_open() - create the pools of receive queues and start the queues
  * @dev: the device
  * @from: the first queue
  * @to: the one after the last
@@ -154,8 +155,8 @@ int vnic_queues_open(struct net_device *dev, unsigned int from, unsigned int to)
 }
 
 /**
- * vnic_queues_close() - stop receive queues; frames under way to them are lost
- * @dev: the device; no frame is sent to these queues any more
+ * vnic_queues_close() - stop receive queues; frames on their wires are lost
+ * @dev: the device; senders do not choose these queues any more
  * @from: the first queue
  * @to: the one after the last
  */
@@ -165,7 +166,7 @@ void vnic_queues_close(struct net_device *dev, unsigned int from, unsigned int t
 	struct vnic_rq *rq;
 	unsigned int i;
 
-	/* Who has chosen one of them has pushed its frame after this. */
+	/* After this, senders that chose one of the queues have pushed their frames */
 	synchronize_net();
 	for (i = from; i < to; i++) {
 		rq = &vnic->rq[i];
@@ -178,7 +179,7 @@ void vnic_queues_close(struct net_device *dev, unsigned int from, unsigned int t
 }
 
 /**
- * vnic_queues_poll() - take in what waits, which it does by settings that are no more
+ * vnic_queues_poll() - receive the frames that wait according to old settings
  * @dev: the device
  *
  * Context: RTNL.
@@ -195,11 +196,11 @@ void vnic_queues_poll(struct net_device *dev)
 }
 
 /**
- * vnic_queues_set_split() - give all queues new pools, for split headers or not
+ * vnic_queues_set_split() - replace the pools of all queues to set header split
  * @dev: the device
- * @split: whether headers and data are kept apart
+ * @split: split headers from data
  *
- * Return: 0, -ENOMEM or the error of page_pool_create(); then nothing has changed.
+ * Return: 0; or without any change -ENOMEM or the error of page_pool_create().
  */
 int vnic_queues_set_split(struct net_device *dev, bool split)
 {
@@ -220,7 +221,7 @@ int vnic_queues_set_split(struct net_device *dev, bool split)
 		}
 	}
 
-	/* What is in the array afterwards are the old ones. */
+	/* Afterwards the array contains the old pools */
 	for (i = 0; i < count; i++) {
 		struct page_pool *pool = vnic_queue_stop(&vnic->rq[i]);
 
@@ -237,7 +238,7 @@ destroy:
 	return err;
 }
 
-/* Whether frames wait no longer: there are as many as may, or half of the memory */
+/* Is a limit of coalescing reached: the number of frames, or half of the memory? */
 static bool vnic_queue_is_due(const struct vnic_rq *rq)
 {
 	const struct vnic *vnic = netdev_priv(rq->dev);
@@ -248,7 +249,7 @@ static bool vnic_queue_is_due(const struct vnic_rq *rq)
 }
 
 /**
- * vnic_queue_kick() - interrupt, or have that done soon, for frames that wait
+ * vnic_queue_kick() - raise the interrupt for waiting frames, or start its timer
  * @rq: the queue
  *
  * Context: softirqs off.
@@ -258,8 +259,8 @@ void vnic_queue_kick(struct vnic_rq *rq)
 	struct vnic *vnic = netdev_priv(rq->dev);
 	u64 nsecs = (u64)READ_ONCE(vnic->usecs) * NSEC_PER_USEC;
 
-	/* Either this sees that the interrupt is not masked any more, or who has
-	 * unmasked it sees the frame.
+	/* Either this sees the interrupt unmasked, or the code that has unmasked
+	 * it sees the frame.
 	 */
 	smp_mb();
 	if (!READ_ONCE(rq->armed))
@@ -283,7 +284,7 @@ static enum hrtimer_restart vnic_queue_timer(struct hrtimer *timer)
 /**
  * vnic_queue_push() - send a frame to a receive queue
  * @rq: the queue; if it is full, the frame is dropped
- * @skb: the frame; the queue's from here on
+ * @skb: the frame; the queue takes ownership
  *
  * Context: RCU read lock, softirqs off.
  */
@@ -303,7 +304,7 @@ void vnic_queue_push(struct vnic_rq *rq, struct sk_buff *skb)
 }
 
 /**
- * vnic_queue_pull() - take the first frame that is under way
+ * vnic_queue_pull() - take the first frame from the wire
  * @rq: the queue
  *
  * Return: the frame, NULL if there is none.
@@ -330,7 +331,7 @@ static void vnic_queue_init(struct vnic_rq *rq, struct net_device *dev, unsigned
 }
 
 /**
- * vnic_queues_init() - allocate all queues that a device may have
+ * vnic_queues_init() - allocate the maximum number of queues of a device
  * @dev: the device
  *
  * Return: 0 or -ENOMEM.
@@ -357,7 +358,7 @@ int vnic_queues_init(struct net_device *dev)
 
 /**
  * vnic_queues_uninit() - end all queues; their counters can still be read
- * @dev: the device; it is down, and nothing is sent to it any more
+ * @dev: the device; it is down, and no frame is sent to it any more
  */
 void vnic_queues_uninit(struct net_device *dev)
 {
@@ -367,7 +368,7 @@ void vnic_queues_uninit(struct net_device *dev)
 	for (i = 0; i < dev->num_rx_queues; i++) {
 		hrtimer_cancel(&vnic->rq[i].timer);
 		__netif_napi_del(&vnic->rq[i].napi);
-		/* What came while the device was only about to open */
+		/* Frames that arrived while the device was being opened */
 		vnic_queue_purge(&vnic->rq[i]);
 	}
 	/* One grace period for all of them */

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * vnic: how a frame is taken in
+ * vnic: receiving frames
  *
- * A queue's NAPI copies frames from its wire, as a NIC's DMA would, into headers
- * and pages of the queue's page pool. The pages may be device memory: then the
- * data of TCP segments goes there, and everything else stays in ordinary memory.
+ * A queue's NAPI copies frames from its wire into headers and pages of the queue's
+ * page pool, as a NIC's DMA would. If the pages are device memory, they get the data
+ * of TCP segments, and all other data goes to ordinary memory.
  */
 
 #include <linux/dma-direct.h>
@@ -22,7 +22,7 @@
 
 #include "vnic.h"
 
-/* What fits into the first part of a frame without more than a page for it */
+/* Longest linear part of an skb that needs no more than a page */
 #define VNIC_LINEAR_MAX	(SKB_WITH_OVERHEAD(PAGE_SIZE) - NET_SKB_PAD - NET_IP_ALIGN)
 
 static bool vnic_is_readable(const struct vnic_rq *rq)
@@ -30,7 +30,7 @@ static bool vnic_is_readable(const struct vnic_rq *rq)
 	return !rq->pool->mp_priv;
 }
 
-/* Where DMA to @addr goes; without an IOMMU's leave, to 0 */
+/* Returns the physical address of @addr, 0 if the IOMMU does not map it */
 static phys_addr_t vnic_dma_to_phys(struct device *dev, dma_addr_t addr)
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
@@ -38,7 +38,7 @@ static phys_addr_t vnic_dma_to_phys(struct device *dev, dma_addr_t addr)
 	return domain ? iommu_iova_to_phys(domain, addr) : dma_to_phys(dev, addr);
 }
 
-/* The page that a NIC would reach by the address of @netmem; NULL: it has none */
+/* Returns the page at the DMA address of @netmem, or NULL */
 static struct page *vnic_dma_page(struct vnic_rq *rq, netmem_ref netmem)
 {
 	dma_addr_t addr = page_pool_get_dma_addr_netmem(netmem);
@@ -46,7 +46,7 @@ static struct page *vnic_dma_page(struct vnic_rq *rq, netmem_ref netmem)
 
 	if (!netmem_is_net_iov(netmem))
 		return netmem_to_page(netmem);
-	/* A device's own memory may be nothing that the processor can write. */
+	/* A device's own memory may have no page that the CPU can write to */
 	pfn = PHYS_PFN(vnic_dma_to_phys(rq->dev->dev.parent, addr));
 	if (!pfn)
 		return NULL;
@@ -55,9 +55,9 @@ static struct page *vnic_dma_page(struct vnic_rq *rq, netmem_ref netmem)
 }
 
 /*
- * Whoever reads device memory expects nothing of it in our cache. It is mapped for
- * writing only, which is not what the processor has done here: a mapping for
- * reading writes the cache back.
+ * Writes the CPU's cache back. Readers of device memory expect that a NIC's DMA has
+ * written it, and the pool maps it from the device only. Mapping it to the device
+ * makes the CPU's writes visible to readers.
  */
 static int vnic_dma_flush(struct vnic_rq *rq, struct page *page, unsigned int len)
 {
@@ -90,7 +90,7 @@ static int vnic_dma_copy(struct vnic_rq *rq, const struct sk_buff *from, unsigne
 	return err;
 }
 
-/* Copies a piece of a frame into a page of its own, and adds that to @to. */
+/* Copies a part of a frame into a page of the pool and adds the page to @to */
 static int vnic_dma(struct vnic_rq *rq, struct sk_buff *to, const struct sk_buff *from,
 		    unsigned int offset, unsigned int len)
 {
@@ -109,7 +109,7 @@ static int vnic_dma(struct vnic_rq *rq, struct sk_buff *to, const struct sk_buff
 	return 0;
 }
 
-/* The same into ordinary memory, where the pool has none */
+/* Like vnic_dma(), but into ordinary memory, where the pool has device memory */
 static int vnic_copy(struct sk_buff *to, const struct sk_buff *from, unsigned int offset,
 		     unsigned int len)
 {
@@ -131,7 +131,7 @@ static int vnic_copy(struct sk_buff *to, const struct sk_buff *from, unsigned in
 	return 0;
 }
 
-/* Whether the checksum that a TCP segment came with is right */
+/* Is the checksum of a TCP segment correct? */
 static bool vnic_checksum_right(struct sk_buff *skb)
 {
 	struct vnic_cb *cb = vnic_cb(skb);
@@ -140,7 +140,7 @@ static bool vnic_checksum_right(struct sk_buff *skb)
 	struct iphdr *ip;
 	__wsum sum;
 
-	/* Of a VLAN's frame, the IP header is elsewhere. */
+	/* A frame with a VLAN tag has its IP header elsewhere */
 	if (skb->protocol != htons(ETH_P_IP) && skb->protocol != htons(ETH_P_IPV6))
 		return false;
 	if (!pskb_may_pull(skb, cb->headers))
@@ -158,7 +158,7 @@ static bool vnic_checksum_right(struct sk_buff *skb)
 		!csum_ipv6_magic(&ip6->saddr, &ip6->daddr, len, IPPROTO_TCP, sum);
 }
 
-/* Whether the checksum that is still to be filled in is that of the transport header */
+/* Is the checksum that has to be filled in that of the transport header? */
 static bool vnic_checksum_is_known(const struct sk_buff *skb)
 {
 	const struct vnic_cb *cb = vnic_cb(skb);
@@ -168,7 +168,10 @@ static bool vnic_checksum_is_known(const struct sk_buff *skb)
 							       offsetof(struct udphdr, check));
 }
 
-/* Whether the data of a frame is to be kept apart; it may go where nobody can read it. */
+/*
+ * May headers and data of a frame be split? The stack may not be able to read the data
+ * afterwards, so its checksum is verified here.
+ */
 static bool vnic_may_split(const struct vnic_rq *rq, struct sk_buff *skb)
 {
 	const struct vnic *vnic = netdev_priv(rq->dev);
@@ -186,7 +189,7 @@ static bool vnic_may_split(const struct vnic_rq *rq, struct sk_buff *skb)
 	return vnic_is_readable(rq) || vnic_checksum_right(skb);
 }
 
-/* Bytes of a frame that are in one piece, before those in pages */
+/* Returns the length of a frame's linear part */
 static unsigned int vnic_linear(const struct sk_buff *skb, bool split)
 {
 	const struct vnic_cb *cb = vnic_cb(skb);
@@ -197,7 +200,7 @@ static unsigned int vnic_linear(const struct sk_buff *skb, bool split)
 	return cb->headers ?: min_t(unsigned int, skb->len, VNIC_HEADERS_MAX);
 }
 
-/* Fills a checksum in that the sender has left to its NIC. */
+/* Fills in a checksum that the sender has offloaded */
 static void vnic_finish_checksum(struct sk_buff *to, const struct sk_buff *from)
 {
 	unsigned int start = skb_checksum_start_offset(from);
@@ -221,17 +224,17 @@ static void vnic_copy_offloads(struct sk_buff *to, const struct sk_buff *from)
 	if (from->ip_summed == CHECKSUM_PARTIAL && !skb_is_gso(from)) {
 		vnic_finish_checksum(to, from);
 	} else if (from->ip_summed == CHECKSUM_PARTIAL) {
-		/* As GRO leaves it: each segment's own, should the frame travel on */
+		/* As GRO does, in case the frame is forwarded and segmented */
 		to->ip_summed = CHECKSUM_PARTIAL;
 		to->csum_start = skb_headroom(to) + skb_checksum_start_offset(from);
 		to->csum_offset = from->csum_offset;
 	}
-	/* Nobody can check it any more; vnic_may_split() has. */
+	/* The stack cannot read the data; vnic_may_split() has verified the checksum */
 	if (!skb_frags_readable(to))
 		to->ip_summed = CHECKSUM_UNNECESSARY;
 }
 
-/* The frame as the receiving end has it; %NULL if there is no memory for it */
+/* Copies a frame for the receiving end. Return: the copy, NULL if there is no memory */
 static struct sk_buff *vnic_take_in(struct vnic_rq *rq, struct sk_buff *from)
 {
 	bool split = vnic_may_split(rq, from);
@@ -291,11 +294,11 @@ static void vnic_receive(struct vnic_rq *rq, struct sk_buff *from)
 }
 
 /**
- * vnic_poll() - take in frames that are under way to a queue
- * @napi: the queue's
- * @budget: how many at most
+ * vnic_poll() - receive frames from a queue's wire
+ * @napi: NAPI of the queue
+ * @budget: maximum number of frames
  *
- * Return: how many.
+ * Return: the number of frames received.
  */
 int vnic_poll(struct napi_struct *napi, int budget)
 {
@@ -303,8 +306,8 @@ int vnic_poll(struct napi_struct *napi, int budget)
 	struct sk_buff *skb;
 	int work = 0;
 
-	/* Netpoll asks for what there is to do after a transmission: nothing. Nobody
-	 * would unmask the interrupt.
+	/* Netpoll asks for transmit completions, and there are none. Continuing
+	 * would leave the interrupt masked.
 	 */
 	if (!budget)
 		return 0;
@@ -319,7 +322,7 @@ int vnic_poll(struct napi_struct *napi, int budget)
 		work++;
 	}
 
-	/* If interrupts are put off, a timer of the core's polls again. */
+	/* While interrupts are deferred, a timer of the core polls again */
 	if (work < budget && napi_complete_done(napi, work)) {
 		WRITE_ONCE(rq->armed, true);
 		smp_mb(); /* with vnic_queue_kick() */

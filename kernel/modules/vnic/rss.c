@@ -2,8 +2,8 @@
 /*
  * vnic: receive-side scaling
  *
- * A context is a table of receive queues and a key for the hash that chooses
- * one. Number 0 is for all flows that no rule gives to another.
+ * A context is an indirection table of receive queues and a key for the hash.
+ * Context 0 applies to all flows that no rule assigns to another context.
  */
 
 #include <linux/ethtool.h>
@@ -22,7 +22,7 @@ static void vnic_rss_fill(struct vnic_rss *rss, unsigned int queues)
 }
 
 /**
- * vnic_rss_init() - make the main context: a random key, and flows spread evenly
+ * vnic_rss_init() - create context 0 with a random key and an even spread
  * @dev: the device
  *
  * Return: 0 or -ENOMEM.
@@ -44,7 +44,7 @@ int vnic_rss_init(struct net_device *dev)
 
 /**
  * vnic_rss_free() - free all contexts
- * @dev: the device; nothing is sent to it any more
+ * @dev: the device; no frame is sent to it any more
  */
 void vnic_rss_free(struct net_device *dev)
 {
@@ -55,7 +55,7 @@ void vnic_rss_free(struct net_device *dev)
 		kfree(rcu_dereference_protected(vnic->rss[i], true));
 }
 
-/* A copy of a context, with what is not NULL in place of what it has */
+/* Copies a context, with @table and @key replaced where they are not NULL */
 static struct vnic_rss *vnic_rss_change(struct vnic *vnic, u32 context, const u32 *table,
 					const u8 *key)
 {
@@ -74,7 +74,7 @@ static struct vnic_rss *vnic_rss_change(struct vnic *vnic, u32 context, const u3
 }
 
 /**
- * vnic_rss_spread() - make a context with the main one's key that spreads flows evenly
+ * vnic_rss_spread() - create a context with the key of context 0 and an even spread
  * @vnic: the receiving end
  * @queues: number of its receive queues
  *
@@ -91,10 +91,10 @@ struct vnic_rss *vnic_rss_spread(struct vnic *vnic, unsigned int queues)
 }
 
 /**
- * vnic_rss_publish() - have a context used from now on
+ * vnic_rss_publish() - install a context and free its predecessor
  * @vnic: the receiving end
- * @context: its number; what has this number is freed
- * @rss: the context; NULL: none
+ * @context: number of the context
+ * @rss: the context; NULL to remove it
  */
 void vnic_rss_publish(struct vnic *vnic, u32 context, struct vnic_rss *rss)
 {
@@ -162,10 +162,10 @@ int vnic_create_rxfh_context(struct net_device *dev, struct ethtool_rxfh_context
 	if (rxfh->key)
 		memcpy(rss->key, rxfh->key, sizeof(rss->key));
 	else if (!memchr_inv(rss->key, 0, sizeof(rss->key)))
-		/* The core warns of a key of zeros that the user did not ask for. */
+		/* The core warns about a key of zeros that the user did not request */
 		netdev_rss_key_fill(rss->key, sizeof(rss->key));
 
-	/* The core knows what was asked for, but not what is so without. */
+	/* The core knows requested values, but not our defaults */
 	memcpy(ethtool_rxfh_context_indir(ctx), rss->table, sizeof(rss->table));
 	memcpy(ethtool_rxfh_context_key(ctx), rss->key, sizeof(rss->key));
 	ctx->hfunc = ETH_RSS_HASH_TOP;
@@ -221,11 +221,11 @@ static int vnic_flow(u32 flow_type)
 #define VNIC_HASH_PORTS		(RXH_L4_B_0_1 | RXH_L4_B_2_3)
 
 /**
- * vnic_rss_get_fields() - tell what of a flow is hashed
+ * vnic_rss_get_fields() - get the fields of a flow that are hashed
  * @vnic: the receiving end
- * @info: the question, and the answer
+ * @info: the kind of flow, and the answer
  *
- * Return: 0 or -EOPNOTSUPP: flows of this kind are not known.
+ * Return: 0, or -EOPNOTSUPP for an unsupported kind of flow.
  */
 int vnic_rss_get_fields(struct vnic *vnic, struct ethtool_rxnfc *info)
 {
@@ -241,11 +241,11 @@ int vnic_rss_get_fields(struct vnic *vnic, struct ethtool_rxnfc *info)
 }
 
 /**
- * vnic_rss_set_fields() - set what of a flow is hashed: addresses, or ports, too
+ * vnic_rss_set_fields() - set the fields of a flow that are hashed: addresses, or also ports
  * @vnic: the receiving end
- * @info: the kind of flow, and what
+ * @info: the kind of flow, and its fields
  *
- * Return: 0, or -EOPNOTSUPP: flows of this kind are not known; -EINVAL: that cannot be hashed.
+ * Return: 0, -EOPNOTSUPP for an unsupported kind of flow, -EINVAL for other fields.
  */
 int vnic_rss_set_fields(struct vnic *vnic, const struct ethtool_rxnfc *info)
 {

@@ -42,13 +42,13 @@ static int vnic_rule_get(struct vnic *vnic, struct ethtool_rxnfc *info)
 }
 
 /**
- * vnic_rules_get() - answer ethtool about n-tuple rules, and what is hashed
+ * vnic_rules_get() - ethtool's get_rxnfc: n-tuple rules, and hashed fields
  * @dev: the device
- * @info: the question, and the answer
- * @locations: numbers of the rules, if they are asked for
+ * @info: the request, and the answer
+ * @locations: locations of the rules, if they are requested
  *
- * Return: 0, -EINVAL: no such location, -ENOENT: no rule there, -EMSGSIZE: more
- * rules than there is room for, or -EOPNOTSUPP.
+ * Return: 0, -EINVAL for an invalid location, -ENOENT if there is no rule,
+ * -EMSGSIZE if there are more rules than there is room for, -EOPNOTSUPP.
  */
 int vnic_rules_get(struct net_device *dev, struct ethtool_rxnfc *info, u32 *locations)
 {
@@ -91,7 +91,7 @@ static int vnic_rule_check(struct net_device *dev, const struct vnic_rule *rule)
 	if (rule->context >= VNIC_CONTEXTS || !rtnl_dereference(vnic->rss[rule->context]))
 		return -EINVAL;
 
-	/* FLOW_EXT and the like are more bits of the type: not known here. */
+	/* FLOW_EXT and other flags are bits of the type and are not supported */
 	switch (rule->type) {
 	case TCP_V4_FLOW:
 	case UDP_V4_FLOW:
@@ -112,7 +112,7 @@ static bool vnic_rules_equal(const struct vnic_rule *a, const struct vnic_rule *
 	       !memcmp(&a->fs.m_u, &b->fs.m_u, sizeof(a->fs.m_u));
 }
 
-/* Whether another location has the same rule already */
+/* Does another location have the same rule already? */
 static bool vnic_rule_is_known(struct vnic *vnic, const struct vnic_rule *rule)
 {
 	const struct vnic_rule *other;
@@ -173,13 +173,15 @@ static int vnic_rule_delete(struct vnic *vnic, u32 location)
 }
 
 /**
- * vnic_rules_set() - insert or delete an n-tuple rule, or set what is hashed
+ * vnic_rules_set() - ethtool's set_rxnfc: insert or delete an n-tuple rule, or set
+ *	the hashed fields
  * @dev: the device
- * @info: the rule
+ * @info: the request
  *
- * Return: 0, -EINVAL: no such location, queue or context, -EEXIST: another location has
- * the same rule, -ENOENT: no rule to delete, -ENOMEM, or -EOPNOTSUPP: n-tuple filters
- * are off, or it asks for more than addresses and ports of TCP and UDP.
+ * Return: 0, -EINVAL for an invalid location, queue or context, -EEXIST if another
+ * location has the same rule, -ENOENT if there is no rule to delete, -ENOMEM,
+ * -EOPNOTSUPP if n-tuple filters are off or if the rule matches anything but addresses
+ * and ports of TCP and UDP.
  */
 int vnic_rules_set(struct net_device *dev, struct ethtool_rxnfc *info)
 {
@@ -196,9 +198,11 @@ int vnic_rules_set(struct net_device *dev, struct ethtool_rxnfc *info)
 }
 
 /**
- * vnic_rules_use() - whether a rule gives flows to an RSS context
+ * vnic_rules_use() - does a rule assign flows to an RSS context?
  * @vnic: the receiving end
  * @context: number of the context
+ *
+ * Return: true if one does.
  */
 bool vnic_rules_use(struct vnic *vnic, u32 context)
 {

@@ -2,8 +2,8 @@
 /*
  * vnic: counters
  *
- * A frame that does not arrive is counted where it is lost: by the receiving end,
- * unless there is none.
+ * A lost frame is counted by the receiving end. If that is not up, the sending end
+ * counts it.
  */
 
 #include <linux/ethtool.h>
@@ -43,8 +43,8 @@ static void vnic_get_queue_stats_tx(struct net_device *dev, int index,
 	} while (u64_stats_fetch_retry(&tq->syncp, start));
 }
 
-/* What the queues that the device has no more, or not yet, have counted, and what no
- * queue has: frames that came to none
+/* Counters of queues that are not in use now, and of frames that were dropped before a
+ * queue was chosen
  */
 static void vnic_get_base_stats(struct net_device *dev, struct netdev_queue_stats_rx *rx,
 				struct netdev_queue_stats_tx *tx)

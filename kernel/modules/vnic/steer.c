@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * vnic: which queue a frame goes to
+ * vnic: choosing the receive queue of a frame
  *
- * By the first n-tuple rule that it matches, else by the hash of its flow, which
- * is Toeplitz' as NICs have it.
+ * The first n-tuple rule that matches the frame chooses, otherwise the Toeplitz hash of
+ * its flow.
  */
 
 #include <linux/if_vlan.h>
@@ -55,7 +55,7 @@ static bool vnic_rule_matches(const struct vnic_rule *rule, const struct flow_ke
 	}
 }
 
-/* Bytes before the data of TCP or UDP; 0 of anything else */
+/* Returns the number of bytes before the data of TCP or UDP, 0 for other protocols */
 static unsigned int vnic_headers(const struct sk_buff *skb, const struct flow_keys *keys)
 {
 	unsigned int headers = keys->control.thoff;
@@ -81,7 +81,7 @@ static unsigned int vnic_headers(const struct sk_buff *skb, const struct flow_ke
 	return headers <= skb->len && headers <= VNIC_HEADERS_MAX ? headers : 0;
 }
 
-/* Whether ports are hashed of a flow; fragments have none. */
+/* Are the ports of a flow hashed? Fragments have no ports. */
 static bool vnic_hashes_ports(const struct vnic *vnic, const struct flow_keys *keys, bool is_ip4)
 {
 	if (keys->control.flags & FLOW_DIS_IS_FRAGMENT)
@@ -117,7 +117,7 @@ static void vnic_hash(const struct vnic *vnic, const struct vnic_rss *rss,
 	cb->hash = vnic_toeplitz(rss->key, data, len);
 }
 
-/* The first rule that a frame matches; NULL: none */
+/* Returns the first rule that matches a frame, or NULL */
 static const struct vnic_rule *vnic_find_rule(struct vnic *vnic, const struct flow_keys *keys)
 {
 	const struct vnic_rule *rule;
@@ -132,7 +132,7 @@ static const struct vnic_rule *vnic_find_rule(struct vnic *vnic, const struct fl
 	return NULL;
 }
 
-/* Finds what is behind VLAN tags: the sender's stack may have put one before its network header. */
+/* Finds the network header after VLAN tags, as the sender's stack may have inserted one */
 static bool vnic_find_network(struct sk_buff *skb)
 {
 	__be16 proto = ((struct ethhdr *)skb->data)->h_proto;
@@ -140,7 +140,7 @@ static bool vnic_find_network(struct sk_buff *skb)
 	struct vlan_hdr buffer, *vlan;
 
 	while (eth_type_vlan(proto)) {
-		/* More tags than the network's own parser takes */
+		/* Bounded, and more tags than the kernel's flow dissector accepts */
 		if (offset == ETH_HLEN + VNIC_VLANS_MAX * VLAN_HLEN)
 			return false;
 		vlan = skb_header_pointer(skb, offset, sizeof(buffer), &buffer);
@@ -158,7 +158,7 @@ static bool vnic_find_network(struct sk_buff *skb)
 /**
  * vnic_steer() - find the receive queue of a frame
  * @to: the device that receives it
- * @skb: the frame, from its Ethernet header on; what is found is in its vnic_cb()
+ * @skb: the frame, from its Ethernet header on; the results are stored in its vnic_cb()
  *
  * Context: RCU read lock.
  * Return: number of the queue, or %VNIC_DROP.
@@ -185,7 +185,7 @@ unsigned int vnic_steer(struct net_device *to, struct sk_buff *skb)
 	rule = vnic_find_rule(vnic, &keys);
 	if (rule && rule->fs.ring_cookie == RX_CLS_FLOW_DISC)
 		return VNIC_DROP;
-	/* The context of a rule that was just deleted may be gone. */
+	/* The context of a rule that was just deleted may be gone already */
 	rss = rule ? rcu_dereference(vnic->rss[rule->context]) : NULL;
 	if (!rss)
 		rss = rcu_dereference(vnic->rss[0]);
@@ -195,6 +195,6 @@ unsigned int vnic_steer(struct net_device *to, struct sk_buff *skb)
 	else
 		queue = rss->table[cb->hash % VNIC_RSS_ENTRIES];
 
-	/* The number of queues may just have been lowered. */
+	/* The number of queues may have been reduced meanwhile */
 	return queue < READ_ONCE(to->real_num_rx_queues) ? queue : 0;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * KUnit: the hash is that of the NICs' specification
+ * KUnit: the hash agrees with the specification of receive side scaling
  *
- * Key, addresses and hashes are those of "Verifying the RSS Hash Calculation", which
- * comes with the specification of receive side scaling.
+ * Key, addresses and hashes are from "Verifying the RSS Hash Calculation", which belongs
+ * to that specification.
  */
 
 #include <kunit/test.h>
@@ -42,7 +42,7 @@ static void vnic_toeplitz_v6(struct kunit *test)
 	KUNIT_EXPECT_EQ(test, vnic_toeplitz(vnic_key, data, 32), 0x2cc18cd5);
 }
 
-/* The hash of two inputs' difference is the difference of their hashes. */
+/* The hash of the XOR of two inputs is the XOR of their hashes */
 static void vnic_toeplitz_linear(struct kunit *test)
 {
 	u8 one[36], other[36], both[36] = {};

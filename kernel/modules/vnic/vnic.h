@@ -12,29 +12,29 @@
 
 #define VNIC_NAME		"vnic"
 #define VNIC_QUEUES		16
-/* More are refused: each has memory of its own */
+/* Most queues of a kind, as each has its own memory */
 #define VNIC_QUEUES_MAX		128
 #define VNIC_RING_DEFAULT	1024
 #define VNIC_RING_MAX		8192
-/* Bytes of memory under way to a receive queue, which nobody may pay for */
+/* Most bytes on a receive queue's wire, as possibly no socket is charged for them */
 #define VNIC_WIRE_MAX		SZ_8M
 #define VNIC_RSS_ENTRIES	128
-/* Toeplitz' key: the longest input, IPv6 addresses and ports, and 4 bytes */
+/* Length of the Toeplitz key: the longest input (IPv6 addresses and ports) and 4 bytes */
 #define VNIC_RSS_KEY		40
-/* Number 0 is the main context */
+/* Number of contexts; context 0 is the default one */
 #define VNIC_CONTEXTS		64
 #define VNIC_RULES		64
 #define VNIC_USECS_MAX		10000000
 #define VNIC_FRAMES_DEFAULT	64
-/* Longest headers that are split off; a frame with more stays in one piece */
+/* Longest headers that are split off; a frame with longer headers is not split */
 #define VNIC_HEADERS_MAX	256
-/* VLAN tags in front of a network header that is looked at */
+/* Most VLAN tags before a network header that is parsed */
 #define VNIC_VLANS_MAX		8
 
 /**
  * struct vnic_rule - an n-tuple rule
  * @fs: the rule as ethtool gave it
- * @type: what of @fs.flow_type is the type
+ * @type: the type in @fs.flow_type, without flags
  * @context: RSS context that chooses the queue, if @fs.flow_type has %FLOW_RSS
  * @rcu: for freeing it
  */
@@ -48,7 +48,7 @@ struct vnic_rule {
 /**
  * struct vnic_rss - an RSS context; it is replaced, never changed
  * @table: receive queue of each hash
- * @key: Toeplitz' key
+ * @key: Toeplitz key
  * @rcu: for freeing it
  */
 struct vnic_rss {
@@ -57,7 +57,7 @@ struct vnic_rss {
 	struct rcu_head rcu;
 };
 
-/* Flows of which ports may be hashed, or not */
+/* Kinds of flows whose ports can be hashed */
 enum vnic_flow {
 	VNIC_TCP4,
 	VNIC_UDP4,
@@ -68,19 +68,19 @@ enum vnic_flow {
 
 /**
  * struct vnic_rq - a receive queue
- * @napi: takes the frames in
- * @timer: schedules @napi when frames have waited for as long as they may
+ * @napi: receives the frames
+ * @timer: schedules @napi when a frame has waited for the time limit of coalescing
  * @dev: the device
  * @index: number of the queue
- * @armed: the queue's interrupt is not masked: a frame schedules @napi
- * @pool: what the frames are copied into; NULL while the queue is stopped
- * @wire: frames that are under way to this queue
- * @memory: what @wire holds, in bytes
+ * @armed: the queue's interrupt is not masked, so a frame schedules @napi
+ * @pool: memory that the frames are copied to; NULL while the queue is stopped
+ * @wire: frames that were sent and not yet received
+ * @memory: number of bytes in @wire
  * @syncp: for the counters; their only writer is @napi
- * @packets: frames taken in
- * @bytes: their bytes
- * @alloc_fail: frames dropped for want of memory
- * @overruns: frames dropped because @wire was full, or of a queue that ended
+ * @packets: number of frames received
+ * @bytes: number of bytes received
+ * @alloc_fail: frames dropped for lack of memory
+ * @overruns: frames dropped because @wire was full or the queue was stopped
  */
 struct vnic_rq {
 	struct napi_struct napi;
@@ -100,11 +100,11 @@ struct vnic_rq {
 };
 
 /**
- * struct vnic_tq - a transmit queue's counters; its lock is held by who writes them
+ * struct vnic_tq - counters of a transmit queue; their writer holds the queue's lock
  * @syncp: for the counters
- * @packets: frames sent
- * @bytes: their bytes
- * @drops: frames that there was no other end for
+ * @packets: number of frames sent
+ * @bytes: number of bytes sent
+ * @drops: number of frames dropped, as the other end was not up
  */
 struct vnic_tq {
 	struct u64_stats_sync syncp;
@@ -116,16 +116,16 @@ struct vnic_tq {
 /**
  * struct vnic - one end of a pair
  * @peer: the other end; set while both are registered
- * @rq: receive queues, as many as the device has at most
- * @tq: transmit queues, likewise
- * @ring: frames that a receive queue holds at most
- * @usecs: how long a frame may wait for more before it is taken in
- * @frames: how many frames do not wait any more
- * @split: whether headers and data of TCP frames are kept apart
- * @ports: whether ports are hashed, for each &enum vnic_flow
- * @filtered: frames that a rule has dropped
- * @oversized: frames dropped since they were longer than the MTU allows
- * @siblings: in the list of those that go with their PCI device, if they have one
+ * @rq: receive queues, the maximum number of the device
+ * @tq: transmit queues, the maximum number of the device
+ * @ring: maximum number of frames on a receive queue's wire
+ * @usecs: longest time that a frame waits for more frames, in microseconds
+ * @frames: number of frames that are received without waiting for more
+ * @split: headers and data of TCP frames are split
+ * @ports: ports are hashed, for each &enum vnic_flow
+ * @filtered: number of frames that a rule has dropped
+ * @oversized: number of frames dropped because they were longer than the MTU allows
+ * @siblings: in the list of devices that are removed with their PCI device
  * @rss: the RSS contexts; changed under RTNL
  * @rules: n-tuple rules, the first that matches wins; changed under RTNL
  */
@@ -146,13 +146,13 @@ struct vnic {
 };
 
 /**
- * struct vnic_cb - what the sending end found out of a frame
- * @hash: of its flow
- * @hash_type: &enum pkt_hash_types: what is hashed
- * @proto: of the transport header; 0: there is none that is known
+ * struct vnic_cb - what the sending end has parsed of a frame
+ * @hash: hash of its flow
+ * @hash_type: the fields hashed, &enum pkt_hash_types
+ * @proto: protocol of the transport header, 0 if it is not supported
  * @network: offset of the IP header
  * @transport: offset of the transport header
- * @headers: bytes before the transport's data; 0: not known
+ * @headers: number of bytes before the transport's data, 0 if not known
  */
 struct vnic_cb {
 	u32 hash;

@@ -14,12 +14,12 @@
 
 #ifndef RPMSG_CREATE_EPT_FD_IOCTL
 /**
- * struct rpmsg_endpoint_fd_info - endpoint and the file that it shall be
- * @name: name of the service, ended by a NUL byte
- * @src: local address, or RPMSG_ADDR_ANY for one of the bus's choice
- * @dst: destination address of what is written
+ * struct rpmsg_endpoint_fd_info - an endpoint and its file descriptor
+ * @name: name of the service, terminated by a NUL byte
+ * @src: local address, or RPMSG_ADDR_ANY to let the bus choose one
+ * @dst: destination address of messages
  * @flags: file flags, a subset of O_ACCMODE | O_NONBLOCK | O_CLOEXEC
- * @fd: returned: the descriptor that is the endpoint
+ * @fd: returned: the descriptor of the endpoint
  */
 struct rpmsg_endpoint_fd_info {
 	char name[32];
@@ -30,14 +30,14 @@ struct rpmsg_endpoint_fd_info {
 };
 
 /*
- * Instantiates an endpoint that is a file descriptor. The descriptor takes
- * RPMSG_DESTROY_EPT_IOCTL and the flow-control calls like an endpoint device.
+ * Creates an endpoint and a file descriptor for it. The descriptor supports
+ * RPMSG_DESTROY_EPT_IOCTL and the flow-control calls of endpoint devices.
  */
 #define RPMSG_CREATE_EPT_FD_IOCTL _IOWR(0xb5, 0x7, struct rpmsg_endpoint_fd_info)
 #endif
 
 /**
- * struct rpmsg_dmabuf_attach - a DMABUF that is attached or detached
+ * struct rpmsg_dmabuf_attach - a DMABUF to attach or to detach
  * @fd: descriptor of the DMABUF
  * @flags: 0
  * @reserved: 0
@@ -49,14 +49,15 @@ struct rpmsg_dmabuf_attach {
 };
 
 /**
- * struct rpmsg_dmabuf - a part of a DMABUF that changes hands
+ * struct rpmsg_dmabuf - a part of a DMABUF to send
  * @fd: descriptor of the DMABUF, attached to the endpoint
  * @flags: RPMSG_DMABUF_TO_REMOTE or RPMSG_DMABUF_FROM_REMOTE
  *	(<linux/rpmsg_bulk.h>)
  * @offset: first byte
- * @length: bytes, at least 1
- * @cookie: returned: names this use in the answer. Written once the arguments
- *	are checked and before anything is done, also by a call that then fails.
+ * @length: number of bytes, at least 1
+ * @cookie: returned: identifies this transfer in the answer. It is written after
+ *	the arguments are checked and before the part is sent, so also by a call
+ *	that fails later.
  * @reserved: 0
  */
 struct rpmsg_dmabuf {
@@ -69,18 +70,18 @@ struct rpmsg_dmabuf {
 };
 
 /*
- * Shares buffers with the remote, in the manner of IIO's DMABUF interface:
- * attach once, send often, detach. All are calls of an endpoint. What they do
- * and return is in kernel/modules/rpmsg_eptfd/README.md.
+ * Calls of an endpoint that pass DMABUFs to the remote by reference. They follow
+ * IIO's DMABUF interface: attach once, send often, detach. For their semantics and
+ * errors see kernel/modules/rpmsg_eptfd/README.md.
  *
- * Numbers: 0x00 to 0x0f of 0xb5 are those of <linux/rpmsg.h>
- * (Documentation/userspace-api/ioctl/ioctl-number.rst), which takes them from
- * below and has used up to 0x06, and 0x07 is taken above. These are counted from
- * above. 0x0f is left for one more.
+ * Numbers: 0x00 to 0x0f of 0xb5 belong to <linux/rpmsg.h>
+ * (Documentation/userspace-api/ioctl/ioctl-number.rst). It uses 0x00 to 0x06, and
+ * the call above uses 0x07. To avoid conflicts, these calls use the last numbers of
+ * the range, and 0x0f is reserved for one more.
  *
- * Growth: what is 0 today must be 0, or the call fails with EINVAL. A call that
- * needs more than that gets another structure, and so another number, because
- * the size is a part of it.
+ * Extensions: flags and reserved fields must be 0, or the call fails with EINVAL. A
+ * call that needs more than these fields gets another structure, and thus another
+ * number, because the number contains the size.
  */
 #define RPMSG_DMABUF_ATTACH_IOCTL _IOW(0xb5, 0xc, struct rpmsg_dmabuf_attach)
 #define RPMSG_DMABUF_DETACH_IOCTL _IOW(0xb5, 0xd, struct rpmsg_dmabuf_attach)

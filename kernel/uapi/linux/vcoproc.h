@@ -2,10 +2,10 @@
 /*
  * vcoproc: a coprocessor whose core is a user process.
  *
- * The process opens /dev/vcoprocN, one process at a time. It reads events,
- * maps the memory that it shares with Linux, and kicks through ioctls. The
- * descriptor is pollable: EPOLLIN while an event waits, EPOLLHUP once the
- * coprocessor is gone.
+ * The process opens /dev/vcoprocN, which one process can do at a time. It reads
+ * events, maps the memory that it shares with Linux, and kicks Linux by an ioctl.
+ * The descriptor supports poll(): EPOLLIN while an event is pending, EPOLLHUP
+ * once the coprocessor is gone.
  */
 #ifndef _UAPI_LINUX_VCOPROC_H
 #define _UAPI_LINUX_VCOPROC_H
@@ -19,15 +19,15 @@
 #define VCOPROC_EVENT_KICK	0x4	/* Linux has kicked vrings */
 
 /**
- * struct vcoproc_event - what read() returns, one whole structure per call
- * @events: VCOPROC_EVENT_* bits. STOP comes alone. START and KICK can come
- *	together, START is then the first of the two.
+ * struct vcoproc_event - result of read(), one whole structure per call
+ * @events: VCOPROC_EVENT_* bits. STOP is reported alone. START and KICK can be
+ *	reported together; START then happened first.
  * @vrings: with KICK, bit N stands for the vring with notify id N
- * @boot: how often Linux has started this core, the start that the event
- *	belongs to included
+ * @boot: number of starts of this core by Linux, including the start that the
+ *	event belongs to
  *
- * Events are levels, not a queue: what happened several times between two
- * reads is reported once.
+ * Events are not queued: an event that happened several times between two reads
+ * is reported once.
  */
 struct vcoproc_event {
 	__u32 events;
@@ -39,14 +39,14 @@ struct vcoproc_event {
  * struct vcoproc_info - the memory of the coprocessor
  * @device_address: address of the first byte of the shared memory in resource
  *	table and vring descriptors
- * @memory_size: bytes of shared memory; mmap() at offset 0, MAP_SHARED,
- *	readable and writable. To write to pages that hold descriptors and
- *	available rings is SIGBUS.
+ * @memory_size: number of bytes of shared memory; mmap() at offset 0, MAP_SHARED,
+ *	readable and writable. Writing to pages of descriptors and available
+ *	rings raises SIGBUS.
  * @table_offset: mmap() offset of the process's copy of the resource table,
- *	MAP_SHARED. It is brought up to date with each start, with each kick by
- *	Linux, and when the driver lets go of the rings, the status last. The
- *	process may write to it; Linux does not see that.
- * @table_size: bytes of the mapping of the resource table
+ *	MAP_SHARED. The copy is updated at each start, at each kick by Linux and
+ *	when the driver frees rings or buffers, the status last. The process may
+ *	write to it; Linux does not read it.
+ * @table_size: number of bytes of the mapping of the resource table
  */
 struct vcoproc_info {
 	__u64 device_address;
@@ -56,17 +56,17 @@ struct vcoproc_info {
 };
 
 /*
- * Where buffers that Linux shares with the coprocessor begin. The mmap() offset
- * of a buffer, and of any part of it that begins a page, is the device address
- * that Linux tells. MAP_SHARED; any range can be mapped at any time. An access
- * is SIGBUS unless Linux has given that page to the coprocessor, for writing if
- * it is one, and has not got it back yet.
+ * Lowest device address of buffers that Linux shares with the coprocessor. The
+ * mmap() offset of a buffer, or of any page in it, is the device address that the
+ * driver sends to the coprocessor. MAP_SHARED; any range can be mapped at any
+ * time. An access raises SIGBUS unless Linux has granted this kind of access to
+ * the page and not revoked it.
  */
 #define VCOPROC_BUFFERS		0x10000000000ULL
 
 #define VCOPROC_IOC_MAGIC	0xbb
 
-/* Tells where the memory is. Errors: EFAULT, ENODEV. */
+/* Returns addresses and sizes of the memory. Errors: EFAULT, ENODEV. */
 #define VCOPROC_GET_INFO	_IOR(VCOPROC_IOC_MAGIC, 0x1, struct vcoproc_info)
 
 /*
@@ -77,15 +77,15 @@ struct vcoproc_info {
 #define VCOPROC_KICK		_IOW(VCOPROC_IOC_MAGIC, 0x2, __u32)
 
 /*
- * Acknowledges a STOP that was read: the process no longer touches the
- * shared memory. Errors: EINVAL without such a STOP, ENODEV.
+ * Acknowledges a STOP that was read: the process does not access the shared
+ * memory any more. Errors: EINVAL without such a STOP, ENODEV.
  */
 #define VCOPROC_STOPPED		_IO(VCOPROC_IOC_MAGIC, 0x3)
 
 /*
- * Reports that the firmware has crashed, while the process lives on. It no
- * longer touches the shared memory until the next START. Errors: ENOTCONN
- * while the core is not started, ENODEV.
+ * Reports a crash of the firmware while the process continues to run. The process
+ * must not access the shared memory until the next START. Errors: ENOTCONN while
+ * the core is not started, ENODEV.
  */
 #define VCOPROC_CRASH		_IO(VCOPROC_IOC_MAGIC, 0x4)
 

@@ -1,4 +1,4 @@
-//! `vconv`: IIO devices, their buffers, what is in sysfs, configfs and debugfs.
+//! `vconv`: IIO devices, their buffers, and their files in sysfs, configfs and debugfs.
 
 use libc::{SYS_ioctl, SYS_mkdirat, SYS_openat, SYS_read, SYS_unlinkat, SYS_write};
 
@@ -7,7 +7,7 @@ use crate::describe::{Call, Kind, Type};
 
 const BUFFER: Type = Type::Given(Kind::Buffer);
 const BLOCK: Type = Type::To(&Type::Struct(&[u32(Type::Given(Kind::Dmabuf))]));
-/// Converters that a sequence may make and take away.
+/// Converters that a sequence may create and remove.
 const OWN: Type = Type::To(&Type::Text(&[
     "/sys/kernel/config/iio/devices/vconv/fuzz-a",
     "/sys/kernel/config/iio/devices/vconv/fuzz-b-tx",
@@ -77,7 +77,7 @@ pub const CALLS: &[Call] = &[
                 "/run/busbar-fuzz/tx.short",
                 "/run/busbar-fuzz/rx.fail",
                 "/run/busbar-fuzz/tx.fail",
-                // The state of the coprocessor whose process a sequence may be.
+                // The state of the coprocessor whose process a sequence may become.
                 "/run/busbar-fuzz/core.state",
             ])),
             Type::OneOf(&[0o2, 0]),

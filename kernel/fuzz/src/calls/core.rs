@@ -6,7 +6,7 @@ use super::{HERE, OPEN, ZERO, u32};
 use crate::describe::{Call, Kind, Type};
 
 const CORE: Type = Type::Given(Kind::Core);
-/// In the shared memory: rings at its start, buffers behind them; and the table.
+/// Offsets in the shared memory: rings at its start, buffers after them, and the resource table.
 const PLACE: Type = Type::Inside(
     Kind::Mapping,
     &[
@@ -44,12 +44,12 @@ pub const CALLS: &[Call] = &[
             Type::OneOf(&[3, 1, 2]),
             Type::OneOf(&[1, 1, 2]),
             CORE,
-            // All of the shared memory, the table, buffers that Linux shares.
+            // The whole shared memory, the resource table, and buffers that Linux shares.
             Type::OneOf(&[0, 0, 0x10_0000, 0x1000, 0x100_0000_0000, 0x100_0000_1000]),
         ],
     )
     .gives(Kind::Mapping),
-    // The kernel writes and reads, so that what is not there is an error and not a signal.
+    // The kernel accesses the memory, so that an invalid access is an error and not a signal.
     Call::new(
         "poke",
         SYS_pread64,

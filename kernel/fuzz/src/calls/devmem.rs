@@ -1,4 +1,4 @@
-//! Device memory: binding, receiving, giving back (kernel/patches, 0009 to 0018).
+//! Device memory TCP: binding DMABUFs, receiving, and returning tokens (kernel/patches, 0009 to 0018).
 
 use busbar_uapi::netdev::{command, dmabuf, queue};
 use libc::{
@@ -10,7 +10,7 @@ use crate::describe::{Call, Field, Found, Kind, Type};
 
 const TCP: Type = Type::Given(Kind::Tcp);
 
-/// Attribute for tokens that return with the socket: kernel/patches, 0018.
+/// Attribute that makes the kernel release tokens with the socket: kernel/patches, 0018.
 const AUTORELEASE: u16 = dmabuf::AUTORELEASE;
 
 const QUEUE: &[Type] = &[
@@ -42,7 +42,7 @@ const BIND: Type = Type::Message(&Type::Struct(&[
     memory(Type::AnyOf(ATTRIBUTES, 6)),
 ]));
 
-/// Port 7777 of 10.77.0.2, where setup has somebody who sends; and a port that nobody has.
+/// Port 7777 of 10.77.0.2, where the set-up's sender listens, and a port without a listener.
 const ADDRESS: Type = Type::Struct(&[
     Field(2, Type::Is(2)),
     Field(2, Type::OneOf(&[0x611e, 0x611e, 0x611e, 0x0100])),

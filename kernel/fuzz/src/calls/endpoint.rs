@@ -1,4 +1,4 @@
-//! Endpoints: `rpmsg_eptfd`, and the in-tree `rpmsg_ctrl` and `rpmsg_char` beside it.
+//! Endpoints: `rpmsg_eptfd`, and next to it the in-tree `rpmsg_ctrl` and `rpmsg_char`.
 
 use libc::{SYS_ioctl, SYS_openat};
 
@@ -7,12 +7,12 @@ use crate::describe::{Call, Field, Kind, Type};
 
 const CONTROL: Type = Type::Given(Kind::Control);
 const ENDPOINT: Type = Type::Given(Kind::Endpoint);
-/// Services of the coprocessor, one that nobody has, and one that does not end.
+/// Services of the coprocessor, an unknown name, and a name without a NUL byte.
 const NAME: Field = Field(
     32,
     Type::Text(&["echo", "sink", "fuzz", "", "a-name-that-is-longer-than-thirty-one-bytes"]),
 );
-/// Channels that a sequence may make and take away: not those of the coprocessor.
+/// Channels that a sequence may create and release, unlike those of the coprocessor.
 const OWN_NAME: Field = Field(32, Type::Text(&["fuzz", "fuzz-2"]));
 const SOURCE: Field = u32(Type::OneOf(&[0xffff_ffff, 0x500, 0x501, 0x400, 0x35, 0]));
 const TARGET: Field = u32(Type::OneOf(&[0x400, 0x401, 0x402, 0xffff_ffff, 0x77]));
@@ -56,7 +56,7 @@ pub const CALLS: &[Call] = &[
     Call::new("create_ept", SYS_ioctl, &[CONTROL, Type::Is(0x4028_b501), Type::To(&INFO)]),
     Call::new("create_dev", SYS_ioctl, &[CONTROL, Type::Is(0x4028_b503), Type::To(&OWN_INFO)]),
     Call::new("release_dev", SYS_ioctl, &[CONTROL, Type::Is(0x4028_b504), Type::To(&OWN_INFO)]),
-    // The names that nodes of endpoints are given, from the first.
+    // The first names of endpoints' device nodes.
     Call::new(
         "open_endpoint",
         SYS_openat,

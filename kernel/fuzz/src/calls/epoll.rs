@@ -8,10 +8,10 @@ use crate::describe::{Call, Field, Found, Kind, Type};
 const SET: Type = Type::Given(Kind::Epoll);
 /// `EPOLLIN`, `EPOLLOUT`, `EPOLLRDHUP`, `EPOLLEXCLUSIVE`, `EPOLLWAKEUP`, `EPOLLONESHOT`, `EPOLLET`.
 const EVENTS: Type = Type::Flags(&[1, 4, 0x2000, 1 << 28, 1 << 29, 1 << 30, 1 << 31]);
-/// Add, delete, change, and what is nothing.
+/// Add, delete, modify, and an invalid operation.
 const OP: Type = Type::OneOf(&[1, 1, 2, 3, 4]);
 
-/// Flags of `epoll_ctl_batch`: whether it goes on after an error.
+/// Flags of `epoll_ctl_batch`: continue after an error or not.
 const BATCH_FLAGS: Type = Type::OneOf(&[0, 1]);
 /// `struct epoll_ctl_cmd`.
 const COMMAND: Type = Type::Struct(&[
@@ -26,7 +26,7 @@ const COMMAND: Type = Type::Struct(&[
 
 /// Flags of `epoll_pwait1`.
 const WAIT_FLAGS: Type = Type::OneOf(&[0, 0, 1]);
-/// `struct epoll_wait_params`, and sometimes more behind it than the kernel knows.
+/// `struct epoll_wait_params`, sometimes with more bytes than the kernel knows.
 const PARAMS: Type = Type::Struct(&[
     u32(Type::OneOf(&[1, 0, 7, 4])),
     u32(Type::OneOf(&[0])),

@@ -1,4 +1,4 @@
-//! What every file can be asked.
+//! Calls for all kinds of files.
 
 use libc::{
     SYS_close, SYS_dup, SYS_fcntl, SYS_ppoll, SYS_pread64, SYS_pwrite64, SYS_read, SYS_readv,
@@ -18,7 +18,7 @@ const PIECE: Type = Type::Struct(&[u64(Type::To(&Type::Room(4096))), u64(Type::U
 pub const CALLS: &[Call] = &[
     Call::new("close", SYS_close, &[FILE]),
     Call::new("dup", SYS_dup, &[FILE]).gives(Kind::File),
-    // Whether it waits.
+    // `F_SETFL`: blocking or not.
     Call::new("set_flags", SYS_fcntl, &[FILE, Type::Is(4), Type::OneOf(&[0, 0o4000, 0o2000])]),
     Call::new(
         "poll",

@@ -1,4 +1,4 @@
-//! DMABUFs and what they are made of.
+//! DMABUFs, heaps and memfds.
 
 use libc::{
     SYS_fcntl, SYS_ftruncate, SYS_ioctl, SYS_memfd_create, SYS_mmap, SYS_munmap, SYS_openat,
@@ -40,7 +40,7 @@ pub const CALLS: &[Call] = &[
     Call::new("memfd", SYS_memfd_create, &[Type::To(&Type::Text(&["fuzz"])), Type::OneOf(&[3, 2])])
         .gives(Kind::Memfd),
     Call::new("truncate", SYS_ftruncate, &[Type::Given(Kind::Memfd), LENGTH_OF_FILE]),
-    // Against shrinking, as udmabuf wants it.
+    // Seals against shrinking, which udmabuf needs.
     Call::new(
         "seal",
         SYS_fcntl,
@@ -91,5 +91,5 @@ pub const CALLS: &[Call] = &[
 ];
 
 const SYNC: Type = Type::Struct(&[u64(ACCESS)]);
-/// A file has no more, whatever is asked for.
+/// Lengths of a memfd. They are small, so that larger requests fail.
 const LENGTH_OF_FILE: Type = Type::OneOf(&[0x1000, 0x4_0000, 0x10_0000, 0]);

@@ -1,7 +1,7 @@
-//! The descriptions: one file for each interface. This is all that has to change when an interface does.
+//! The descriptions: one file per interface. If an interface changes, nothing else has to be adapted.
 //!
-//! A call names nothing but what setup has put into [`FOLDER`] or what is named here: no sequence can reach
-//! the files of the guest or its host.
+//! A call can open only files that the set-up has linked in [`FOLDER`] or that are listed here, so no
+//! sequence can access other files of the guest or its host.
 
 mod converter;
 mod core;
@@ -17,10 +17,10 @@ use std::sync::LazyLock;
 
 use crate::describe::{Call, Field, Type};
 
-/// Where setup puts links to the files that calls may open.
+/// Folder of links to the files that calls may open.
 pub const FOLDER: &str = "/run/busbar-fuzz";
 
-/// All calls. A sequence names them by their names, so their order is free.
+/// Returns all calls. Sequences refer to them by name, so their order does not matter.
 #[must_use]
 pub fn all() -> &'static [&'static Call] {
     static ALL: LazyLock<Vec<&'static Call>> = LazyLock::new(|| {
@@ -40,15 +40,15 @@ pub fn all() -> &'static [&'static Call] {
     &ALL
 }
 
-/// `AT_FDCWD`: paths are whole ones.
+/// `AT_FDCWD`; all paths are absolute.
 const HERE: Type = Type::Is(libc::AT_FDCWD.cast_unsigned() as u64);
 /// Flags of `open`.
 const OPEN: Type = Type::OneOf(&[0o2, 0o4002, 0o4000, 0, 1, 0o2_000_002]);
-/// Flags of descriptors that need no open.
+/// Flags of calls that create descriptors without `open`.
 const DESCRIPTOR: Type = Type::Flags(&[0o4000, 0o2_000_000]);
 const ZERO: Type = Type::Is(0);
 
-/// 32 bits that are given by another call.
+/// A field of 32 bits.
 const fn u32(what: Type) -> Field {
     Field(4, what)
 }
@@ -57,7 +57,7 @@ const fn u64(what: Type) -> Field {
     Field(8, what)
 }
 
-/// Memory in memory, as long as it is.
+/// A field that is memory, with the length of its value.
 const fn memory(what: Type) -> Field {
     Field(0, what)
 }

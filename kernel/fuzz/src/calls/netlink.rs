@@ -24,7 +24,7 @@ const ATTRIBUTES: &[Type] = &[
     Type::Attribute(0x8000 | channel::DEVICE, &Type::Bytes(40)),
 ];
 
-/// Request, acknowledged, a dump.
+/// Request, with acknowledgement, as a dump.
 const FLAGS: Field = Field(2, Type::OneOf(&[1, 5, 5, 0x301, 0]));
 
 const REQUEST: Type = Type::Message(&Type::Struct(&[
@@ -56,7 +56,7 @@ pub const CALLS: &[Call] = &[
         &[Type::Is(16), Type::OneOf(&[3, 0o4003]), Type::Is(16)],
     )
     .gives(Kind::Generic),
-    // To the kernel, as nobody else is named.
+    // To the kernel, as no address is given.
     Call::new(
         "rpmsg_request",
         SYS_sendto,
@@ -86,7 +86,7 @@ pub const CALLS: &[Call] = &[
             Type::Is(4),
         ],
     ),
-    // A small buffer: notifications that find no room.
+    // A small receive buffer, so that notifications are lost.
     Call::new(
         "generic_buffer",
         SYS_setsockopt,

@@ -1,16 +1,16 @@
-//! `vnic`: pairs that come and go, and their settings.
+//! `vnic`: creating, removing and configuring pairs.
 
 use libc::{SYS_ioctl, SYS_sendto, SYS_socket};
 
 use super::{ZERO, memory, u32, u64};
 use crate::describe::{Call, Field, Kind, Type};
 
-/// Only pairs of the sequence's own: what device memory is tried on stays as it is.
+/// Only pairs of the sequence itself, so that the pair for device memory stays unchanged.
 const NAME: Type = Type::Text(&["fuzz0", "fuzz1"]);
 const QUEUES: Type = Type::Struct(&[u32(Type::OneOf(&[1, 2, 16, 128, 0, 129]))]);
 const MTU: Type = Type::Struct(&[u32(Type::OneOf(&[1500, 68, 9000, 65535, 0]))]);
 
-/// `struct ifinfomsg`: no index, so that the name counts.
+/// `struct ifinfomsg` without an index, so that the name is used.
 const LINK: [Field; 6] = [
     Field(1, ZERO),
     Field(1, ZERO),
@@ -40,7 +40,7 @@ const ATTRIBUTES: &[Type] = &[
     Type::Attribute(32, &QUEUES),
 ];
 const REQUEST: Type = Type::Message(&Type::Struct(&[
-    // New, gone, shown.
+    // New, delete, get.
     Field(2, Type::OneOf(&[16, 16, 16, 17, 18])),
     Field(2, Type::OneOf(&[0x605, 5, 0x405])),
     u32(Type::UpTo(9)),
@@ -49,13 +49,13 @@ const REQUEST: Type = Type::Message(&Type::Struct(&[
     memory(Type::AnyOf(ATTRIBUTES, 5)),
 ]));
 
-/// `struct ifreq`, and what it leads to.
+/// `struct ifreq` and the memory that it points to.
 const fn about(what: &'static Type) -> [Field; 3] {
     [Field(16, NAME), u64(Type::To(what)), u64(ZERO)]
 }
 
 const SMALL: Type = Type::OneOf(&[0, 1, 2, 3, 4, 16, 40, 128, 256, 8192, 0xffff_ffff]);
-/// Coalescing, rings, statistics, strings, features, hashing, channels: a number and numbers.
+/// Coalescing, rings, statistics, strings, features, hashing, channels: a command and its numbers.
 const SETTING: Type = Type::Struct(&[
     u32(Type::OneOf(&[
         0x3, 0xe, 0xf, 0x10, 0x11, 0x1b, 0x1d, 0x25, 0x26, 0x29, 0x2a, 0x2d, 0x2e, 0x30, 0x37,
@@ -65,11 +65,11 @@ const SETTING: Type = Type::Struct(&[
 ]);
 /// `struct ethtool_rxnfc` with a rule.
 const RULE: Type = Type::Struct(&[
-    // A rule is shown, deleted, added.
+    // Get, delete or insert a rule.
     u32(Type::OneOf(&[0x32, 0x32, 0x2f, 0x31])),
     u32(ZERO),
     u64(ZERO),
-    // TCP, UDP over IPv4 and IPv6, and what is not known.
+    // TCP and UDP over IPv4 and IPv6, and unsupported types.
     u32(Type::OneOf(&[1, 2, 5, 6, 0x12, 0x2000_0001, 0x8000_0001])),
     Field(52, Type::Bytes(52)),
     Field(20, Type::Bytes(20)),

@@ -3,8 +3,8 @@
  * A 32-bit program that makes every call of an endpoint. Descriptor 0 is a
  * control device with an echo service at address 0x400.
  *
- * Without a C library, as a 64-bit system rarely has one of 32 bit. Exits with
- * 0, or with the line that failed.
+ * It uses no C library, as a 64-bit system rarely has a 32-bit one. Its exit
+ * status is 0, or the number of the line that failed.
  */
 #include <asm/unistd_32.h>
 #include <linux/errno.h>
@@ -38,7 +38,7 @@ static void expect(int good, int line)
 
 #define EXPECT(condition) expect(condition, __LINE__)
 
-/* The echo is of the message, which is none that gives the buffer back. */
+/* The service echoes the message GIVEN, which does not return the part */
 static void share(int fd)
 {
 	struct dma_heap_allocation_data heap = {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Sends a part of a DMABUF with an argument in memory that cannot be written as
- * long as descriptor 0 is open: a page of a FUSE file under write-back, whose
+ * Sends a part of a DMABUF. The argument is in memory that cannot be written to
+ * as long as descriptor 0 is open: a page of a FUSE file under write-back, whose
  * server does not answer.
  *
  * Prints "held" before the call, and afterwards 0 or its errno. The server is a
- * process of its own: when it ends, whoever waits for it goes on.
+ * separate process; when it ends, the tasks that wait for it continue.
  *
  * Usage: withheld FILE ENDPOINT DMABUF, the latter two as descriptors
  */
@@ -36,7 +36,7 @@ static void answer(int fuse, __u64 unique, int error, const void *data, size_t l
 
 	*header = (struct fuse_out_header){ sizeof(*header) + len, error, unique };
 	memcpy(header + 1, data, len);
-	/* Whoever has asked may have given up */
+	/* The client of this request may have given up */
 	if (write(fuse, message, header->len) < 0)
 		warn("answer");
 }
@@ -76,7 +76,7 @@ static void serve_one(int fuse, const struct fuse_in_header *in, int held)
 	}
 }
 
-/* Until descriptor 0 is closed at its other end */
+/* Serves until descriptor 0 is closed at its other end */
 static void serve(int fuse, int held)
 {
 	static char request[1 << 20];
@@ -91,7 +91,7 @@ static void serve(int fuse, int held)
 	_exit(0);
 }
 
-/* A file that is served, mounted for as long as it is open */
+/* Opens a file that a child serves; its mount is detached and ends with the file */
 static int open_served(const char *path, int held)
 {
 	int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC), file;
@@ -107,7 +107,7 @@ static int open_served(const char *path, int held)
 		serve(fuse, held);
 	close(fuse);
 	file = open(path, O_RDWR);
-	/* Until it is asked for, the size is 0 */
+	/* The size is 0 until fstat() asks for it */
 	if (umount2(path, MNT_DETACH) || file < 0 || fstat(file, &size))
 		err(1, "%s", path);
 

@@ -55,7 +55,7 @@ fn requests_need_a_channel() {
         (command::CHANNEL_GET, &nothing),
     ] {
         let refusal = client.request(command, without).unwrap_err();
-        assert_eq!((refusal.errno, &*refusal.message), (Errno::INVAL, "no channel is named"));
+        assert_eq!((refusal.errno, &*refusal.message), (Errno::INVAL, "the channel is missing"));
         assert_eq!(refusal.missing, Some(block::CHANNEL.into()));
 
         let none = Attributes(without.0.clone()).u32(block::CHANNEL, 0x7fff_0000);
@@ -120,24 +120,24 @@ fn parts_that_do_not_fit_are_refused() {
         &of(channel).bytes(block::DATA, b"x"),
         Errno::INVAL,
         None,
-        "no length of the block is named",
+        "the length of the block is missing",
     );
-    refuse(&of(channel).u32(block::LENGTH, 1), Errno::INVAL, None, "there is no data");
+    refuse(&of(channel).u32(block::LENGTH, 1), Errno::INVAL, None, "the data is missing");
     refuse(&part(5, 0, b""), Errno::INVAL, data, "the part is empty");
     for (length, offset, data_len) in [(1, 0, 2), (10, 9, 2), (10, 11, 1), (0, 0, 1)] {
         let part = part(length, offset, &bytes[..data_len]);
-        refuse(&part, Errno::INVAL, data, "the part goes beyond the block");
+        refuse(&part, Errno::INVAL, data, "the part extends beyond the block");
     }
     let part_max = vec![0; PART_MAX + 1];
-    let said = "more than one part may have";
+    let said = "the part is too long";
     refuse(&part(PART_MAX + 1, 0, &part_max), Errno::MSGSIZE, data, said);
     refuse(
         &part(3000, 0, &bytes[..9]),
         Errno::INVAL,
         None,
-        "a block in parts needs its check sum ahead",
+        "the first part of several needs the block's checksum",
     );
-    let said = "no block has been begun";
+    let said = "no block is being sent";
     refuse(&part(3000, 9, &bytes[..9]), Errno::INVAL, Some(block::OFFSET), said);
 
     // A block that has begun goes on where it is, and as it began. Nothing of this ends it.
@@ -148,20 +148,25 @@ fn parts_that_do_not_fit_are_refused() {
         refuse_in(&mut client, attributes, errno, attribute, said);
     };
     let (at, length) = (Some(block::OFFSET), Some(block::LENGTH));
-    refuse(&part(3000, 999, &bytes[..9]), Errno::INVAL, at, "not where the part before has ended");
+    refuse(
+        &part(3000, 999, &bytes[..9]),
+        Errno::INVAL,
+        at,
+        "the part does not follow the previous one",
+    );
     refuse(
         &part(3001, 1000, &bytes[..9]),
         Errno::INVAL,
         length,
-        "the block has begun with another length",
+        "the length differs from that of the first part",
     );
     let other = part(3000, 1000, &bytes[..9]).u16(block::CRC, !crc16(&bytes));
-    let said = "the block has begun with another check sum";
+    let said = "the checksum differs from that of the first part";
     refuse(&other, Errno::INVAL, Some(block::CRC), said);
-    let said = "another block is under way";
+    let said = "another block is in progress";
     refuse(&sealed(part(3000, 0, &bytes[..9])), Errno::BUSY, Some(block::CHANNEL), said);
     assert_eq!(client.request(command::RECEIVE, &of(channel)).unwrap_err().errno, Errno::BUSY);
-    let under_way = "another block, or the part before, is under way";
+    let under_way = "another block, or the previous part, is in progress";
     let fetched = client.fetch(channel).unwrap_err();
     assert_eq!((fetched.errno, &*fetched.message), (Errno::BUSY, under_way));
 
@@ -224,11 +229,11 @@ fn one_block_at_a_time() {
     kill_process(side.process().unwrap(), Signal::STOP).unwrap();
     let part = Attributes::part(channel, 5, 0, b"first");
     client.request(command::SEND, &part).unwrap();
-    let said = "another block is under way";
+    let said = "another block is in progress";
     refuse(&mut client, command::SEND, &part, Errno::BUSY, taken, said);
     refuse(&mut client, command::RECEIVE, &of(channel), Errno::BUSY, taken, said);
     let later = Attributes::part(channel, 5, 4, b"t");
-    let under_way = "another block, or the part before, is under way";
+    let under_way = "another block, or the previous part, is in progress";
     refuse(&mut client, command::SEND, &later, Errno::BUSY, taken, under_way);
     refuse(&mut client, command::FETCH, &of(channel), Errno::BUSY, taken, under_way);
     kill_process(side.process().unwrap(), Signal::CONT).unwrap();

@@ -131,13 +131,13 @@ fn what_it_cannot_do_is_refused() {
     let refusal = client.request(command::RECEIVE, &of(channel)).unwrap_err();
     assert_eq!(
         (refusal.errno, &*refusal.message),
-        (Errno::OPNOTSUPP, "the firmware only takes blocks")
+        (Errno::OPNOTSUPP, "the firmware cannot send blocks")
     );
     let long = noise(LONGEST + 1, 1);
     let refusal = client.request(command::SEND, &part(channel, &long, 0, 1000)).unwrap_err();
     assert_eq!(
         (refusal.errno, &*refusal.message),
-        (Errno::MSGSIZE, "more than the firmware has room for")
+        (Errno::MSGSIZE, "the block is too long for the firmware")
     );
     assert!(refusal.offset.is_some());
 
@@ -148,7 +148,7 @@ fn what_it_cannot_do_is_refused() {
     let refusal = other.request(command::SEND, &whole).unwrap_err();
     assert_eq!(
         (refusal.errno, &*refusal.message),
-        (Errno::BUSY, "the firmware has the block of another client")
+        (Errno::BUSY, "the firmware is receiving another client's block")
     );
     assert_eq!(client.part(&part(channel, &bytes, 1000, 3000)).unwrap().done(), (0, 3000));
     assert_eq!(other.send(channel, b"more"), (0, 4));

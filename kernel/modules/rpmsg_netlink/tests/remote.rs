@@ -501,7 +501,7 @@ fn a_refusal_is_told() {
         assert_eq!(talk.remote.opening(), talk.address);
         let next = Attributes::part(talk.channel, bytes.len(), PART_MAX, &bytes[PART_MAX..]);
         let refusal = talk.client.request(command::SEND, &next).unwrap_err();
-        assert_eq!((refusal.errno, &*refusal.message), (told, "the block has ended meanwhile"));
+        assert_eq!((refusal.errno, &*refusal.message), (told, "the block has failed"));
     }
     talk.ask(0);
     talk.status(0, NODATA);
@@ -560,7 +560,7 @@ fn an_answer_that_is_early_is_told() {
         let second = Attributes::part(talk.channel, 3000, 2000, &bytes[2000..]);
         let refusal = talk.client.request(command::SEND, &second).unwrap_err();
         assert_eq!(refusal.errno, expected);
-        assert_eq!(refusal.message, "the block has ended meanwhile");
+        assert_eq!(refusal.message, "the block has failed");
         let refusal = talk.client.request(command::SEND, &second).unwrap_err();
         assert_eq!(refusal.errno, Errno::INVAL);
     }
@@ -666,7 +666,7 @@ fn a_remote_that_does_not_wait_for_credit_is_cut_off() {
     assert_eq!(first.data().len(), PART_MAX);
     assert_eq!(talk.remote.opening(), talk.address);
     let refusal = talk.client.fetch(talk.channel).unwrap_err();
-    assert_eq!((refusal.errno, &*refusal.message), (Errno::PROTO, "the block has ended meanwhile"));
+    assert_eq!((refusal.errno, &*refusal.message), (Errno::PROTO, "the block has failed"));
     talk.works();
 }
 
@@ -989,10 +989,7 @@ fn a_full_socket_is_told() {
     }
     assert_ne!(lost, 0);
     let refusal = talk.client.fetch(talk.channel).unwrap_err();
-    assert_eq!(
-        (refusal.errno, &*refusal.message),
-        (Errno::NOBUFS, "the block has ended meanwhile")
-    );
+    assert_eq!((refusal.errno, &*refusal.message), (Errno::NOBUFS, "the block has failed"));
     talk.works();
 }
 

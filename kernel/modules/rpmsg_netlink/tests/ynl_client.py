@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A client that knows nothing of the driver but its specification.
+"""A client that is built from the driver's netlink specification alone.
 
-Usage: ynl_client.py LINUX TREE    the kernel's sources, and where specification and schema lie
+Usage: ynl_client.py LINUX TREE    the kernel's sources, and a tree with specification and schema
 """
 import errno
 import os

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What lets ip(8) name the other end: ip link add NAME type vnic peer name NAME netns NETNS
+ * Plugin for ip(8) that parses the other end: ip link add NAME type vnic peer name NAME netns NETNS
  *
- * For a kind that it does not know, ip loads link_KIND.so and takes KIND_link_util from it. The
- * arguments are those of veth, and so is the attribute that they become: ip's own functions for
- * veth do both.
+ * For an unknown kind of link, ip loads link_KIND.so and uses its KIND_link_util. Arguments and
+ * attributes of vnic are those of veth, so this plugin uses ip's functions for veth.
  */
 
 #define _GNU_SOURCE
@@ -14,7 +13,7 @@
 struct nlmsghdr;
 struct rtattr;
 
-/* The first members of what ip calls a kind of link; there may be more of them. */
+/* The first members of ip's struct link_util, and space for further ones */
 struct link_util {
 	struct link_util *next;
 	const char *id;

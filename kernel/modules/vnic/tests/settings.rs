@@ -427,8 +427,8 @@ fn a_frame_has_so_many_tags_at_most() {
 fn frames_wait_for_others_as_they_are_told() {
     let _pair = Pair::new();
     for (arguments, says) in [
-        ("rx-frames 0", "1 frame or more"),
-        ("rx-usecs 10000001", "10 s at most"),
+        ("rx-frames 0", "rx-frames must be at least 1"),
+        ("rx-usecs 10000001", "rx-usecs must be 10 s or less"),
         ("tx-usecs 5", "unsupported parameter"),
     ] {
         let said = ethtool(&format!("-C {DEVICE} {arguments}")).unwrap_err();

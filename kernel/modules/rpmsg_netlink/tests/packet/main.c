@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The codec of the driver as a program:
- *	sum FILE		the check sum of a file
- *	join FIRST SECOND LEN	that of two things in a row
- *	headers			headers there and back, and random ones
+ * The driver's codec as a program:
+ *	sum FILE		print the checksum of a file
+ *	join FIRST SECOND LEN	print the checksum of two concatenated byte strings
+ *	headers			check headers written and parsed, and random ones
  */
 #include <assert.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static int sum(const char *name)
 	size_t len;
 
 	assert(file);
-	/* In pieces that no step of the table fits */
+	/* In pieces whose length is not a multiple of the table's step */
 	while ((len = fread(bytes, 1, sizeof(bytes), file)))
 		crc = rpnl_crc(crc, bytes, len);
 	printf("%u\n", crc);
@@ -39,7 +39,7 @@ static void check_block(u32 length)
 	assert(rpnl_head_parse(&head, msg, len));
 	assert(head.size == len && head.type == RPMSG_BULK_DATA);
 	assert(head.length == length && head.value == 0);
-	/* The sum of the header and of a block whose own sum is 0x1234 */
+	/* The checksum of the header and of a block whose own checksum is 0x1234 */
 	assert(head.crc == rpnl_crc_join(head.sum, 0x1234, length));
 	for (size_t less = 0; less < len; less++)
 		assert(!rpnl_head_parse(&head, msg, less));
@@ -56,7 +56,7 @@ static void check_control(u16 type, u32 length, u32 value)
 	assert(!rpnl_head_parse(&head, msg, RPNL_HEAD_LONG + 1));
 	for (size_t bit = 0; bit < 8 * RPNL_HEAD_LONG; bit++) {
 		msg[bit / 8] ^= 1 << bit % 8;
-		/* A type that is that of a block is checked with the block */
+		/* The checksum of a block is verified with the block, not with its header */
 		assert(!rpnl_head_parse(&head, msg, RPNL_HEAD_LONG) ||
 		       head.type == RPMSG_BULK_DATA);
 		msg[bit / 8] ^= 1 << bit % 8;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Firmware that is made with OpenAMP, as the process behind vcoproc: it announces the service
- * "echo" and sends each message back. See docs/openamp.md.
+ * Firmware built with OpenAMP that runs as the process of a vcoproc core: it announces the
+ * service "echo" and sends each message back. See docs/openamp.md.
  *
  *	cc -I/usr/local/include/busbar firmware.c -lopen_amp -lmetal -o firmware
  */
@@ -18,7 +18,7 @@
 
 #include <linux/vcoproc.h>
 
-/* A part of what the process shares with Linux, as libmetal and OpenAMP want it. */
+/* Memory that the process shares with Linux, in the structures of libmetal and OpenAMP */
 struct part {
 	void *at;
 	metal_phys_addr_t address;
@@ -40,7 +40,7 @@ static void remove_nothing(struct remoteproc *rproc)
 {
 }
 
-/* OpenAMP kicks Linux. */
+/* Called by OpenAMP to kick Linux */
 static int notify(struct remoteproc *rproc, uint32_t id)
 {
 	__u32 vrings = 1u << id;
@@ -71,7 +71,7 @@ static int echo(struct rpmsg_endpoint *ept, void *data, size_t len, uint32_t src
 	return rpmsg_sendto(ept, data, len, src) < 0 ? RPMSG_ERR_PARAM : RPMSG_SUCCESS;
 }
 
-/* What has happened since the last call. */
+/* Waits for one of the events, or STOP */
 static struct vcoproc_event wait_for(uint32_t events)
 {
 	struct vcoproc_event event;
@@ -97,10 +97,10 @@ int main(int argc, char **argv)
 	core = open(argc > 1 ? argv[1] : "/dev/vcoproc0", O_RDWR | O_CLOEXEC);
 	if (core < 0 || ioctl(core, VCOPROC_GET_INFO, &info))
 		err(1, "be the core");
-	/* The first kick says that Linux's driver has filled in the resource table. */
+	/* After the first kick, Linux's driver has filled in the resource table */
 	event = wait_for(VCOPROC_EVENT_KICK);
 
-	/* No metal_init(): on Linux it wants UIO devices, and there are none. */
+	/* Without metal_init(), which needs UIO devices on Linux */
 	if (!remoteproc_init(&rproc, &ops, NULL))
 		errx(1, "initialize OpenAMP");
 	map(&memory, &rproc, "memory", 0, info.memory_size, info.device_address);
@@ -118,7 +118,7 @@ int main(int argc, char **argv)
 	fflush(stdout);
 
 	while (!(event.events & VCOPROC_EVENT_STOP)) {
-		/* Each vring that was kicked, and at first all of them. */
+		/* All vrings: which one was kicked does not matter */
 		remoteproc_get_notification(&rproc, RSC_NOTIFY_ID_ANY);
 		event = wait_for(VCOPROC_EVENT_KICK);
 	}

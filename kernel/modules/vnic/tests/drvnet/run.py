@@ -1,9 +1,9 @@
-"""Runs one of the kernel's tests, as it is.
+"""Runs one of the kernel's tests unmodified.
 
-Beforehand come two things that it misses: csum.py of Linux 6.12 uses an attribute that its library has
-since 6.13 only; and PyYAML without its C part takes so long in an emulated machine that tests time out.
+Two things are provided before: csum.py of Linux 6.12 uses an attribute that its library has only since
+6.13, and PyYAML without its C extension is so slow in an emulated machine that tests time out.
 
-The cases that the environment variable LEAVE_OUT names are not run.
+The environment variable LEAVE_OUT names cases that are not run.
 """
 
 import os

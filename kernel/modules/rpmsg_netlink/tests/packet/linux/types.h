@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* What the codec takes from the kernel, for a program. */
+/* Kernel types that the codec uses, for a program in user space */
 #ifndef PACKET_LINUX_TYPES_H
 #define PACKET_LINUX_TYPES_H
 
