@@ -3,16 +3,47 @@
 //! One module for each path: [`endpoint`] talks to a coprocessor, [`bulk`] sends it large blocks,
 //! [`wait`] waits, [`stream`] takes samples from a converter, [`receive`] takes data from the network.
 //! [`block`] is the memory that they share, and [`pipeline`] joins them.
+//!
+//! # Features
+//!
+//! One for each module, and the modules that it is made of come with it. All are on by default; a
+//! program that takes only what it uses compiles only what that needs:
+//!
+//! ```toml
+//! busbar = { version = "0.1", default-features = false, features = ["wait"] }
+//! ```
+//!
+//! | feature | brings |
+//! |---|---|
+//! | `wait`, `block`, `endpoint` | [`wait`], [`block`], [`endpoint`]; no other crate than `rustix` and `busbar-uapi` |
+//! | `bulk` | [`bulk`], `block`, `endpoint`; CRC, netlink |
+//! | `receive` | [`receive`], `block`; netlink |
+//! | `stream` | [`stream`], `receive`, `block`; CRC, JSON |
+//! | `pipeline` | [`pipeline`] and all above; TOML, histograms |
+//! | `picture` | `stream::picture`, not by default; drawing, PNG |
+//! | `tokio` | `endpoint::AsyncEndpoint`, not by default; tokio |
 
+// Paths share what is inside; without all of them, a part of it has no user.
+#![cfg_attr(not(feature = "pipeline"), allow(dead_code))]
+
+#[cfg(feature = "block")]
 pub mod block;
+#[cfg(feature = "bulk")]
 pub mod bulk;
+#[cfg(feature = "endpoint")]
 pub mod endpoint;
 mod error;
+#[cfg(any(feature = "bulk", feature = "receive"))]
 mod netlink;
+#[cfg(feature = "pipeline")]
 pub mod pipeline;
+#[cfg(any(feature = "block", feature = "endpoint"))]
 mod poll;
+#[cfg(feature = "receive")]
 pub mod receive;
+#[cfg(feature = "stream")]
 pub mod stream;
+#[cfg(feature = "wait")]
 pub mod wait;
 
 pub use error::{Error, Result};
