@@ -46,4 +46,6 @@ pub mod stream;
 #[cfg(feature = "wait")]
 pub mod wait;
 
-pub use error::{Error, Result};
+pub use error::{Error, Input, Reason, Result};
+/// The error numbers of the system, as [`Error::errno`] has them.
+pub use rustix::io::Errno;

@@ -102,7 +102,7 @@ use self::source::{Source, Taken};
 use self::stage::{Made, Shape, Stage};
 use crate::stream::Lost;
 use crate::wait::{Events, Interest, Poller};
-use crate::{Error, Result};
+use crate::{Error, Reason, Result};
 
 /// Between two looks at everything, with or without an event.
 const TICK: Duration = Duration::from_millis(100);
@@ -480,7 +480,7 @@ impl Pipeline {
             self.looked = Instant::now();
         }
         match waited {
-            Err(error) if error.errno() != Some(Errno::INTR) => Err(error),
+            Err(error) if error.reason() != Reason::Interrupted => Err(error),
             _ => Ok(()),
         }
     }

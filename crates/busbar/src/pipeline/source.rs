@@ -16,7 +16,7 @@ use crate::receive;
 use crate::stream::net::{Options, Pool, Receiver};
 use crate::stream::sigmf::{Player, Recording};
 use crate::stream::{self, Format, Interface, Lost, Meta, Samples, Setup};
-use crate::{Error, Result};
+use crate::{Error, Reason, Result};
 
 /// Between two attempts to have something back.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -621,7 +621,7 @@ impl Messages {
                 Ok(Some(length)) => length,
                 Ok(None) => break,
                 // Messages were dropped since nobody took them in time.
-                Err(error) if error.errno() == Some(Errno::NOBUFS) => {
+                Err(error) if error.reason() == Reason::Lost => {
                     if len > 0 {
                         self.lost = Lost::Unknown;
                         break;

@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use busbar::receive::{Connection, Listener, Receiver};
 use busbar::wait::{Events, Interest, Poller};
-use busbar::{Error, Result};
+use busbar::{Error, Reason, Result};
 use busbar_coprocessor::Stop;
-use rustix::io::Errno;
 
 use super::Args;
 use super::output::{Output, To};
@@ -63,7 +62,7 @@ impl Session<'_> {
         loop {
             match self.poller.wait(&mut events, if is_idle { TICK } else { Duration::ZERO }) {
                 // Of a signal, the stop tells.
-                Err(error) if error.errno() == Some(Errno::INTR) => continue,
+                Err(error) if error.reason() == Reason::Interrupted => continue,
                 waited => waited?,
             };
             let is_late = until.is_some_and(|until| Instant::now() >= until);
