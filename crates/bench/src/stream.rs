@@ -45,7 +45,7 @@ const DEVICES: &str = "/sys/bus/iio/devices";
 const READ_MAX: usize = 2 << 20;
 /// To start a driver that is not ready.
 const ATTEMPTS: usize = 20;
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Plan {
     rows: usize,
@@ -241,7 +241,7 @@ fn by_blocks(setup: &Setup, blocks: usize, look: Look) -> Result<Cost> {
 
 fn next(source: &Source) -> Result<busbar::stream::Samples> {
     let late = || Error::new("receive from", CONVERTER, Errno::TIMEDOUT);
-    source.next(PATIENCE)?.ok_or_else(late)
+    source.next_timeout(PATIENCE)?.ok_or_else(late)
 }
 
 /// Debian's `iio_readdev` as it is, by what it says of itself (`-B`): fetch only.

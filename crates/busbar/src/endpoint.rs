@@ -156,12 +156,9 @@ impl Endpoint {
     /// were not taken in time. [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the remote is
     /// gone.
     pub fn recv(&self, buffer: &mut [u8]) -> Result<usize> {
-        loop {
-            let read = |buffer: &mut _| self.read(buffer, ReadWriteFlags::empty());
-            if let Some(length) = self.recv_until(Deadline::NEVER, buffer, read)? {
-                return Ok(length);
-            }
-        }
+        poll::forever(|deadline| {
+            self.recv_until(deadline, buffer, |buffer| self.read(buffer, ReadWriteFlags::empty()))
+        })
     }
 
     /// Takes one message and returns its length in bytes, or `None` if none waits.

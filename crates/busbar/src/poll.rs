@@ -19,6 +19,10 @@ pub(crate) struct Deadline(Option<Instant>);
 impl Deadline {
     pub(crate) const NEVER: Self = Self(None);
 
+    pub(crate) fn now() -> Self {
+        Self(Some(Instant::now()))
+    }
+
     /// A timeout that the clock cannot hold is no timeout.
     pub(crate) fn after(timeout: Duration) -> Self {
         Self(Instant::now().checked_add(timeout))
@@ -30,6 +34,17 @@ impl Deadline {
 
     pub(crate) fn has_passed(self) -> bool {
         self.remaining() == Some(Duration::ZERO)
+    }
+}
+
+/// Waits without a deadline for what an attempt with one brings.
+pub(crate) fn forever<T>(
+    mut attempt: impl FnMut(Deadline) -> crate::Result<Option<T>>,
+) -> crate::Result<T> {
+    loop {
+        if let Some(found) = attempt(Deadline::NEVER)? {
+            return Ok(found);
+        }
     }
 }
 

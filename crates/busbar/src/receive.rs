@@ -21,9 +21,9 @@
 //!
 //! TcpStream::connect(listener.local_addr()?)?.write_all(b"hello")?;
 //!
-//! let mut connection = listener.accept(None)?.expect("there is no time limit");
+//! let mut connection = listener.accept()?;
 //! let mut text = Vec::new();
-//! while let Some(piece) = connection.next(None)? {
+//! while let Some(piece) = connection.next()? {
 //!     match piece {
 //!         Piece::View(view) => text.extend_from_slice(&*view.read()?),
 //!         Piece::Bytes(bytes) => text.extend(bytes),

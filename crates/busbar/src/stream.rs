@@ -10,7 +10,7 @@
 //!
 //! # fn main() -> busbar::Result<()> {
 //! let source = Source::open("synth:counter", &Setup::default())?;
-//! let samples = source.next(None)?.expect("there is no time limit");
+//! let samples = source.next()?;
 //! assert_eq!((samples.meta().sequence, samples.meta().lost), (0, Lost::Samples(0)));
 //! assert_eq!(samples.read()?.len(), 65536);
 //! # Ok(())

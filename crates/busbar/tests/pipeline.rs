@@ -196,7 +196,7 @@ impl Plan {
         let mut pipeline = Pipeline::open(config)?;
         let since = Instant::now();
         loop {
-            pipeline.turn(LOOK)?;
+            pipeline.turn_timeout(LOOK)?;
             thread::sleep(Duration::from_millis(self.nap));
             let counters = pipeline.counters();
             if counters.sources[0].blocks >= 40 && counters.sinks.iter().all(|it| it.blocks > 0) {
@@ -307,7 +307,7 @@ fn run(config: Config) -> Result<Counters> {
 
 fn to_the_end(mut pipeline: Pipeline) -> Result<Counters> {
     let since = Instant::now();
-    while pipeline.turn(LOOK)? != State::Finished {
+    while pipeline.turn_timeout(LOOK)? != State::Finished {
         if since.elapsed() > 2 * PATIENCE {
             return Err(stalled(&pipeline.counters()));
         }
@@ -317,7 +317,7 @@ fn to_the_end(mut pipeline: Pipeline) -> Result<Counters> {
 
 fn finish(pipeline: &mut Pipeline) -> Result<(Counters, Vec<(String, usize)>)> {
     pipeline.stop();
-    while pipeline.turn(LOOK)? != State::Finished {}
+    while pipeline.turn_timeout(LOOK)? != State::Finished {}
     Ok((pipeline.counters(), pipeline.remaining()))
 }
 
@@ -432,7 +432,7 @@ proptest! {
         let mut pipeline = Pipeline::open(config).unwrap();
         let since = Instant::now();
         while !last.load(Ordering::Acquire) {
-            pipeline.turn(LOOK).unwrap();
+            pipeline.turn_timeout(LOOK).unwrap();
             prop_assert!(since.elapsed() < PATIENCE, "{:?}", pipeline.counters());
         }
         let (counters, remaining) = finish(&mut pipeline).map_err(|error| {
@@ -452,7 +452,7 @@ proptest! {
 fn short_life(config: &Config, turns: u64, in_order: bool) -> Result<()> {
     let mut pipeline = Pipeline::open(config.clone())?;
     for _ in 0..turns {
-        if pipeline.turn(LOOK)? == State::Finished {
+        if pipeline.turn_timeout(LOOK)? == State::Finished {
             return Ok(());
         }
     }
@@ -480,8 +480,8 @@ fn both(
 ) -> Result<State> {
     let since = Instant::now();
     loop {
-        here.turn(Duration::ZERO)?;
-        let state = there.turn(Duration::from_millis(1))?;
+        here.try_turn()?;
+        let state = there.turn_timeout(Duration::from_millis(1))?;
         if state == State::Finished || done(&there.counters()) {
             return Ok(state);
         }
@@ -523,7 +523,7 @@ fn a_sender_that_comes_back_with_other_samples_is_an_error() {
     drop(here);
     let since = Instant::now();
     while there.counters().sources[0].restarts == 0 {
-        there.turn(LOOK).unwrap();
+        there.turn_timeout(LOOK).unwrap();
         assert!(since.elapsed() < PATIENCE, "{:?}", there.counters());
     }
     // Of half as many bytes each.
@@ -564,7 +564,7 @@ fn what_waits_behind_an_edge_that_drops_starves_nobody_else() {
     let mut pipeline = Pipeline::open(config).unwrap();
     let since = Instant::now();
     while pipeline.counters().sinks[1].blocks < 500 {
-        pipeline.turn(LOOK).unwrap();
+        pipeline.turn_timeout(LOOK).unwrap();
         assert!(since.elapsed() < PATIENCE, "{:?}", pipeline.counters());
     }
 }

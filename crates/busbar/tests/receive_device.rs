@@ -120,7 +120,7 @@ fn a_rule_for_the_same_port_does_not_get_in_the_way() {
     let receiver = pair.receiver(LEN);
     let listener = receiver.listen(([0, 0, 0, 0], PORT).into()).unwrap();
     let sender = far(|| TcpStream::connect((pair.address(), PORT)).unwrap());
-    let mut connection = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+    let mut connection = listener.accept_timeout(PATIENCE).unwrap().unwrap();
     let sending = send(sender, 1, 1 << 20);
     take_all(&mut connection, &mut Check::new(1));
     sending.join().unwrap();
@@ -195,7 +195,7 @@ fn a_listener_on_all_addresses_takes_both_protocols() {
     let listener: Listener = receiver.listen("[::]:5201".parse().unwrap()).unwrap();
     for address in [pair::V4[0], pair::V6[0]] {
         let sender = far(|| TcpStream::connect((address, PORT)).unwrap());
-        let mut connection = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+        let mut connection = listener.accept_timeout(PATIENCE).unwrap().unwrap();
         let sending = send(sender, 1, 1 << 20);
         take_all(&mut connection, &mut Check::new(1));
         sending.join().unwrap();
@@ -242,7 +242,7 @@ fn tokens_come_back_in_batches() {
     let sending = send(sender, 1, 4 << 20);
     let mut views = Vec::new();
     let mut check = Check::new(1);
-    while let Some(piece) = connection.next(Some(PATIENCE)).unwrap() {
+    while let Some(piece) = connection.next_timeout(PATIENCE).unwrap() {
         check.piece(&piece);
         views.push(piece);
     }
@@ -279,7 +279,7 @@ fn an_end_of_the_binding_under_load_loses_nothing() {
     }
     receiver.close().unwrap();
     let mut outside = 0;
-    while let Some(piece) = connection.next(Some(PATIENCE)).unwrap() {
+    while let Some(piece) = connection.next_timeout(PATIENCE).unwrap() {
         check.piece(&piece);
         if let Piece::Bytes(bytes) = piece {
             outside += bytes.len();
@@ -331,9 +331,9 @@ fn receive_for_ever() -> ! {
     let receiver = Receiver::open(DEVICE, pages(LEN), &setup).unwrap();
     let listener = receiver.listen(([0, 0, 0, 0], PORT).into()).unwrap();
     loop {
-        let mut connection: Connection = listener.accept(None).unwrap().unwrap();
+        let mut connection: Connection = listener.accept().unwrap();
         let mut held = Vec::new();
-        while let Some(piece) = connection.next(None).unwrap() {
+        while let Some(piece) = connection.next().unwrap() {
             held.push(piece);
             held.truncate(100);
         }
@@ -370,7 +370,7 @@ fn a_killed_receiver_leaves_no_binding_and_another_can_take_over() {
         let receiver = Receiver::open(DEVICE, pages(LEN), &setup).unwrap();
         let listener = receiver.listen(([0, 0, 0, 0], PORT).into()).unwrap();
         let sender = far(|| TcpStream::connect((pair.address(), PORT)).unwrap());
-        let mut connection = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+        let mut connection = listener.accept_timeout(PATIENCE).unwrap().unwrap();
         let sending = send(sender, 3, 1 << 20);
         take_all(&mut connection, &mut Check::new(3));
         sending.join().unwrap();
@@ -448,7 +448,7 @@ fn a_device_that_goes_is_an_error_and_no_more() {
     let piece = take(&mut connection);
     run(&format!("ip link del {DEVICE}"));
     assert_eq!(piece.len(), 5);
-    assert!(connection.next(Some(MOMENT)).unwrap().is_none());
+    assert!(connection.next_timeout(MOMENT).unwrap().is_none());
     assert!(receiver.statistics().is_err());
     assert!(receiver.close().is_err());
     drop((connection, piece));

@@ -18,8 +18,7 @@ use busbar::wait::{Events, Interest, Poller, Timeout};
 use rustix::io::Errno;
 
 /// Longer than anything here takes.
-const LONG: Option<Duration> = Some(Duration::from_secs(600));
-const NOW: Option<Duration> = Some(Duration::ZERO);
+const LONG: Duration = Duration::from_secs(600);
 /// Bytes of a sample of all four voltages: its number, where the pattern is `counter`.
 const FRAME: usize = 8;
 
@@ -214,7 +213,7 @@ fn open_descriptors() -> usize {
 
 #[track_caller]
 fn next(source: &Source) -> Samples {
-    source.next(LONG).unwrap().expect("a block in time")
+    source.next_timeout(LONG).unwrap().expect("a block in time")
 }
 
 /// The numbers of the samples, one after the other; returns the first.
@@ -313,7 +312,7 @@ on! { all
         let converter = kind.converter(0);
         let source = converter.source(&kind.setup());
         let mut held: Vec<_> = (0..4).map(|_| next(&source)).collect();
-        assert!(source.next(Some(Duration::from_millis(20))).unwrap().is_none());
+        assert!(source.next_timeout(Duration::from_millis(20)).unwrap().is_none());
         // In any order, from any thread.
         let second = held.remove(1);
         thread::scope(|scope| { scope.spawn(move || drop(second)); });
@@ -368,9 +367,9 @@ on! { all
     fn a_timeout_is_waited_for_and_no_time_is_none(kind) {
         let converter = kind.converter(1000);
         let source = converter.source(&kind.setup());
-        assert!(source.next(NOW).unwrap().is_none());
+        assert!(source.try_next().unwrap().is_none());
         let start = Instant::now();
-        assert!(source.next(Some(Duration::from_millis(30))).unwrap().is_none());
+        assert!(source.next_timeout(Duration::from_millis(30)).unwrap().is_none());
         assert!(start.elapsed() >= Duration::from_millis(30));
         assert_eq!(first_of(&next(&source)), 0);
     }
@@ -379,12 +378,12 @@ on! { all
         let converter = kind.converter(100);
         let source = converter.source(&kind.setup());
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| assert_over(source.next(LONG)));
+            let waiting = scope.spawn(|| assert_over(source.next_timeout(LONG)));
             thread::sleep(Duration::from_millis(20));
             source.stop().unwrap();
             waiting.join().unwrap();
         });
-        assert_over(source.next(NOW));
+        assert_over(source.try_next());
         source.stop().unwrap();
     }
 
@@ -410,8 +409,8 @@ on! { all
         let mut expected = 0;
         for sequence in 0..20 {
             let samples = loop {
-                assert_eq!(poller.wait(&mut events, Timeout::After(LONG.unwrap())).unwrap(), 1);
-                if let Some(samples) = source.next(NOW).unwrap() { break samples }
+                assert_eq!(poller.wait_timeout(&mut events, Timeout::After(LONG)).unwrap(), 1);
+                if let Some(samples) = source.try_next().unwrap() { break samples }
             };
             assert_eq!(samples.meta().sequence, sequence);
             assert_eq!(first_of(&samples), expected + lost(&samples));
@@ -428,15 +427,15 @@ on! { all
         let held: Vec<_> = (0..4).map(|_| next(&source)).collect();
         // It may be readable without need, but not all the time.
         let quiet = (0..1000).any(|_| {
-            assert!(source.next(NOW).unwrap().is_none());
-            poller.wait(&mut events, Duration::from_millis(1)).unwrap() == 0
+            assert!(source.try_next().unwrap().is_none());
+            poller.wait_timeout(&mut events, Duration::from_millis(1)).unwrap() == 0
         });
         assert!(quiet);
         drop(held);
-        poller.wait(&mut events, Timeout::After(LONG.unwrap())).unwrap();
+        poller.wait_timeout(&mut events, Timeout::After(LONG)).unwrap();
         source.stop().unwrap();
-        assert_eq!(poller.wait(&mut events, Timeout::After(LONG.unwrap())).unwrap(), 1);
-        assert_over(source.next(NOW));
+        assert_eq!(poller.wait_timeout(&mut events, Timeout::After(LONG)).unwrap(), 1);
+        assert_over(source.try_next());
     }
 
     fn many_streams_leave_nothing_open(kind) {
@@ -513,7 +512,7 @@ on! { device
         converter.set("", "loopback", "1");
         let source = converter.source(&kind.setup());
         // What was sent is no counter; nothing was, so nothing comes.
-        assert!(source.next(Some(Duration::from_millis(10))).unwrap().is_none());
+        assert!(source.next_timeout(Duration::from_millis(10)).unwrap().is_none());
     }
 
     fn short_blocks_end_where_the_driver_has_ended(kind) {
@@ -546,7 +545,7 @@ on! { device
         converter.inject("", "fail_blocks", 2);
         let (mut errors, mut expected, mut all, mut sequence) = (0, 512, 0, 1);
         while sequence < 12 {
-            match source.next(LONG) {
+            match source.next_timeout(LONG) {
                 Ok(samples) => {
                     let samples = samples.unwrap();
                     assert_eq!(samples.meta().sequence, sequence);
@@ -577,12 +576,12 @@ on! { device
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| {
                     if !is_watched {
-                        return assert_over(source.next(LONG));
+                        return assert_over(source.next_timeout(LONG));
                     }
                     let mut events = Events::new(1).unwrap();
                     loop {
-                        poller.wait(&mut events, Timeout::Never).unwrap();
-                        match source.next(NOW) {
+                        poller.wait(&mut events).unwrap();
+                        match source.try_next() {
                             Ok(None) => {}
                             other => return assert_over(other),
                         }
@@ -592,7 +591,7 @@ on! { device
                 converter.remove();
                 waiting.join().unwrap();
             });
-            assert_over(source.next(NOW));
+            assert_over(source.try_next());
             source.stop().unwrap();
         }
     }
@@ -606,12 +605,12 @@ on! { device
             converter.set("", "buffer0/enable", "0");
             drop(held);
             // With `read`, what was complete before is still there.
-            let left = (0..3).find(|_| !matches!(source.next(LONG), Ok(Some(_))));
+            let left = (0..3).find(|_| !matches!(source.next_timeout(LONG), Ok(Some(_))));
             assert!(left.is_some_and(|left| left == 0 || kind == Kind::Fileio), "{left:?}");
-            assert_over(source.next(LONG));
+            assert_over(source.next_timeout(LONG));
             drop(source);
             let source = converter.source(&kind.setup());
-            assert_eq!(source.next(NOW).unwrap().map_or(0, |one| first_of(&one)), 0);
+            assert_eq!(source.try_next().unwrap().map_or(0, |one| first_of(&one)), 0);
         }
     }
 
@@ -657,13 +656,13 @@ on! { device
         let sink = converter.sink(&kind.setup());
         assert_eq!((sink.format().sample_len, sink.block_len(), sink.blocks()), (8, 4096, 4));
         for block in 0..20_u64 {
-            let mut space = sink.space(LONG).unwrap().unwrap();
+            let mut space = sink.space_timeout(LONG).unwrap().unwrap();
             assert_eq!(space.len(), 4096);
             fill(&mut space.write().unwrap(), block * 512);
             space.send(4096).unwrap();
             assert_eq!(first_of(&next(&source)), block * 512);
         }
-        assert!(sink.drain(LONG).unwrap());
+        assert!(sink.drain_timeout(LONG).unwrap());
         let expected = if kind.is_dmabuf() { 0 } else { 20 * 4096 };
         assert_eq!(sink.copied(), expected);
     }
@@ -675,13 +674,13 @@ on! { device
         let sink = converter.sink(&Setup { blocks: 2, ..kind.setup() });
         let mut sent = 0;
         for len in [8, 16, 24, 32] {
-            let mut space = sink.space(LONG).unwrap().unwrap();
+            let mut space = sink.space_timeout(LONG).unwrap().unwrap();
             fill(&mut space.write().unwrap(), sent);
             space.send(len).unwrap();
             sent += samples(len);
         }
         // With `write`, that makes the driver send a block that is not full.
-        let draining = thread::spawn(move || (sink.drain(LONG).unwrap(), sink));
+        let draining = thread::spawn(move || (sink.drain_timeout(LONG).unwrap(), sink));
         assert_eq!(first_of(&next(&source)), 0);
         if kind == Kind::Fileio {
             for _ in 0..50 {
@@ -696,16 +695,16 @@ on! { device
         let converter = kind.converter(1000);
         let sink = converter.sink(&kind.setup());
         let mut sent = 0;
-        while let Some(space) = sink.space(NOW).unwrap() {
+        while let Some(space) = sink.try_space().unwrap() {
             space.send(4096).unwrap();
             sent += 1;
         }
         assert!(sent >= 4, "{sent}");
-        assert!(!sink.drain(Some(Duration::from_millis(20))).unwrap());
+        assert!(!sink.drain_timeout(Duration::from_millis(20)).unwrap());
         // One block takes half a second.
-        drop(sink.space(LONG).unwrap().unwrap());
+        drop(sink.space_timeout(LONG).unwrap().unwrap());
         sink.stop().unwrap();
-        assert_eq!(sink.space(NOW).unwrap_err().kind(), ErrorKind::BrokenPipe);
+        assert_eq!(sink.try_space().unwrap_err().kind(), ErrorKind::BrokenPipe);
     }
 
     fn a_poller_tells_when_there_is_space(kind) {
@@ -716,14 +715,14 @@ on! { device
         let mut events = Events::new(4).unwrap();
         let mut sent = 0;
         while sent < 20 {
-            assert_eq!(poller.wait(&mut events, Timeout::After(LONG.unwrap())).unwrap(), 1);
-            if let Some(space) = sink.space(NOW).unwrap() {
+            assert_eq!(poller.wait_timeout(&mut events, Timeout::After(LONG)).unwrap(), 1);
+            if let Some(space) = sink.try_space().unwrap() {
                 space.send(4096).unwrap();
                 sent += 1;
             }
         }
         sink.stop().unwrap();
-        assert_eq!(poller.wait(&mut events, Timeout::After(LONG.unwrap())).unwrap(), 1);
+        assert_eq!(poller.wait_timeout(&mut events, Timeout::After(LONG)).unwrap(), 1);
     }
 
     fn a_transmitter_that_goes_is_an_error_and_no_hang(kind) {
@@ -731,7 +730,7 @@ on! { device
             let mut converter = kind.converter(100);
             let sink = converter.sink(&kind.setup());
             for _ in 0..4 {
-                sink.space(LONG).unwrap().unwrap().send(4096).unwrap();
+                sink.space_timeout(LONG).unwrap().unwrap().send(4096).unwrap();
             }
             if pull {
                 converter.remove();
@@ -739,7 +738,7 @@ on! { device
                 converter.set("-tx", "buffer0/enable", "0");
             }
             let error = loop {
-                match sink.drain(LONG) {
+                match sink.drain_timeout(LONG) {
                     Ok(drained) => assert!(!drained),
                     Err(error) => break error,
                 }
@@ -758,7 +757,7 @@ on! { device
             sink.forward(next(&source)).unwrap();
             assert_eq!(first_of(&next(&end)), block * 512);
         }
-        assert!(sink.drain(LONG).unwrap());
+        assert!(sink.drain_timeout(LONG).unwrap());
         if kind.is_dmabuf() {
             assert_eq!((source.copied(), sink.copied(), end.copied()), (0, 0, 0));
         } else {
@@ -880,7 +879,7 @@ fn a_block_is_repeated_until_it_is_replaced_or_stopped() {
                 seen = if is_turn(&bytes, first) { seen + 1 } else { 0 };
             }
         }
-        assert_eq!(sink.space(NOW).unwrap_err().errno(), Some(Errno::BUSY));
+        assert_eq!(sink.try_space().unwrap_err().errno(), Some(Errno::BUSY));
         assert_eq!(sink.forward(next(&source)).unwrap_err().errno(), Some(Errno::BUSY));
         assert_eq!(sink.copied(), 8192);
         let error = sink.cyclic(&[0; 4]).unwrap_err();
@@ -905,14 +904,14 @@ fn an_error_of_a_transmitter_is_told() {
         let converter = kind.converter(20_000);
         let sink = converter.sink(&kind.setup());
         for _ in 0..2 {
-            sink.space(LONG).unwrap().unwrap().send(4096).unwrap();
+            sink.space_timeout(LONG).unwrap().unwrap().send(4096).unwrap();
         }
         converter.inject("-tx", "fail_blocks", 1);
         for _ in 0..2 {
-            sink.space(LONG).unwrap().unwrap().send(4096).unwrap();
+            sink.space_timeout(LONG).unwrap().unwrap().send(4096).unwrap();
         }
-        assert_eq!(sink.drain(LONG).unwrap_err().errno(), Some(Errno::IO));
-        assert!(sink.drain(LONG).unwrap());
+        assert_eq!(sink.drain_timeout(LONG).unwrap_err().errno(), Some(Errno::IO));
+        assert!(sink.drain_timeout(LONG).unwrap());
     }
 }
 

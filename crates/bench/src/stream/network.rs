@@ -6,7 +6,6 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use busbar::block::Memory;
 use busbar::stream::net::{Options, Receiver, Sender};
@@ -84,7 +83,7 @@ fn by_sendfile(_: &Converter, size: usize, blocks: usize, keep: bool) -> Result<
         let mut receiver = Receiver::listen(&address, &setup, &Options::default())?;
         let _ = ready.send(());
         let mut kept = Vec::new();
-        while let Some(samples) = receiver.next(None)? {
+        while let Some(samples) = receiver.next()? {
             if keep {
                 kept.extend_from_slice(&samples.read()?);
             }
@@ -100,8 +99,8 @@ fn by_sendfile(_: &Converter, size: usize, blocks: usize, keep: bool) -> Result<
     let start = Start::now(ClockId::ThreadCPUTime);
     for _ in 0..blocks {
         let samples = loop {
-            sender.turn()?;
-            if let Some(samples) = source.next(Some(Duration::ZERO))? {
+            sender.advance()?;
+            if let Some(samples) = source.try_next()? {
                 break samples;
             }
             wait_readable([source.as_fd(), sender.as_fd()], None)
@@ -110,7 +109,7 @@ fn by_sendfile(_: &Converter, size: usize, blocks: usize, keep: bool) -> Result<
         sender.push(samples)?;
     }
     sender.finish(Lost::Samples(0));
-    sender.wait(None)?;
+    sender.wait()?;
     let cost = start.cost(size * blocks);
     Ok((cost, join(receiver)?))
 }

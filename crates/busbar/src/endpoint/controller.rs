@@ -190,7 +190,7 @@ impl Controller {
             source: ADDR_ANY,
             destination: None,
             nonblocking: false,
-            deadline: NODE_DEADLINE,
+            timeout: NODE_DEADLINE,
             implementation: Implementation::Auto,
         }
     }
@@ -316,7 +316,7 @@ pub struct Builder<'a> {
     source: u32,
     destination: Option<u32>,
     nonblocking: bool,
-    deadline: Duration,
+    timeout: Duration,
     implementation: Implementation,
 }
 
@@ -347,8 +347,8 @@ impl Builder<'_> {
     }
 
     /// How long to wait until a device node is there and may be opened; 5 s without it.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -378,7 +378,7 @@ impl Builder<'_> {
         };
         match support {
             Support::No if self.implementation == Implementation::Fd => Err(self.unsupported()),
-            Support::No => node::create(self.controller, &info, Deadline::after(self.deadline))
+            Support::No => node::create(self.controller, &info, Deadline::after(self.timeout))
                 .map(|fd| Endpoint::new(fd, true, OnceLock::from(true), label(&info))),
             Support::Nowait if !self.nonblocking => self.create_fd(&info, OnceLock::new()),
             Support::Plain | Support::Nowait => self.create_fd(&info, OnceLock::from(true)),

@@ -186,7 +186,7 @@ mod tests {
     fn items(count: u64) -> Vec<Item> {
         let setup = Setup { blocks: 32, block_len: 800, ..Setup::default() };
         let source = Source::open("synth:counter", &setup).unwrap();
-        let item = |_| Item::new(source.next(None).unwrap().unwrap(), 8);
+        let item = |_| Item::new(source.next().unwrap(), 8);
         (0..count).map(item).collect()
     }
 

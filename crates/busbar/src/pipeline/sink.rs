@@ -380,7 +380,7 @@ impl Way {
                 Ok(sink.queued().min(under_way))
             }
             Self::Net(sender) => {
-                sender.turn()?;
+                sender.advance()?;
                 Ok(sender.unacknowledged())
             }
             Self::Endpoint(messages) => messages.turn(),
@@ -392,10 +392,10 @@ impl Way {
     /// There is nothing more to come; whether everything is where it should be.
     fn finish(&mut self, lost: Lost) -> Result<bool> {
         match self {
-            Self::Device(sink) => sink.drain(Some(Duration::ZERO)),
+            Self::Device(sink) => sink.try_drain(),
             Self::Net(sender) => {
                 sender.finish(lost);
-                sender.turn()?;
+                sender.advance()?;
                 Ok(sender.is_finished())
             }
             Self::Endpoint(_)

@@ -456,9 +456,9 @@ impl Feed {
 
     fn next(&mut self) -> Result<Option<Samples>> {
         match self {
-            Self::Device(source) => source.next(Some(Duration::ZERO)),
-            Self::Net(receiver) => receiver.next(Some(Duration::ZERO)),
-            Self::Recording(player) => player.next(Some(Duration::ZERO)),
+            Self::Device(source) => source.try_next(),
+            Self::Net(receiver) => receiver.try_next(),
+            Self::Recording(player) => player.try_next(),
             Self::Endpoint(messages) => messages.next(),
         }
     }

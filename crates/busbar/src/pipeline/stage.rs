@@ -353,7 +353,7 @@ mod tests {
     }
 
     fn item(source: &Source, lost: Lost) -> Item {
-        let mut item = Item::new(source.next(None).unwrap().unwrap(), 8);
+        let mut item = Item::new(source.next().unwrap(), 8);
         item.lost = lost;
         item
     }
@@ -422,7 +422,7 @@ mod tests {
         let (mut stage, out) =
             Stage::open(&Work::Select(names.into()), &shape(&source), 2).unwrap();
         assert_eq!((out.format.sample_len, out.format.channels[1].offset), (16, 8));
-        let item = Item::new(source.next(None).unwrap().unwrap(), 16);
+        let item = Item::new(source.next().unwrap(), 16);
         let item = made(&mut stage, item).unwrap();
         let bytes = item.samples.read().unwrap();
         assert_eq!((item.count, bytes.len(), bytes[16], bytes[24]), (10, 160, 1, 0));

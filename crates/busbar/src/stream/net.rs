@@ -2,7 +2,7 @@
 //!
 //! A [`Sender`] connects and sends the blocks of a source as [frames](super::frame); a [`Receiver`]
 //! listens and hands them out as [`Samples`](super::Samples). Neither ever waits, but for
-//! [`Receiver::next`]: each has a descriptor that is readable when its `turn` has something to do.
+//! [`Receiver::next`]: each has a descriptor that is readable when its `advance` has something to do.
 //!
 //! ```no_run
 //! use busbar::stream::net::{Options, Sender};
@@ -13,11 +13,11 @@
 //! let (format, len) = (source.format(), source.block_len());
 //! let mut sender = Sender::open("receiver.example:4950", format, len, &Options::default())?;
 //! for _ in 0..100 {
-//!     sender.push(source.next(None)?.expect("there is no time limit"))?;
-//!     sender.turn()?;
+//!     sender.push(source.next()?)?;
+//!     sender.advance()?;
 //! }
 //! sender.finish(Lost::Samples(0));
-//! sender.wait(None)?;
+//! sender.wait()?;
 //! # Ok(())
 //! # }
 //! ```

@@ -19,7 +19,7 @@ use super::iio::{Access, Opened};
 use super::source::About;
 use super::{Channel, Format, Interface, Samples, Setup};
 use crate::block::{Block, Memory, Writing};
-use crate::poll::Deadline;
+use crate::poll::{self, Deadline};
 use crate::{Error, Result};
 
 /// How often to look whether `write` was transmitted.
@@ -211,15 +211,35 @@ impl Sink {
         self.about.block_len
     }
 
-    /// A block to fill, or nothing if none was free within `timeout`; without one, waits as long as
-    /// it takes.
+    /// A block to fill. Waits for it as long as it takes.
     ///
     /// # Errors
     ///
     /// That of the driver if it has failed with a block. `EBUSY` while a block is repeated. Kind
     /// [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the stream has ended.
-    pub fn space(&self, timeout: Option<Duration>) -> Result<Option<Space>> {
-        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+    pub fn space(&self) -> Result<Space> {
+        poll::forever(|deadline| self.space_until(deadline))
+    }
+
+    /// A block to fill if one is free now.
+    ///
+    /// # Errors
+    ///
+    /// As [`space`](Self::space).
+    pub fn try_space(&self) -> Result<Option<Space>> {
+        self.space_until(Deadline::now())
+    }
+
+    /// A block to fill, or nothing if none was free within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`space`](Self::space).
+    pub fn space_timeout(&self, timeout: Duration) -> Result<Option<Space>> {
+        self.space_until(Deadline::after(timeout))
+    }
+
+    fn space_until(&self, deadline: Deadline) -> Result<Option<Space>> {
         let mut state = self.shared.lock();
         loop {
             self.shared.reap(&mut state)?;
@@ -292,7 +312,7 @@ impl Sink {
             let allowed = format!("up to {}", self.about.block_len);
             return Err(Error::invalid("the length of samples", len, allowed));
         }
-        let Some(space) = self.space(Some(Duration::ZERO))? else { return Ok(false) };
+        let Some(space) = self.try_space()? else { return Ok(false) };
         self.fill(space, samples.parts()?.iter())?;
         Ok(true)
     }
@@ -316,8 +336,7 @@ impl Sink {
     fn copy(&self, samples: &Samples) -> Result<()> {
         let bytes = samples.read()?;
         for part in bytes.chunks(self.about.block_len) {
-            let Some(space) = self.space(None)? else { continue };
-            self.fill(space, [part].into_iter())?;
+            self.fill(self.space()?, [part].into_iter())?;
         }
         Ok(())
     }
@@ -343,7 +362,7 @@ impl Sink {
         Err(Error::invalid("the length of samples", len, format!("multiples of {sample_len}")))
     }
 
-    /// Waits until all was transmitted; `false` if that took longer than `timeout`.
+    /// Waits until all was transmitted.
     ///
     /// With [`Interface::Fileio`], a driver may transmit only full blocks: the rest of the last one is
     /// filled with zeros.
@@ -351,8 +370,29 @@ impl Sink {
     /// # Errors
     ///
     /// As [`space`](Self::space).
-    pub fn drain(&self, timeout: Option<Duration>) -> Result<bool> {
-        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+    pub fn drain(&self) -> Result<()> {
+        self.drain_until(Deadline::NEVER).map(drop)
+    }
+
+    /// Whether all was transmitted by now. As [`drain`](Self::drain), it fills up the last block.
+    ///
+    /// # Errors
+    ///
+    /// As [`space`](Self::space).
+    pub fn try_drain(&self) -> Result<bool> {
+        self.drain_until(Deadline::now())
+    }
+
+    /// Waits until all was transmitted; `false` if that took longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`space`](Self::space).
+    pub fn drain_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.drain_until(Deadline::after(timeout))
+    }
+
+    fn drain_until(&self, deadline: Deadline) -> Result<bool> {
         let mut state = self.shared.lock();
         loop {
             self.shared.reap(&mut state)?;

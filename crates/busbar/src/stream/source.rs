@@ -13,7 +13,7 @@ use super::driver::{self, Filled, Monitor, Receiver, Taken};
 use super::loss::Detector;
 use super::{Format, Interface, Lost, Meta, Setup, iio, synth};
 use crate::block::{Block, Memory, Reading};
-use crate::poll::Deadline;
+use crate::poll::{self, Deadline};
 use crate::receive::Piece;
 use crate::{Error, Result};
 
@@ -26,7 +26,7 @@ use crate::{Error, Result};
 /// signal does not end a wait: poll the descriptor together with the signal for that.
 ///
 /// The descriptor ([`AsFd`]) is readable while [`next`](Self::next) has a block or an error to
-/// tell. It may be readable when there is nothing; then `next` with a timeout of 0 says so.
+/// tell. It may be readable when there is nothing; then [`try_next`](Self::try_next) says so.
 pub struct Source {
     shared: Arc<Shared>,
     back: Back,
@@ -134,8 +134,7 @@ impl Source {
         self.about.block_len
     }
 
-    /// The next block, or nothing if none was complete within `timeout`; without one, waits as long
-    /// as it takes.
+    /// The next block. Waits for it as long as it takes.
     ///
     /// While all blocks are handed out there is nothing to come until one is given back.
     ///
@@ -144,8 +143,29 @@ impl Source {
     /// That of the driver if it has failed with a block; the next one is tried then. `EIO` if nothing
     /// was filled of it. Kind [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the stream has
     /// ended: by [`stop`](Self::stop), or since the device was disabled or has gone.
-    pub fn next(&self, timeout: Option<Duration>) -> Result<Option<Samples>> {
-        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+    pub fn next(&self) -> Result<Samples> {
+        poll::forever(|deadline| self.next_until(deadline))
+    }
+
+    /// The next block if one is complete now.
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    pub fn try_next(&self) -> Result<Option<Samples>> {
+        self.next_until(Deadline::now())
+    }
+
+    /// The next block, or nothing if none was complete within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    pub fn next_timeout(&self, timeout: Duration) -> Result<Option<Samples>> {
+        self.next_until(Deadline::after(timeout))
+    }
+
+    fn next_until(&self, deadline: Deadline) -> Result<Option<Samples>> {
         let mut state = self.shared.lock();
         loop {
             if let Some(block) = self.shared.take(&mut state, self.about.format.sample_len)? {

@@ -68,7 +68,7 @@ impl Bench {
             .endpoint(name)
             .destination(self.address(service))
             .implementation(self.implementation)
-            .deadline(PATIENCE)
+            .timeout(PATIENCE)
     }
 
     pub fn endpoint(&self, service: &str) -> Endpoint {

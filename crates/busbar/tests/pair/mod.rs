@@ -56,7 +56,7 @@ pub trait Place: Sync {
     fn connect(&self, receiver: &Receiver) -> (Connection, TcpStream) {
         let (listener, address) = self.listen(receiver);
         let sender = self.far(|| TcpStream::connect_timeout(&address, PATIENCE).unwrap());
-        (listener.accept(Some(PATIENCE)).unwrap().expect("a connection in time"), sender)
+        (listener.accept_timeout(PATIENCE).unwrap().expect("a connection in time"), sender)
     }
 }
 
@@ -284,7 +284,7 @@ impl Check {
 
 /// Takes a piece that is to come.
 pub fn take(connection: &mut Connection) -> Piece {
-    connection.next(Some(PATIENCE)).unwrap().expect("a piece in time")
+    connection.next_timeout(PATIENCE).unwrap().expect("a piece in time")
 }
 
 /// Takes pieces of so many bytes together, and keeps them.
@@ -299,7 +299,7 @@ pub fn hold(connection: &mut Connection, len: usize) -> Vec<Piece> {
 
 /// Takes and verifies everything up to the end.
 pub fn take_all(connection: &mut Connection, check: &mut Check) {
-    while let Some(piece) = connection.next(Some(PATIENCE)).unwrap() {
+    while let Some(piece) = connection.next_timeout(PATIENCE).unwrap() {
         check.piece(&piece);
     }
     assert!(connection.is_finished(), "no end after {} bytes", check.at);

@@ -88,7 +88,7 @@ fn settled(poller: &Poller) -> Result<Backend, String> {
     let ready = eventfd(1, EventfdFlags::CLOEXEC).map_err(no)?;
     poller.add(&ready, 0, Interest::READABLE).map_err(text)?;
     let mut events = Events::new(1).map_err(text)?;
-    match poller.wait(&mut events, Timeout::After(SHORT)).map_err(text)? {
+    match poller.wait_timeout(&mut events, Timeout::After(SHORT)).map_err(text)? {
         0 => Err(no(Errno::TIMEDOUT)),
         _ => Ok(poller.backend()),
     }

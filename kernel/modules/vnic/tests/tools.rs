@@ -187,7 +187,7 @@ fn device_memory_is_reached_through_a_vlan() {
     let receiver = pair.receiver(4 << 20);
     let listener = receiver.listen((TOP[0].parse::<IpAddr>().unwrap(), PORT).into()).unwrap();
     let sending = send(far(|| connect(TOP[0])), 1, LEN);
-    let mut connection = listener.accept(Some(PATIENCE)).unwrap().expect("a connection");
+    let mut connection = listener.accept_timeout(PATIENCE).unwrap().expect("a connection");
     take_all(&mut connection, &mut Check::new(1));
     sending.join().unwrap();
     let statistics = receiver.statistics().unwrap();

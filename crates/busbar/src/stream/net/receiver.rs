@@ -219,17 +219,38 @@ impl Receiver {
         self.trouble.take()
     }
 
-    /// The next block, or nothing if none has come within `timeout` or
-    /// [`is_finished`](Self::is_finished).
+    /// The next block; `None` at the [end](Self::is_finished). Waits as long as it takes.
     ///
     /// # Errors
     ///
     /// What was wrong with the last connection, if the sender has not come back within
     /// [`Options::patience`].
-    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Samples>> {
-        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+    #[allow(clippy::should_implement_trait)] // fails, and waits
+    pub fn next(&mut self) -> Result<Option<Samples>> {
+        self.next_until(Deadline::NEVER)
+    }
+
+    /// The next block if it is there now.
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    pub fn try_next(&mut self) -> Result<Option<Samples>> {
+        self.next_until(Deadline::now())
+    }
+
+    /// The next block; `None` if none came within `timeout`, and at the [end](Self::is_finished).
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Samples>> {
+        self.next_until(Deadline::after(timeout))
+    }
+
+    fn next_until(&mut self, deadline: Deadline) -> Result<Option<Samples>> {
         loop {
-            self.turn()?;
+            self.advance()?;
             if let Some(samples) = self.ready.pop_front() {
                 return Ok(Some(samples));
             }
@@ -242,7 +263,7 @@ impl Receiver {
     }
 
     /// Tells the sender that its stream is not wanted, or not any more, and why. It does not come
-    /// back then. It hears of it as long as this goes on to [`turn`](Self::turn).
+    /// back then. It hears of it as long as this goes on to [`advance`](Self::advance).
     pub fn refuse(&mut self, reason: &str) {
         if let (Some(link), Some(stream)) = (&mut self.link, &self.stream) {
             refuse(&mut link.conn, stream.id, reason);
@@ -264,7 +285,7 @@ impl Receiver {
             if self.link.is_none() {
                 return true;
             }
-            match self.next(Some(Duration::ZERO)) {
+            match self.try_next() {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(_) => return true,
@@ -278,7 +299,7 @@ impl Receiver {
     /// # Errors
     ///
     /// As [`next`](Self::next).
-    pub fn turn(&mut self) -> Result<()> {
+    pub fn advance(&mut self) -> Result<()> {
         let news = self.watch.take()?;
         self.knocks |= news.contains(&LISTENER);
         if self.knocks && !self.is_closed {

@@ -138,7 +138,7 @@ impl Sender {
         })
     }
 
-    /// Adds a block to what is to be sent; [`turn`](Self::turn) sends it.
+    /// Adds a block to what is to be sent; [`advance`](Self::advance) sends it.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl Sender {
     /// What was wrong with the last connection, if there was no sign of the receiver for
     /// [`Options::patience`]; `ConnectionRefused` with the reason if the receiver does not take the
     /// stream.
-    pub fn turn(&mut self) -> Result<()> {
+    pub fn advance(&mut self) -> Result<()> {
         let news = !self.watch.take()?.is_empty();
         match self.step(news) {
             Ok(()) => Ok(()),
@@ -228,16 +228,37 @@ impl Sender {
         }
     }
 
-    /// Turns until the receiver has taken over everything after [`finish`](Self::finish), or
-    /// `timeout` is over: `false` then.
+    /// Waits until the receiver has taken over everything after [`finish`](Self::finish), as long as
+    /// it takes.
     ///
     /// # Errors
     ///
-    /// As [`turn`](Self::turn).
-    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool> {
-        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+    /// As [`advance`](Self::advance).
+    pub fn wait(&mut self) -> Result<()> {
+        self.wait_until(Deadline::NEVER).map(drop)
+    }
+
+    /// Whether the receiver has taken over everything by now.
+    ///
+    /// # Errors
+    ///
+    /// As [`advance`](Self::advance).
+    pub fn try_wait(&mut self) -> Result<bool> {
+        self.wait_until(Deadline::now())
+    }
+
+    /// Waits until the receiver has taken over everything; `false` if that took longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`advance`](Self::advance).
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<bool> {
+        self.wait_until(Deadline::after(timeout))
+    }
+
+    fn wait_until(&mut self, deadline: Deadline) -> Result<bool> {
         loop {
-            self.turn()?;
+            self.advance()?;
             if self.is_finished || deadline.has_passed() {
                 return Ok(self.is_finished);
             }

@@ -95,14 +95,37 @@ impl Player {
         self.copied
     }
 
-    /// The next block; nothing if none has come back within `timeout`, or
-    /// [`is_finished`](Self::is_finished).
+    /// The next block; `None` at the [end](Self::is_finished). Waits as long as all blocks are out.
     ///
     /// # Errors
     ///
     /// As [`Recording::read`].
-    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Samples>> {
-        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+    #[allow(clippy::should_implement_trait)] // fails, and waits
+    pub fn next(&mut self) -> Result<Option<Samples>> {
+        self.next_until(Deadline::NEVER)
+    }
+
+    /// The next block if one is free for it now; `None` otherwise, and at the
+    /// [end](Self::is_finished).
+    ///
+    /// # Errors
+    ///
+    /// As [`Recording::read`].
+    pub fn try_next(&mut self) -> Result<Option<Samples>> {
+        self.next_until(Deadline::now())
+    }
+
+    /// The next block; `None` if no block came back within `timeout`, and at the
+    /// [end](Self::is_finished).
+    ///
+    /// # Errors
+    ///
+    /// As [`Recording::read`].
+    pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Samples>> {
+        self.next_until(Deadline::after(timeout))
+    }
+
+    fn next_until(&mut self, deadline: Deadline) -> Result<Option<Samples>> {
         while !self.is_finished() {
             // Their number does not matter, only that the descriptor is quiet now.
             let _ = self.pool.returned();

@@ -65,7 +65,7 @@ fn play(path: &Path, block_len: usize) -> (Vec<Lost>, Lost) {
     let mut player = Player::new(recording, &setup).unwrap();
     let mut all = Vec::new();
     let mut sequence = 0;
-    while let Some(samples) = player.next(None).unwrap() {
+    while let Some(samples) = player.next().unwrap() {
         let meta = *samples.meta();
         assert_eq!((meta.sequence, meta.len % 4), (sequence, 0));
         sequence += 1;
@@ -273,7 +273,7 @@ proptest! {
         let (samples, len) = (recording.samples(), recording.format().sample_len as u64);
         let mut player = Player::new(recording, &Setup::default()).unwrap();
         let mut bytes = 0;
-        while let Some(samples) = player.next(None).unwrap() {
+        while let Some(samples) = player.next().unwrap() {
             bytes += samples.meta().len as u64;
         }
         let _ = player.end();

@@ -3,7 +3,6 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
 use super::super::conn::Inflow;
 use super::super::pieces::Pieces;
@@ -38,7 +37,7 @@ impl Landing {
         let listener = match self {
             Self::Blocks(listener) => listener,
             Self::Memory { listener, .. } => {
-                let connection = listener.accept(Some(Duration::ZERO))?;
+                let connection = listener.try_accept()?;
                 return Ok(
                     connection.map(|connection| Inflow::Pieces(Box::new(Pieces::new(connection))))
                 );
