@@ -22,7 +22,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use busbar::block::{Block, Memory};
-use busbar::receive::{Connection, Piece, Queues, Receiver, Setup, Tokens};
+use busbar::receive::{Connection, Piece, Queues, ReceiveSetup, Receiver, Tokens};
 use busbar::{Error, Result};
 use busbar_uapi::devmem::{self, Control, MAX_RANGES, Range};
 use rustix::time::ClockId;
@@ -95,7 +95,7 @@ pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
 
 fn open(tokens: Tokens) -> Result<Receiver> {
     let block = Block::with(MEMORY, &Memory::Pages)?;
-    Receiver::open(DEVICE, block, &Setup { queues: Queues::Count(1), tokens })
+    Receiver::open(DEVICE, block, &ReceiveSetup { queues: Queues::Count(1), tokens })
 }
 
 // -- Tokens alone

@@ -23,7 +23,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use busbar::block::{Block, Memory};
-use busbar::stream::{Interface, Setup, Source};
+use busbar::stream::{Interface, Source, StreamSetup};
 use busbar::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -104,9 +104,9 @@ pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
 }
 
 /// Small blocks are many, as who uses such would have it: each costs the converter a turn.
-fn setup(block_len: usize, interface: Interface, memory: Option<Memory>) -> Setup {
+fn setup(block_len: usize, interface: Interface, memory: Option<Memory>) -> StreamSetup {
     let channels = CHANNELS.map(String::from).to_vec();
-    Setup {
+    StreamSetup {
         blocks: ((1 << 20) / block_len).clamp(4, 64),
         block_len,
         memory,
@@ -224,7 +224,7 @@ fn by_read(converter: &Converter, size: usize, blocks: usize, look: Look) -> Res
 }
 
 /// Busbar's.
-fn by_blocks(setup: &Setup, blocks: usize, look: Look) -> Result<Cost> {
+fn by_blocks(setup: &StreamSetup, blocks: usize, look: Look) -> Result<Cost> {
     let source = Source::open(&format!("iio:{CONVERTER}"), setup)?;
     let mut total = 0_u64;
     next(&source)?;

@@ -45,7 +45,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 pub use self::controller::{
-    Builder, Channel, Controller, ControllerInfo, Implementation, Remoteproc,
+    Builder, ChannelInfo, Controller, ControllerInfo, Implementation, Remoteproc,
 };
 #[cfg(feature = "tokio")]
 pub use self::tokio::AsyncEndpoint;

@@ -87,8 +87,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 pub use self::config::{
-    Config, ControlConfig, Edge, From, Gate, Reaction, SinkConfig, SourceConfig, StageConfig, To,
-    WhenFull, Work,
+    Config, ControlConfig, Edge, Gate, Reaction, SinkConfig, SinkKind, SourceConfig, SourceKind,
+    StageConfig, WhenFull, Work,
 };
 pub use self::counters::{
     ControlCounters, Counters, Event, SinkCounters, SourceCounters, StageCounters,
@@ -530,7 +530,7 @@ impl Nodes {
             let from = config.source_of(&it.input.from);
             let from = config.sources.iter().find(|source| Some(source.name.as_str()) == from);
             let hw = from.and_then(|source| match &source.from {
-                From::Device(name) => Some(name.clone()),
+                SourceKind::Device(name) => Some(name.clone()),
                 _ => None,
             });
             SinkNode {

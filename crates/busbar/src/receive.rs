@@ -6,7 +6,7 @@
 //! it there, once. What follows is the same: a [`Listener`] accepts, or [`Receiver::connect`] calls; a
 //! [`Connection`] hands out the stream as [`Piece`]s in their order. A [`View`] is a part of the block,
 //! and its memory is free for other data when it is dropped. Streams of samples come in blocks that way,
-//! see [`stream::net::Receiver::over`](crate::stream::net::Receiver::over).
+//! see [`stream::net::FrameReceiver::over`](crate::stream::net::FrameReceiver::over).
 //!
 //! ```
 //! use std::io::Write;
@@ -43,11 +43,11 @@
 //!
 //! ```no_run
 //! use busbar::block::{Block, Memory};
-//! use busbar::receive::{Queues, Receiver, Setup};
+//! use busbar::receive::{Queues, Receiver, ReceiveSetup};
 //!
 //! # fn main() -> busbar::Result<()> {
 //! let block = Block::with(32 << 20, &Memory::Pages)?;
-//! let setup = Setup { queues: Queues::Count(2), ..Setup::default() };
+//! let setup = ReceiveSetup { queues: Queues::Count(2), ..ReceiveSetup::default() };
 //! let receiver = Receiver::open("nic0", block, &setup)?;
 //! let listener = receiver.listen(([0, 0, 0, 0], 5201).into())?;
 //! # Ok(())
@@ -112,7 +112,7 @@ use crate::{Error, Result};
 
 /// How a device is taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Setup {
+pub struct ReceiveSetup {
     /// Queues that receive into the block.
     pub queues: Queues,
     /// Who keeps the account of tokens.

@@ -1,15 +1,15 @@
 //! Streams of samples: blocks that a converter fills or empties and nobody copies.
 //!
-//! A [`Source`] receives. It owns a few blocks ([`Setup`]); the converter fills one after the
+//! A [`Source`] receives. It owns a few blocks ([`StreamSetup`]); the converter fills one after the
 //! other, and [`Source::next`] hands out the oldest as a guard, [`Samples`], which goes back to the
 //! driver when it is dropped. A [`Sink`] transmits: [`Sink::space`] is a block to fill, and
 //! [`Sink::forward`] sends a received one as it is.
 //!
 //! ```
-//! use busbar::stream::{Lost, Setup, Source};
+//! use busbar::stream::{Lost, StreamSetup, Source};
 //!
 //! # fn main() -> busbar::Result<()> {
-//! let source = Source::open("synth:counter", &Setup::default())?;
+//! let source = Source::open("synth:counter", &StreamSetup::default())?;
 //! let samples = source.next()?;
 //! assert_eq!((samples.meta().sequence, samples.meta().lost), (0, Lost::Samples(0)));
 //! assert_eq!(samples.read()?.len(), 65536);
@@ -105,7 +105,7 @@ use crate::{Error, Result};
 
 /// How a stream is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setup {
+pub struct StreamSetup {
     /// Blocks that the stream has, 1 to 1024.
     pub blocks: usize,
     /// Bytes of a block, up to 1 GiB; rounded down to whole samples, but at least one.
@@ -119,13 +119,13 @@ pub struct Setup {
     pub channels: Vec<String>,
 }
 
-impl Default for Setup {
+impl Default for StreamSetup {
     fn default() -> Self {
         Self { blocks: 4, block_len: 64 << 10, memory: None, interface: None, channels: Vec::new() }
     }
 }
 
-impl Setup {
+impl StreamSetup {
     pub(crate) const MAX_BLOCKS: usize = 1024;
     const MAX_BLOCK_LEN: usize = 1 << 30;
 

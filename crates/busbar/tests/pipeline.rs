@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use busbar::pipeline::{
-    Config, Counters, Edge, From, Pipeline, SinkConfig, SinkCounters, SourceConfig, StageConfig,
-    State, To, WhenFull, Work,
+    Config, Counters, Edge, Pipeline, SinkConfig, SinkCounters, SinkKind, SourceConfig, SourceKind,
+    StageConfig, State, WhenFull, Work,
 };
 use busbar::stream::Lost;
 use busbar::stream::sigmf::Recording;
@@ -153,14 +153,14 @@ fn port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn verify(way: &Way) -> To {
-    To::Verify { counter: way.is_counter() }
+fn verify(way: &Way) -> SinkKind {
+    SinkKind::Verify { counter: way.is_counter() }
 }
 
 impl Plan {
     fn build(&self, folder: &Path) -> Built {
         let rate = self.rate.map_or(String::new(), |rate| format!("?rate={rate}"));
-        let mut adc = SourceConfig::new("adc", From::Device(format!("synth:counter{rate}")));
+        let mut adc = SourceConfig::new("adc", SourceKind::Device(format!("synth:counter{rate}")));
         adc.block_len = 8 * self.samples;
         let channels = CHANNELS.map(Into::into).into();
         let mut nodes = vec![Way { name: "adc".into(), decimated: Vec::new(), channels }];
@@ -241,18 +241,18 @@ impl Way {
 impl Built {
     fn add_sink(&mut self, index: usize, plan: &SinkPlan, way: Way, folder: &Path) {
         let to = match &plan.end {
-            End::Null => To::Null,
+            End::Null => SinkKind::Null,
             End::Verify => verify(&way),
             End::File => {
                 let path = folder.join(format!("recording{index}"));
                 self.files.push((index, path.clone()));
-                To::Recording(path)
+                SinkKind::Recording(path)
             }
             End::Net(edges, in_parts) => {
                 let port = port();
                 let config = receiver(port, &way, edges, *in_parts);
                 self.far.push((index, thread::spawn(move || run(config))));
-                To::Connect(format!("127.0.0.1:{port}"))
+                SinkKind::Connect(format!("127.0.0.1:{port}"))
             }
         };
         self.config.sinks.push(SinkConfig::new(
@@ -289,11 +289,11 @@ fn receiver(port: u16, way: &Way, edges: &[EdgePlan], in_parts: bool) -> Config 
     let third =
         StageConfig { name: "third".into(), input: Edge::new("net"), work: Work::Decimate(THIRD) };
     sinks.push(SinkConfig::new("all", Edge::new("net"), verify(way)));
-    sinks.push(SinkConfig::new("some", Edge::new("third"), To::Null));
+    sinks.push(SinkConfig::new("some", Edge::new("third"), SinkKind::Null));
     let from = if in_parts {
-        From::Receive { device: None, address: ([127, 0, 0, 1], port).into() }
+        SourceKind::Receive { device: None, address: ([127, 0, 0, 1], port).into() }
     } else {
-        From::Listen(format!("127.0.0.1:{port}"))
+        SourceKind::Listen(format!("127.0.0.1:{port}"))
     };
     let net = SourceConfig::new("net", from);
     let drain = Some(PATIENCE);
@@ -365,7 +365,7 @@ fn recorded(path: &Path, sink: &SinkCounters, way: &Way) -> std::result::Result<
 
 /// A recording, to the end.
 fn play(path: &Path, way: &Way) -> Result<Counters> {
-    let source = SourceConfig::new("played", From::Recording(path.into()));
+    let source = SourceConfig::new("played", SourceKind::Recording(path.into()));
     let sinks = vec![SinkConfig::new("all", Edge::new("played"), verify(way))];
     run(Config { sources: vec![source], sinks, ..Config::default() })
 }
@@ -419,10 +419,10 @@ proptest! {
             is_last.store(true, Ordering::Release);
             to_the_end(pipeline)
         });
-        let mut adc = SourceConfig::new("adc", From::Device(format!("synth:counter?rate={rate}")));
+        let mut adc = SourceConfig::new("adc", SourceKind::Device(format!("synth:counter?rate={rate}")));
         adc.block_len = 1600;
-        let net = SinkConfig::new("net", from("adc", edge), To::Connect(format!("127.0.0.1:{port}")));
-        let beside = SinkConfig::new("beside", Edge::new("adc"), To::Verify { counter: true });
+        let net = SinkConfig::new("net", from("adc", edge), SinkKind::Connect(format!("127.0.0.1:{port}")));
+        let beside = SinkConfig::new("beside", Edge::new("adc"), SinkKind::Verify { counter: true });
         let config = Config {
             drain: Some(PATIENCE),
             sources: vec![adc],
@@ -461,9 +461,10 @@ fn short_life(config: &Config, turns: u64, in_order: bool) -> Result<()> {
 
 /// Sends to that port, in blocks of so many bytes.
 fn sending(port: u16, synth: &str, block_len: usize) -> Config {
-    let mut adc = SourceConfig::new("adc", From::Device(synth.into()));
+    let mut adc = SourceConfig::new("adc", SourceKind::Device(synth.into()));
     adc.block_len = block_len;
-    let net = SinkConfig::new("net", Edge::new("adc"), To::Connect(format!("127.0.0.1:{port}")));
+    let net =
+        SinkConfig::new("net", Edge::new("adc"), SinkKind::Connect(format!("127.0.0.1:{port}")));
     let drain = Some(PATIENCE);
     Config { drain, sources: vec![adc], sinks: vec![net], ..Config::default() }
 }
@@ -533,16 +534,16 @@ fn a_sender_that_comes_back_with_other_samples_is_an_error() {
 }
 
 /// Accepts and never reads a word.
-fn deaf() -> (TcpListener, To) {
+fn deaf() -> (TcpListener, SinkKind) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let to = To::Connect(listener.local_addr().unwrap().to_string());
+    let to = SinkKind::Connect(listener.local_addr().unwrap().to_string());
     (listener, to)
 }
 
 #[test]
 fn what_waits_behind_an_edge_that_drops_starves_nobody_else() {
     let (_deaf, to) = deaf();
-    let mut adc = SourceConfig::new("adc", From::Device("synth:counter".into()));
+    let mut adc = SourceConfig::new("adc", SourceKind::Device("synth:counter".into()));
     adc.block_len = 800;
     let dropping = EdgePlan { queue: 1, when_full: WhenFull::DropNewest };
     let sum =
@@ -553,7 +554,7 @@ fn what_waits_behind_an_edge_that_drops_starves_nobody_else() {
         stages: vec![sum],
         sinks: vec![
             SinkConfig::new("deaf", from("sum", behind), to),
-            SinkConfig::new("all", Edge::new("adc"), To::Verify { counter: true }),
+            SinkConfig::new("all", Edge::new("adc"), SinkKind::Verify { counter: true }),
         ],
         ..Config::default()
     };
@@ -570,8 +571,8 @@ fn what_waits_behind_an_edge_that_drops_starves_nobody_else() {
 }
 
 /// What is said to a sender, and what comes of its receiver, whose source and sink these are.
-fn end_of(port: u16, count: Option<u64>, to: To) -> (String, Result<Counters>) {
-    let mut net = SourceConfig::new("net", From::Listen(format!("127.0.0.1:{port}")));
+fn end_of(port: u16, count: Option<u64>, to: SinkKind) -> (String, Result<Counters>) {
+    let mut net = SourceConfig::new("net", SourceKind::Listen(format!("127.0.0.1:{port}")));
     net.count = count;
     let sinks = vec![SinkConfig::new("all", Edge::new("net"), to)];
     let config = Config { sources: vec![net], sinks, ..Config::default() };
@@ -584,7 +585,7 @@ fn end_of(port: u16, count: Option<u64>, to: To) -> (String, Result<Counters>) {
 
 #[test]
 fn a_count_ends_a_source_and_whoever_sends_hears_of_it() {
-    let (said, counters) = end_of(port(), Some(1000), To::Verify { counter: true });
+    let (said, counters) = end_of(port(), Some(1000), SinkKind::Verify { counter: true });
     assert!(said.contains("takes no more"), "{said}");
     // To the end of a block.
     assert_eq!(counters.unwrap().sinks[0].verified, 1024);
@@ -595,7 +596,7 @@ fn a_failure_ends_it_and_whoever_sends_hears_why() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("there");
     std::fs::write(path.with_extension("sigmf-data"), "").unwrap();
-    let (said, result) = end_of(port(), None, To::Recording(path));
+    let (said, result) = end_of(port(), None, SinkKind::Recording(path));
     for text in [said, result.unwrap_err().to_string()] {
         assert!(text.contains("never overwritten"), "{text}");
     }

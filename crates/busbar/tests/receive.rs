@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use busbar::block::{Block, Memory};
-use busbar::receive::{Connection, Piece, Receiver, Setup};
+use busbar::receive::{Connection, Piece, ReceiveSetup, Receiver};
 use busbar::wait::{Events, Interest, Poller, Timeout};
 use rustix::net::sockopt::set_socket_linger;
 
@@ -403,11 +403,11 @@ fn nobody_there_is_an_error(place: &impl Place) {
 #[test]
 fn what_is_no_device_is_refused_and_said_so() {
     let block = || Block::with(4096, &Memory::Memfd).unwrap();
-    let error = Receiver::open("lo", block(), &Setup::default()).unwrap_err();
+    let error = Receiver::open("lo", block(), &ReceiveSetup::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("DMABUF"), "{error}");
     if let Ok(small) = Block::with(1, &Memory::Pages) {
-        let error = Receiver::open("lo", small, &Setup::default()).unwrap_err().to_string();
+        let error = Receiver::open("lo", small, &ReceiveSetup::default()).unwrap_err().to_string();
         assert!(error.contains("or more"), "{error}");
     }
     for name in ["busbar-none", "", "a name that is too long", "nul\0"] {

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use busbar::block::{Block, Memory};
-use busbar::stream::{Interface, Lost, Samples, Setup, Sink, Source};
+use busbar::stream::{Interface, Lost, Samples, Sink, Source, StreamSetup};
 use busbar::wait::{Events, Interest, Poller, Timeout};
 use rustix::io::Errno;
 
@@ -33,7 +33,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn setup(self) -> Setup {
+    fn setup(self) -> StreamSetup {
         let (interface, memory) = match self {
             Self::Heap => (Interface::Dmabuf, Memory::Heap("system".into())),
             Self::Pages => (Interface::Dmabuf, Memory::Pages),
@@ -44,11 +44,11 @@ impl Kind {
             Self::Fileio => (Interface::Fileio, Memory::Memfd),
             Self::Synth => (Interface::Synth, Memory::Memfd),
         };
-        Setup {
+        StreamSetup {
             interface: Some(interface),
             memory: Some(memory),
             block_len: 4096,
-            ..Setup::default()
+            ..StreamSetup::default()
         }
     }
 
@@ -140,11 +140,11 @@ impl Converter {
         }
     }
 
-    fn source(&self, setup: &Setup) -> Source {
+    fn source(&self, setup: &StreamSetup) -> Source {
         Source::open(&self.source_name(), setup).unwrap()
     }
 
-    fn sink(&self, setup: &Setup) -> Sink {
+    fn sink(&self, setup: &StreamSetup) -> Sink {
         Sink::open(&format!("iio:{}-tx", self.name), setup).unwrap()
     }
 
@@ -292,7 +292,7 @@ on! { all
     fn blocks_are_whole_samples(kind) {
         let converter = kind.converter(0);
         let channels = names(&["voltage0_q", "count0", "timestamp"]);
-        let setup = Setup { block_len: 1000, channels, ..kind.setup() };
+        let setup = StreamSetup { block_len: 1000, channels, ..kind.setup() };
         let source = converter.source(&setup);
         assert_eq!((source.format().sample_len, source.block_len()), (24, 984));
         for sequence in 0..10 {
@@ -304,7 +304,7 @@ on! { all
             }
         }
         drop(source);
-        let setup = Setup { block_len: 1, ..kind.setup() };
+        let setup = StreamSetup { block_len: 1, ..kind.setup() };
         assert_eq!(converter.source(&setup).block_len(), FRAME);
     }
 
@@ -324,7 +324,7 @@ on! { all
 
     fn who_waits_for_a_block_gets_the_one_given_back(kind) {
         let converter = kind.converter(0);
-        let source = converter.source(&Setup { blocks: 1, ..kind.setup() });
+        let source = converter.source(&StreamSetup { blocks: 1, ..kind.setup() });
         let held = next(&source);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| next(&source).meta().sequence);
@@ -440,7 +440,7 @@ on! { all
 
     fn many_streams_leave_nothing_open(kind) {
         let converter = kind.converter(0);
-        let setup = Setup { blocks: 2, ..kind.setup() };
+        let setup = StreamSetup { blocks: 2, ..kind.setup() };
         drop(next(&converter.source(&setup)));
         let before = open_descriptors();
         // The debug kernel is ten times as slow.
@@ -461,19 +461,19 @@ on! { all
     fn bad_input_is_named(kind) {
         let converter = kind.converter(0);
         let bad = [
-            Setup { blocks: 0, ..kind.setup() },
-            Setup { blocks: 1025, ..kind.setup() },
-            Setup { block_len: 0, ..kind.setup() },
-            Setup { block_len: (1 << 30) + 1, ..kind.setup() },
-            Setup { channels: names(&["voltage7"]), ..kind.setup() },
-            Setup { memory: Some(Memory::Foreign), ..kind.setup() },
+            StreamSetup { blocks: 0, ..kind.setup() },
+            StreamSetup { blocks: 1025, ..kind.setup() },
+            StreamSetup { block_len: 0, ..kind.setup() },
+            StreamSetup { block_len: (1 << 30) + 1, ..kind.setup() },
+            StreamSetup { channels: names(&["voltage7"]), ..kind.setup() },
+            StreamSetup { memory: Some(Memory::Foreign), ..kind.setup() },
         ];
         for setup in bad {
             let error = Source::open(&converter.source_name(), &setup).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{setup:?}: {error}");
         }
         let other = if kind == Kind::Synth { Interface::Dmabuf } else { Interface::Synth };
-        let setup = Setup { interface: Some(other), ..kind.setup() };
+        let setup = StreamSetup { interface: Some(other), ..kind.setup() };
         assert!(Source::open(&converter.source_name(), &setup).is_err());
     }
 }
@@ -505,7 +505,7 @@ on! { device
             [("sine", names(&[])), ("none", names(&[])), ("counter", names(&["voltage0_i"]))]
         {
             converter.set("", "pattern", pattern);
-            let source = converter.source(&Setup { channels, ..kind.setup() });
+            let source = converter.source(&StreamSetup { channels, ..kind.setup() });
             assert_eq!(next(&source).meta().lost, Lost::Unknown, "{pattern}");
         }
         converter.set("", "pattern", "counter");
@@ -518,7 +518,7 @@ on! { device
     fn short_blocks_end_where_the_driver_has_ended(kind) {
         for channels in [names(&[]), names(&["voltage0_i", "count0"])] {
             let converter = kind.converter(0);
-            let source = converter.source(&Setup { channels, ..kind.setup() });
+            let source = converter.source(&StreamSetup { channels, ..kind.setup() });
             let full = u64::try_from(source.block_len() / source.format().sample_len).unwrap();
             let (mut cut, mut all) = (0, 0);
             for round in 0..60 {
@@ -599,7 +599,7 @@ on! { device
     fn a_device_that_somebody_disables_is_an_error_and_no_hang(kind) {
         for blocks in [1, 4] {
             let converter = kind.converter(if blocks == 1 { 0 } else { 100 });
-            let source = converter.source(&Setup { blocks, ..kind.setup() });
+            let source = converter.source(&StreamSetup { blocks, ..kind.setup() });
             // No block is left that could tell.
             let held = (blocks == 1).then(|| next(&source));
             converter.set("", "buffer0/enable", "0");
@@ -621,7 +621,7 @@ on! { device
         let files = ["enable", "length", "in_voltage0_i_en", "in_voltage1_q_en", "in_timestamp_en"];
         let look = || files.map(|file| converter.get(&format!("buffer0/{file}")));
         let before = look();
-        let source = converter.source(&Setup { channels: names(&["voltage0_i"]), ..kind.setup() });
+        let source = converter.source(&StreamSetup { channels: names(&["voltage0_i"]), ..kind.setup() });
         let during = look();
         assert_eq!((&*during[0], &during[2..]), ("1", &names(&["1", "0", "0"])[..]));
         drop(source);
@@ -670,8 +670,8 @@ on! { device
     fn parts_of_blocks_are_sent_too(kind) {
         let converter = kind.converter(0);
         converter.set("", "loopback", "1");
-        let source = converter.source(&Setup { block_len: 80, ..kind.setup() });
-        let sink = converter.sink(&Setup { blocks: 2, ..kind.setup() });
+        let source = converter.source(&StreamSetup { block_len: 80, ..kind.setup() });
+        let sink = converter.sink(&StreamSetup { blocks: 2, ..kind.setup() });
         let mut sent = 0;
         for len in [8, 16, 24, 32] {
             let mut space = sink.space_timeout(LONG).unwrap().unwrap();
@@ -768,7 +768,7 @@ on! { device
 
     fn a_source_with_one_block_can_forward_it(kind) {
         let (first, second) = (kind.converter(0), kind.converter(0));
-        let source = first.source(&Setup { blocks: 1, ..kind.setup() });
+        let source = first.source(&StreamSetup { blocks: 1, ..kind.setup() });
         let sink = second.sink(&kind.setup());
         for block in 0..10 {
             let samples = next(&source);
@@ -781,7 +781,7 @@ on! { device
 /// Lost samples appear in the stream exactly as injected.
 #[track_caller]
 fn assert_loss(converter: &Converter, kind: Kind, channels: Vec<String>, most: u64) {
-    let source = converter.source(&Setup { channels, ..kind.setup() });
+    let source = converter.source(&StreamSetup { channels, ..kind.setup() });
     let mut all = lost(&next(&source));
     for injected in [1, 2, 511, 512, 513, most.min(u64::from(u32::MAX))] {
         let before: u64 = converter.get("overruns").parse().unwrap();
@@ -919,7 +919,7 @@ fn an_error_of_a_transmitter_is_told() {
 #[ignore = "needs the lab"]
 fn a_stream_takes_dmabufs_by_itself_and_a_block_may_go_to_another_process() {
     let converter = Kind::Heap.converter(0);
-    let source = converter.source(&Setup::default());
+    let source = converter.source(&StreamSetup::default());
     assert_eq!(source.interface(), Interface::Dmabuf);
     assert_eq!(source.memory(), &Memory::Heap("system".into()));
     let samples = next(&source);
@@ -943,11 +943,15 @@ fn forwarding_between_what_does_not_fit_copies() {
         assert_eq!(first_of(&next(&end)), block * 512);
     }
     assert_eq!(sink.copied(), 10 * 4096);
-    let odd =
-        Setup { channels: names(&["count0", "voltage0_i"]), block_len: 48, ..Setup::default() };
+    let odd = StreamSetup {
+        channels: names(&["count0", "voltage0_i"]),
+        block_len: 48,
+        ..StreamSetup::default()
+    };
     let source = Source::open("synth:counter?channels=1", &odd).unwrap();
     assert_eq!(source.format().sample_len, 16);
-    let odd = Setup { channels: names(&["voltage0_i"]), block_len: 6, ..Setup::default() };
+    let odd =
+        StreamSetup { channels: names(&["voltage0_i"]), block_len: 6, ..StreamSetup::default() };
     let source = Source::open("synth:counter", &odd).unwrap();
     let error = sink.forward(next(&source)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
@@ -984,7 +988,7 @@ fn make_dummy() {
 #[ignore = "needs the lab"]
 fn a_driver_without_dmabufs_is_read() {
     make_dummy();
-    let setup = Setup { block_len: 160, ..Setup::default() };
+    let setup = StreamSetup { block_len: 160, ..StreamSetup::default() };
     let source = Source::open("iio:busbar-dummy", &setup).unwrap();
     assert_eq!((source.interface(), source.memory()), (Interface::Fileio, &Memory::Memfd));
     assert!(source.format().channels.iter().all(|one| one.name.starts_with("voltage")));
@@ -998,7 +1002,7 @@ fn a_driver_without_dmabufs_is_read() {
     assert!(source.copied() >= 5 * source.block_len() as u64);
     drop(source);
 
-    let setup = Setup { interface: Some(Interface::Dmabuf), ..setup };
+    let setup = StreamSetup { interface: Some(Interface::Dmabuf), ..setup };
     let error = Source::open("iio:busbar-dummy", &setup).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::PERM), "{error}");
 }
@@ -1006,7 +1010,7 @@ fn a_driver_without_dmabufs_is_read() {
 #[test]
 fn names_that_are_none_say_what_there_is() {
     for name in ["", "synth", "iio", "tcp:x:1", "synth:", "synth:square", "synth:sine?x=1"] {
-        let error = Source::open(name, &Setup::default()).unwrap_err();
+        let error = Source::open(name, &StreamSetup::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
     }
     let keys = [
@@ -1024,24 +1028,26 @@ fn names_that_are_none_say_what_there_is() {
         "=",
     ];
     for key in keys {
-        let error = Source::open(&format!("synth:sine?{key}"), &Setup::default()).unwrap_err();
+        let error =
+            Source::open(&format!("synth:sine?{key}"), &StreamSetup::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{key}: {error}");
     }
     for name in ["synth:sine", "null:", "iio"] {
-        let error = Sink::open(name, &Setup::default()).unwrap_err();
+        let error = Sink::open(name, &StreamSetup::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
     }
 }
 
 #[test]
 fn a_device_that_is_not_there_is_not_found() {
-    let error = Source::open("iio:no-such-converter", &Setup::default()).unwrap_err();
+    let error = Source::open("iio:no-such-converter", &StreamSetup::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }
 
 #[test]
 fn a_sine_is_one() {
-    let source = Source::open("synth:sine?rate=1M&frequency=1k&amplitude=1", &Setup::default());
+    let source =
+        Source::open("synth:sine?rate=1M&frequency=1k&amplitude=1", &StreamSetup::default());
     let source = source.unwrap();
     let samples = next(&source);
     let bytes = samples.read().unwrap();
@@ -1059,7 +1065,8 @@ fn a_sine_is_one() {
 #[test]
 fn noise_is_always_the_same_and_has_no_mean() {
     let one = || {
-        let source = Source::open("synth:noise?amplitude=1&channels=1", &Setup::default()).unwrap();
+        let source =
+            Source::open("synth:noise?amplitude=1&channels=1", &StreamSetup::default()).unwrap();
         assert_eq!(source.format().sample_len, 4);
         next(&source).read().unwrap().to_vec()
     };
@@ -1073,7 +1080,7 @@ fn noise_is_always_the_same_and_has_no_mean() {
 #[test]
 fn the_times_of_samples_are_those_of_the_rate() {
     let channels = names(&["count0", "timestamp"]);
-    let setup = Setup { channels, block_len: 1600, ..Setup::default() };
+    let setup = StreamSetup { channels, block_len: 1600, ..StreamSetup::default() };
     let source = Source::open("synth:counter?rate=100k", &setup).unwrap();
     let mut first = None;
     for _ in 0..5 {
@@ -1089,7 +1096,7 @@ fn the_times_of_samples_are_those_of_the_rate() {
 
 #[test]
 fn ordinary_memory_goes_to_another_process_by_its_descriptor() {
-    let source = Source::open("synth:counter", &Setup::default()).unwrap();
+    let source = Source::open("synth:counter", &StreamSetup::default()).unwrap();
     let samples = next(&source);
     let block = samples.block().unwrap();
     assert!(!block.is_dmabuf());

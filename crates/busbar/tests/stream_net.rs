@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use busbar::Result;
 use busbar::stream::frame::{HEADER_LEN, Header, Hello, Kind};
-use busbar::stream::net::{Options, Receiver, Sender};
-use busbar::stream::{Channel, Format, Lost, Meta, Samples, Setup, Source};
+use busbar::stream::net::{FrameReceiver, FrameSender, Options};
+use busbar::stream::{Channel, Format, Lost, Meta, Samples, Source, StreamSetup};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use pair::{Loopback, NAMESPACE, Pair, Place as _, far, run};
@@ -33,8 +33,8 @@ fn impatient() -> Options {
     Options { patience, silence, ..Options::default() }
 }
 
-fn setup(block_len: usize) -> Setup {
-    Setup { block_len, ..Setup::default() }
+fn setup(block_len: usize) -> StreamSetup {
+    StreamSetup { block_len, ..StreamSetup::default() }
 }
 
 /// Bytes of memory to receive into.
@@ -42,9 +42,9 @@ const MEMORY: usize = 64 << 20;
 
 /// Where blocks come to lie.
 trait Place: Sync {
-    fn receiver(&self, options: &Options) -> Receiver;
+    fn receiver(&self, options: &Options) -> FrameReceiver;
 
-    fn listen(&self, options: &Options) -> (Receiver, SocketAddr) {
+    fn listen(&self, options: &Options) -> (FrameReceiver, SocketAddr) {
         let receiver = self.receiver(options);
         let address = receiver.local_addr().unwrap();
         (receiver, address)
@@ -64,7 +64,7 @@ trait Place: Sync {
 /// Where they stay as they came.
 trait Apart: Place {
     /// With so much memory.
-    fn receiver_with(&self, memory: usize) -> Receiver;
+    fn receiver_with(&self, memory: usize) -> FrameReceiver;
 
     /// Bytes of the smallest memory.
     fn least(&self) -> usize;
@@ -74,8 +74,8 @@ trait Apart: Place {
 struct Sockets;
 
 impl Place for Sockets {
-    fn receiver(&self, options: &Options) -> Receiver {
-        Receiver::listen("127.0.0.1:0", &setup(1), options).unwrap()
+    fn receiver(&self, options: &Options) -> FrameReceiver {
+        FrameReceiver::listen("127.0.0.1:0", &setup(1), options).unwrap()
     }
 }
 
@@ -83,13 +83,13 @@ impl Place for Sockets {
 struct Host;
 
 impl Place for Host {
-    fn receiver(&self, options: &Options) -> Receiver {
+    fn receiver(&self, options: &Options) -> FrameReceiver {
         over(&Loopback, MEMORY, options)
     }
 }
 
 impl Apart for Host {
-    fn receiver_with(&self, memory: usize) -> Receiver {
+    fn receiver_with(&self, memory: usize) -> FrameReceiver {
         over(&Loopback, memory, &options())
     }
 
@@ -125,7 +125,7 @@ impl Device {
 }
 
 impl Place for Device {
-    fn receiver(&self, options: &Options) -> Receiver {
+    fn receiver(&self, options: &Options) -> FrameReceiver {
         self.near(|| over(&self.pair, MEMORY, options))
     }
 
@@ -139,7 +139,7 @@ impl Place for Device {
 }
 
 impl Apart for Device {
-    fn receiver_with(&self, memory: usize) -> Receiver {
+    fn receiver_with(&self, memory: usize) -> FrameReceiver {
         self.near(|| over(&self.pair, memory, &options()))
     }
 
@@ -148,9 +148,9 @@ impl Apart for Device {
     }
 }
 
-fn over(place: &impl pair::Place, memory: usize, options: &Options) -> Receiver {
+fn over(place: &impl pair::Place, memory: usize, options: &Options) -> FrameReceiver {
     let receiver = place.receiver(memory);
-    Receiver::over(receiver, (place.address(), 0).into(), &setup(1), options).unwrap()
+    FrameReceiver::over(receiver, (place.address(), 0).into(), &setup(1), options).unwrap()
 }
 
 /// Each test for each place, and some only for those where blocks stay as they came.
@@ -198,12 +198,12 @@ conform! {
     blocks_outlive_connection_and_receiver
 }
 
-fn connect(source: &Source, to: SocketAddr, options: &Options) -> Sender {
-    Sender::open(&to.to_string(), source.format(), source.block_len(), options).unwrap()
+fn connect(source: &Source, to: SocketAddr, options: &Options) -> FrameSender {
+    FrameSender::open(&to.to_string(), source.format(), source.block_len(), options).unwrap()
 }
 
 /// Sends so many blocks of the source, and waits until they are taken over.
-fn send(source: &Source, to: SocketAddr, options: &Options, blocks: usize) -> Result<Sender> {
+fn send(source: &Source, to: SocketAddr, options: &Options, blocks: usize) -> Result<FrameSender> {
     let mut sender = connect(source, to, options);
     let mut pushed = 0;
     while pushed < blocks {
@@ -225,7 +225,7 @@ fn send_counter(
     block_len: usize,
     blocks: usize,
     options: &Options,
-) -> JoinHandle<Sender> {
+) -> JoinHandle<FrameSender> {
     let options = options.clone();
     thread::spawn(move || {
         let source = Source::open("synth:counter", &setup(block_len)).unwrap();
@@ -243,7 +243,7 @@ fn numbers(samples: &Samples) -> Vec<u64> {
 }
 
 /// Takes everything and verifies that sample i says i, and block j is block j.
-fn take_counter(receiver: &mut Receiver) -> u64 {
+fn take_counter(receiver: &mut FrameReceiver) -> u64 {
     let (mut samples, mut blocks) = (0, 0);
     while !receiver.is_finished() {
         let Some(block) = receiver.next_timeout(PATIENCE).unwrap() else { continue };
@@ -414,12 +414,12 @@ fn nobody_there_is_an_error() {
 fn addresses_that_cannot_be_are_refused() {
     let source = Source::open("synth:counter", &setup(65_536)).unwrap();
     for bad in ["", "localhost", "localhost:x", "localhost:65536"] {
-        let opened = Sender::open(bad, source.format(), 4096, &options());
+        let opened = FrameSender::open(bad, source.format(), 4096, &options());
         assert_eq!(opened.unwrap_err().kind(), ErrorKind::InvalidInput, "{bad}");
     }
-    assert!(Receiver::listen("nowhere", &setup(1), &options()).is_err());
+    assert!(FrameReceiver::listen("nowhere", &setup(1), &options()).is_err());
     let (_receiver, address) = Sockets.listen(&options());
-    let again = Receiver::listen(&address.to_string(), &setup(1), &options());
+    let again = FrameReceiver::listen(&address.to_string(), &setup(1), &options());
     assert_eq!(again.unwrap_err().kind(), ErrorKind::AddrInUse);
 }
 
@@ -453,7 +453,11 @@ fn blocks_come_back_only_when_they_were_taken_over(place: &impl Place) {
     assert!(source.try_next().unwrap().is_some());
 }
 
-fn sender_sees(sender: &mut Sender, receiver: &mut Receiver, done: impl Fn(&Sender) -> bool) {
+fn sender_sees(
+    sender: &mut FrameSender,
+    receiver: &mut FrameReceiver,
+    done: impl Fn(&FrameSender) -> bool,
+) {
     let until = Instant::now() + PATIENCE;
     loop {
         for _ in 0..4 {
@@ -521,7 +525,7 @@ fn another_sender_is_refused_while_there_is_one_and_goes_on_after_it(place: &imp
     let (mut receiver, address) = place.listen(&options());
     let source = Source::open("synth:counter", &setup(4096)).unwrap();
     let mut first = connect(&source, address, &options());
-    let hold = |sender: &mut Sender, receiver: &mut Receiver, sequence| loop {
+    let hold = |sender: &mut FrameSender, receiver: &mut FrameReceiver, sequence| loop {
         if sender.unacknowledged() == 0 {
             sender.push(source.next().unwrap()).unwrap();
         }
@@ -597,7 +601,7 @@ fn data(stream: u64, sequence: u64, len: usize) -> Vec<u8> {
 }
 
 /// The next frame that is not a sign of life.
-fn answer(from: &mut TcpStream, receiver: &mut Receiver, kind: Kind) -> Option<Header> {
+fn answer(from: &mut TcpStream, receiver: &mut FrameReceiver, kind: Kind) -> Option<Header> {
     from.set_read_timeout(Some(LOOK)).unwrap();
     let (mut header, mut filled) = ([0; HEADER_LEN], 0);
     loop {
@@ -858,7 +862,7 @@ fn little_memory_is_enough_whatever_is_held(place: &impl Apart) {
     for _ in 0..blocks {
         let samples = receiver.next_timeout(PATIENCE).unwrap().expect("a block in time");
         held.push_back(samples);
-        if held.len() == Setup::default().blocks {
+        if held.len() == StreamSetup::default().blocks {
             for number in numbers(&held.pop_front().unwrap()) {
                 assert_eq!(number, next);
                 next += 1;
@@ -874,7 +878,7 @@ fn little_memory_is_enough_whatever_is_held(place: &impl Apart) {
 }
 
 /// What comes after the last block: nothing.
-fn take_counter_end(receiver: &mut Receiver) -> usize {
+fn take_counter_end(receiver: &mut FrameReceiver) -> usize {
     let mut more = 0;
     while !receiver.is_finished() {
         more += usize::from(receiver.next_timeout(PATIENCE).unwrap().is_some());

@@ -8,8 +8,8 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
 use busbar::block::Memory;
-use busbar::stream::net::{Options, Receiver, Sender};
-use busbar::stream::{Interface, Lost, Setup, Source};
+use busbar::stream::net::{FrameReceiver, FrameSender, Options};
+use busbar::stream::{Interface, Lost, Source, StreamSetup};
 use busbar::{Error, Result};
 use busbar_uapi::epoll::wait_readable;
 use rustix::time::ClockId;
@@ -78,9 +78,9 @@ fn by_write(
 /// Busbar's.
 fn by_sendfile(_: &Converter, size: usize, blocks: usize, keep: bool) -> Result<(Cost, Vec<u8>)> {
     let receiver = Elsewhere::run(move |ready| {
-        let setup = Setup { blocks: 4, ..Setup::default() };
+        let setup = StreamSetup { blocks: 4, ..StreamSetup::default() };
         let address = format!("{THERE}:{PORT}");
-        let mut receiver = Receiver::listen(&address, &setup, &Options::default())?;
+        let mut receiver = FrameReceiver::listen(&address, &setup, &Options::default())?;
         let _ = ready.send(());
         let mut kept = Vec::new();
         while let Some(samples) = receiver.next()? {
@@ -95,7 +95,7 @@ fn by_sendfile(_: &Converter, size: usize, blocks: usize, keep: bool) -> Result<
         &setup(size, Interface::Dmabuf, Some(Memory::Pages)),
     )?;
     let target = format!("{THERE}:{PORT}");
-    let mut sender = Sender::open(&target, source.format(), size, &Options::default())?;
+    let mut sender = FrameSender::open(&target, source.format(), size, &Options::default())?;
     let start = Start::now(ClockId::ThreadCPUTime);
     for _ in 0..blocks {
         let samples = loop {

@@ -55,7 +55,7 @@ pub struct ControllerInfo {
     /// The processor behind it, where the remoteproc framework manages it.
     pub remoteproc: Option<Remoteproc>,
     /// The services that the processor has announced.
-    pub channels: Vec<Channel>,
+    pub channels: Vec<ChannelInfo>,
 }
 
 /// A processor that the remoteproc framework manages.
@@ -71,7 +71,7 @@ pub struct Remoteproc {
 
 /// A service that a coprocessor has announced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Channel {
+pub struct ChannelInfo {
     /// Name of the service.
     pub name: String,
     /// Local address of the driver that uses it, or [`ADDR_ANY`].
@@ -135,7 +135,7 @@ impl Controller {
     ///
     /// [`BrokenPipe`](io::ErrorKind::BrokenPipe) once the coprocessor has stopped, and those of the
     /// system where sysfs is not to be seen.
-    pub fn channels(&self) -> Result<Vec<Channel>> {
+    pub fn channels(&self) -> Result<Vec<ChannelInfo>> {
         self.device()?
             .channels()
             .map_err(|error| Error::new("list the services of", &self.label, error))
@@ -153,7 +153,7 @@ impl Controller {
     /// # Errors
     ///
     /// As [`channels`](Self::channels), and [`NotFound`](io::ErrorKind::NotFound).
-    pub fn find(&self, service: &str) -> Result<Channel> {
+    pub fn find(&self, service: &str) -> Result<ChannelInfo> {
         let channels = self.channels()?;
         let announced = channels.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
         channels.into_iter().find(|channel| channel.name == service).ok_or_else(|| {

@@ -11,7 +11,7 @@ use super::message::Action;
 use crate::block::Memory;
 use crate::bulk::Transport;
 use crate::stream::sigmf::Datatype;
-use crate::stream::{Interface, Setup};
+use crate::stream::{Interface, StreamSetup};
 use crate::{Error, Result};
 
 /// Nodes of one kind that a pipeline can have.
@@ -45,7 +45,7 @@ pub struct SourceConfig {
     /// What it is called.
     pub name: String,
     /// Where samples come from.
-    pub from: From,
+    pub from: SourceKind,
     /// Number of blocks, 1 to 1024; as many as the edges behind it need, if not given.
     pub blocks: Option<usize>,
     /// Bytes of a block.
@@ -64,7 +64,7 @@ pub struct SourceConfig {
 
 /// What a source is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum SourceKind {
     /// `iio:NAME` or `synth:PATTERN`, see [`stream`](crate::stream#names).
     Device(String),
     /// `tcp-listen:[HOST:]PORT`.
@@ -137,7 +137,7 @@ pub struct SinkConfig {
     /// Whose samples.
     pub input: Edge,
     /// Where they go.
-    pub to: To,
+    pub to: SinkKind,
     /// Number of blocks of a converter, 1 to 1024; 4 if not given.
     pub blocks: Option<usize>,
     /// Memory of its blocks, as that of a [`SourceConfig`].
@@ -150,7 +150,7 @@ pub struct SinkConfig {
 
 /// What a sink is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum To {
+pub enum SinkKind {
     /// `iio:NAME`.
     Device(String),
     /// `tcp:HOST:PORT`.
@@ -228,7 +228,7 @@ impl Edge {
 impl SourceConfig {
     /// A source with blocks of 64 KiB, the rest left to the pipeline.
     #[must_use]
-    pub fn new(name: impl Into<String>, from: From) -> Self {
+    pub fn new(name: impl Into<String>, from: SourceKind) -> Self {
         Self {
             name: name.into(),
             from,
@@ -246,7 +246,7 @@ impl SourceConfig {
 impl SinkConfig {
     /// A sink with the rest left to the pipeline.
     #[must_use]
-    pub fn new(name: impl Into<String>, input: Edge, to: To) -> Self {
+    pub fn new(name: impl Into<String>, input: Edge, to: SinkKind) -> Self {
         Self {
             name: name.into(),
             input,
@@ -275,7 +275,7 @@ impl Fault {
     }
 }
 
-impl std::convert::From<Fault> for Error {
+impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         Error::invalid(format!("`{}`", fault.path.join(".")), fault.value, fault.allowed)
     }
@@ -336,8 +336,8 @@ impl Config {
                 let allowed = format!("the name of a source or stage: {}", names.join(", "));
                 return Err(Fault::new(&[kind, name, "input"], &edge.from, allowed));
             }
-            if !(1..=Setup::MAX_BLOCKS).contains(&edge.queue) {
-                let allowed = format!("1 to {}", Setup::MAX_BLOCKS);
+            if !(1..=StreamSetup::MAX_BLOCKS).contains(&edge.queue) {
+                let allowed = format!("1 to {}", StreamSetup::MAX_BLOCKS);
                 return Err(Fault::new(&[kind, name, "queue"], edge.queue, allowed));
             }
         }
@@ -395,8 +395,8 @@ impl Config {
     fn verify_blocks(&self, source: &SourceConfig) -> Result<(), Fault> {
         let needed = 1 + self.queued(&source.name, |edge| self.drops(edge));
         match source.blocks {
-            Some(blocks) if !(1..=Setup::MAX_BLOCKS).contains(&blocks) => {
-                let allowed = format!("1 to {}", Setup::MAX_BLOCKS);
+            Some(blocks) if !(1..=StreamSetup::MAX_BLOCKS).contains(&blocks) => {
+                let allowed = format!("1 to {}", StreamSetup::MAX_BLOCKS);
                 Err(Fault::new(&["source", &source.name, "blocks"], blocks, allowed))
             }
             Some(blocks) if blocks < needed => {
@@ -407,8 +407,9 @@ impl Config {
                 );
                 Err(Fault::new(&["source", &source.name, "blocks"], blocks, allowed))
             }
-            None if needed > Setup::MAX_BLOCKS => {
-                let allowed = format!("edges that hold up to {} in all", Setup::MAX_BLOCKS - 1);
+            None if needed > StreamSetup::MAX_BLOCKS => {
+                let allowed =
+                    format!("edges that hold up to {} in all", StreamSetup::MAX_BLOCKS - 1);
                 Err(Fault::new(&["source", &source.name], needed, allowed))
             }
             _ => Ok(()),
@@ -419,7 +420,7 @@ impl Config {
     pub(super) fn blocks(&self, source: &SourceConfig) -> usize {
         source.blocks.unwrap_or_else(|| {
             let held = 2 + self.queued(&source.name, |_| true);
-            held.clamp(BLOCKS, Setup::MAX_BLOCKS)
+            held.clamp(BLOCKS, StreamSetup::MAX_BLOCKS)
         })
     }
 
@@ -490,7 +491,7 @@ const SOURCES: &str = "iio:NAME, synth:PATTERN, tcp-listen:[HOST:]PORT, \
 const SINKS: &str = "iio:NAME, tcp:HOST:PORT, file:NAME, endpoint:SERVICE, bulk:TRANSPORT, null:, verify:, \
      verify:counter";
 
-impl FromStr for From {
+impl FromStr for SourceKind {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -506,7 +507,7 @@ impl FromStr for From {
     }
 }
 
-impl FromStr for To {
+impl FromStr for SinkKind {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -543,18 +544,18 @@ impl FromStr for WhenFull {
 }
 
 /// `DEVICE:ADDRESS:PORT`.
-fn receive(rest: &str) -> Option<From> {
+fn receive(rest: &str) -> Option<SourceKind> {
     let (device, address) = rest.split_once(':')?;
     let address = address.parse().ok()?;
     match device {
         "" => None,
-        "host" => Some(From::Receive { device: None, address }),
-        device => Some(From::Receive { device: Some(device.into()), address }),
+        "host" => Some(SourceKind::Receive { device: None, address }),
+        device => Some(SourceKind::Receive { device: Some(device.into()), address }),
     }
 }
 
 /// `SERVICE?type=TYPE&channels=N`, both of them optional.
-fn endpoint(rest: &str) -> Option<From> {
+fn endpoint(rest: &str) -> Option<SourceKind> {
     let (service, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (mut datatype, mut channels) = ("ci16_le", 1);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -566,7 +567,7 @@ fn endpoint(rest: &str) -> Option<From> {
     }
     let datatype = datatype.parse().ok()?;
     let fits = !service.is_empty() && (1..=16).contains(&channels);
-    fits.then(|| From::Endpoint { service: service.into(), datatype, channels })
+    fits.then(|| SourceKind::Endpoint { service: service.into(), datatype, channels })
 }
 
 #[cfg(test)]
@@ -574,7 +575,7 @@ mod tests {
     use super::*;
 
     fn sink(name: &str, from: &str) -> SinkConfig {
-        SinkConfig::new(name, Edge::new(from), To::Null)
+        SinkConfig::new(name, Edge::new(from), SinkKind::Null)
     }
 
     fn stage(name: &str, from: &str) -> StageConfig {
@@ -582,7 +583,7 @@ mod tests {
     }
 
     fn config() -> Config {
-        let from = From::Device("synth:counter".into());
+        let from = SourceKind::Device("synth:counter".into());
         Config {
             sources: vec![SourceConfig::new("a", from)],
             stages: vec![stage("b", "a")],
@@ -599,16 +600,22 @@ mod tests {
 
     #[test]
     fn ends_are_what_they_say() {
-        let from = |text: &str| text.parse::<From>();
-        assert_eq!(from("iio:vconv0").unwrap(), From::Device("iio:vconv0".into()));
-        assert_eq!(from("tcp-listen:[::1]:4950").unwrap(), From::Listen("[::1]:4950".into()));
+        let from = |text: &str| text.parse::<SourceKind>();
+        assert_eq!(from("iio:vconv0").unwrap(), SourceKind::Device("iio:vconv0".into()));
+        assert_eq!(from("tcp-listen:[::1]:4950").unwrap(), SourceKind::Listen("[::1]:4950".into()));
         let address = ([10, 0, 0, 1], 4950).into();
         let device = Some("nic0".into());
-        assert_eq!(from("receive:nic0:10.0.0.1:4950").unwrap(), From::Receive { device, address });
+        assert_eq!(
+            from("receive:nic0:10.0.0.1:4950").unwrap(),
+            SourceKind::Receive { device, address }
+        );
         let address = "[::1]:7".parse().unwrap();
-        assert_eq!(from("receive:host:[::1]:7").unwrap(), From::Receive { device: None, address });
+        assert_eq!(
+            from("receive:host:[::1]:7").unwrap(),
+            SourceKind::Receive { device: None, address }
+        );
         let datatype = "ri32_be".parse().unwrap();
-        let endpoint = From::Endpoint { service: "adc".into(), datatype, channels: 3 };
+        let endpoint = SourceKind::Endpoint { service: "adc".into(), datatype, channels: 3 };
         assert_eq!(from("endpoint:adc?type=ri32_be&channels=3").unwrap(), endpoint);
         for bad in [
             "",
@@ -627,10 +634,10 @@ mod tests {
         ] {
             assert!(from(bad).unwrap_err().to_string().contains("tcp-listen"), "{bad}");
         }
-        let to = |text: &str| text.parse::<To>();
-        assert_eq!(to("tcp:host:4950").unwrap(), To::Connect("host:4950".into()));
-        assert_eq!(to("bulk:buffer").unwrap(), To::Bulk(Transport::Buffer));
-        assert_eq!(to("verify:counter").unwrap(), To::Verify { counter: true });
+        let to = |text: &str| text.parse::<SinkKind>();
+        assert_eq!(to("tcp:host:4950").unwrap(), SinkKind::Connect("host:4950".into()));
+        assert_eq!(to("bulk:buffer").unwrap(), SinkKind::Bulk(Transport::Buffer));
+        assert_eq!(to("verify:counter").unwrap(), SinkKind::Verify { counter: true });
         for bad in ["", "iio:", "synth:sine", "tcp:host", "null:x", "verify:sine", "bulk:pigeon"] {
             assert!(to(bad).unwrap_err().to_string().contains("verify:counter"), "{bad}");
         }

@@ -340,10 +340,10 @@ impl GateState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::{Setup, Source};
+    use crate::stream::{Source, StreamSetup};
 
     fn source(samples: usize) -> Source {
-        let setup = Setup { blocks: 8, block_len: 8 * samples, ..Setup::default() };
+        let setup = StreamSetup { blocks: 8, block_len: 8 * samples, ..StreamSetup::default() };
         Source::open("synth:counter", &setup).unwrap()
     }
 
@@ -412,10 +412,10 @@ mod tests {
 
     #[test]
     fn selected_channels_are_packed_as_iio_has_them() {
-        let setup = Setup {
+        let setup = StreamSetup {
             channels: ["voltage0_i", "voltage1_q", "count0"].map(Into::into).into(),
             block_len: 160,
-            ..Setup::default()
+            ..StreamSetup::default()
         };
         let source = Source::open("synth:counter", &setup).unwrap();
         let names = ["count0", "voltage1_q"].map(String::from);

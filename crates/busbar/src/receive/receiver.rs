@@ -16,7 +16,7 @@ use super::connection::Connection;
 use super::listener::Listener;
 use super::memory::Memory;
 use super::nic::Nic;
-use super::{Setup, Statistics, Tokens};
+use super::{ReceiveSetup, Statistics, Tokens};
 use crate::block::Block;
 use crate::poll::{self, Deadline};
 use crate::{Error, Result};
@@ -46,7 +46,7 @@ impl Receiver {
     /// `ENODEV`; `EPERM` without `CAP_NET_ADMIN`; `EOPNOTSUPP` where kernel or driver cannot do it;
     /// `EBUSY` where queues are bound to other memory; bad input for queues and tokens that are not to
     /// be had. Everything is undone then.
-    pub fn open(name: &str, block: Block, setup: &Setup) -> Result<Self> {
+    pub fn open(name: &str, block: Block, setup: &ReceiveSetup) -> Result<Self> {
         let nic = Nic::open(name, &block, setup)?;
         Ok(Self { memory: Arc::new(Memory::new(block)?), nic: Some(nic) })
     }

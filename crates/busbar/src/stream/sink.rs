@@ -17,7 +17,7 @@ use super::driver::{self, Monitor, Pending};
 use super::fileio::Buffer;
 use super::iio::{Access, Opened};
 use super::source::About;
-use super::{Channel, Format, Interface, Samples, Setup};
+use super::{Channel, Format, Interface, Samples, StreamSetup};
 use crate::block::{Block, Memory, Writing};
 use crate::poll::{self, Deadline};
 use crate::{Error, Result};
@@ -119,7 +119,7 @@ impl Sink {
     /// # Errors
     ///
     /// As [`Source::open`](super::Source::open).
-    pub fn open(name: &str, setup: &Setup) -> Result<Self> {
+    pub fn open(name: &str, setup: &StreamSetup) -> Result<Self> {
         setup.check()?;
         let device = name
             .strip_prefix("iio:")
@@ -157,9 +157,9 @@ impl Sink {
     /// # Errors
     ///
     /// As [`open`](Self::open); bad input if the types or places of the channels are others here.
-    pub fn open_for(name: &str, format: &Format, setup: &Setup) -> Result<Self> {
+    pub fn open_for(name: &str, format: &Format, setup: &StreamSetup) -> Result<Self> {
         let channels = format.channels.iter().map(|channel| channel.name.clone()).collect();
-        let sink = Self::open(name, &Setup { channels, ..setup.clone() })?;
+        let sink = Self::open(name, &StreamSetup { channels, ..setup.clone() })?;
         let layout = |format: &Format| -> Vec<_> {
             let of = |channel: &Channel| {
                 let Channel { bits, storage_bits, shift, big_endian, repeat, offset, .. } =

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::driver::{self, Filled, Monitor, Receiver, Taken};
 use super::loss::Detector;
-use super::{Format, Interface, Lost, Meta, Setup, iio, synth};
+use super::{Format, Interface, Lost, Meta, StreamSetup, iio, synth};
 use crate::block::{Block, Memory, Reading};
 use crate::poll::{self, Deadline};
 use crate::receive::Piece;
@@ -73,7 +73,7 @@ impl Source {
     /// `ENOENT` where there is no such device, `EBUSY` if somebody uses it, `EACCES`; bad input for a
     /// name, a channel or a number that is not allowed; as [`Block::with`] for its memory. With an
     /// interface that was asked for, `EPERM` or `ENOTTY` where the driver does not offer it.
-    pub fn open(name: &str, setup: &Setup) -> Result<Self> {
+    pub fn open(name: &str, setup: &StreamSetup) -> Result<Self> {
         setup.check()?;
         if let Some(synth) = name.strip_prefix("synth:") {
             return synth::open(synth, setup);

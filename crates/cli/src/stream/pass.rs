@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use busbar::Result;
 use busbar::pipeline::{
-    Config, Counters, Edge, From, Pipeline, SinkConfig, SourceConfig, StageConfig, To, Work,
+    Config, Counters, Edge, Pipeline, SinkConfig, SinkKind, SourceConfig, SourceKind, StageConfig,
+    Work,
 };
 
 use super::report::Report;
@@ -20,7 +21,7 @@ const SUM: &str = "sum";
 const SINK: &str = "sink";
 const EXPECTED: &str = "expected";
 
-pub fn run(from: From, to: To, flags: &Flags) -> Result<()> {
+pub fn run(from: SourceKind, to: SinkKind, flags: &Flags) -> Result<()> {
     let stop = interruption()?;
     let mut pipeline = drive::open(config(from, to, flags), &stop)?;
     let mut report = Report::new(flags.json, flags.count);
@@ -43,7 +44,7 @@ pub fn run(from: From, to: To, flags: &Flags) -> Result<()> {
     report.summary(&counters).and(result)
 }
 
-fn config(from: From, to: To, flags: &Flags) -> Config {
+fn config(from: SourceKind, to: SinkKind, flags: &Flags) -> Config {
     let blocks = usize::from(flags.blocks);
     let edge = |from: &str| Edge { queue: blocks, ..Edge::new(from) };
     let source = SourceConfig {
@@ -67,7 +68,7 @@ fn config(from: From, to: To, flags: &Flags) -> Config {
         ..SinkConfig::new(SINK, edge(last), to)
     };
     let expected = flags.expect.map(|Expected::Counter| {
-        SinkConfig::new(EXPECTED, edge(last), To::Verify { counter: true })
+        SinkConfig::new(EXPECTED, edge(last), SinkKind::Verify { counter: true })
     });
     Config {
         drain: Some(flags.patience.max(FAREWELL)),

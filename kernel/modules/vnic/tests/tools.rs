@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 
 use busbar::block::{Block, Memory};
-use busbar::receive::{Receiver, Setup};
+use busbar::receive::{ReceiveSetup, Receiver};
 use pair::{
     Check, DEVICE, MOMENT, NAMESPACE, PATIENCE, PEER, Pair, Place, V4, V6, far, pattern, run, send,
     take_all, try_run,
@@ -297,7 +297,7 @@ fn xdp_and_device_memory_exclude_each_other() {
     drop(receiver);
     names.try_attach(&program).unwrap();
     let memory = Block::with(4 << 20, &Memory::Pages).unwrap();
-    let error = Receiver::open(DEVICE, memory, &Setup::default()).expect_err("no receiver");
+    let error = Receiver::open(DEVICE, memory, &ReceiveSetup::default()).expect_err("no receiver");
     assert!(format!("{error:?}").contains("XDP"), "{error:?}");
     run(&format!("ip link set dev {DEVICE} xdpgeneric off"));
     comes(V4[0]);

@@ -24,7 +24,7 @@ use crate::block::{Block, Memory};
 use crate::poll::{self, Deadline};
 use crate::receive;
 use crate::stream::frame::{self, Header, Hello, Kind, MAX_REFUSAL};
-use crate::stream::{Format, Lost, Meta, Samples, Setup};
+use crate::stream::{Format, Lost, Meta, Samples, StreamSetup};
 use crate::{Error, Result};
 
 const LISTENER: Token = 0;
@@ -36,15 +36,15 @@ const MOST_DISCARDED: usize = 16;
 /// How long to wait at the end for a sender to hear of it.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Receives the blocks of one [`Sender`](super::Sender); see [the module](super).
+/// Receives the blocks of one [`FrameSender`](super::FrameSender); see [the module](super).
 ///
 /// A block that was handed out is acknowledged once it is dropped, and read into again.
 #[derive(Debug)]
-pub struct Receiver {
+pub struct FrameReceiver {
     name: String,
     landing: Landing,
     watch: Watch,
-    setup: Setup,
+    setup: StreamSetup,
     options: Options,
     next_token: Token,
     /// Somebody may wait to be accepted.
@@ -86,14 +86,14 @@ struct Stream {
     farewell: Option<Instant>,
 }
 
-impl Receiver {
+impl FrameReceiver {
     /// Listens on `address`: `PORT` on every interface, or `HOST:PORT`. Of `setup`, the number of
     /// blocks and their memory count; how long blocks are is up to the sender.
     ///
     /// # Errors
     ///
     /// Bad input for what is no address; `EADDRINUSE`, `EACCES`; as [`Block::with`].
-    pub fn listen(address: &str, setup: &Setup, options: &Options) -> Result<Self> {
+    pub fn listen(address: &str, setup: &StreamSetup, options: &Options) -> Result<Self> {
         setup.check()?;
         // Whether there is such a memory is said now, not when somebody calls.
         drop(Block::with(1, setup.memory.as_ref().unwrap_or(&Memory::Memfd))?);
@@ -125,7 +125,7 @@ impl Receiver {
     pub fn over(
         receiver: receive::Receiver,
         address: SocketAddr,
-        setup: &Setup,
+        setup: &StreamSetup,
         options: &Options,
     ) -> Result<Self> {
         setup.check()?;
@@ -134,7 +134,7 @@ impl Receiver {
         Self::new(format!("port {address}"), landing, setup, options)
     }
 
-    fn new(name: String, landing: Landing, setup: &Setup, options: &Options) -> Result<Self> {
+    fn new(name: String, landing: Landing, setup: &StreamSetup, options: &Options) -> Result<Self> {
         let watch = Watch::new()?;
         watch.add(&landing, LISTENER)?;
         Ok(Self {
@@ -467,7 +467,7 @@ impl Receiver {
 }
 
 impl Stream {
-    fn open(header: &Header, hello: Hello, landing: &Landing, setup: &Setup) -> Result<Self> {
+    fn open(header: &Header, hello: Hello, landing: &Landing, setup: &StreamSetup) -> Result<Self> {
         let len = usize::try_from(hello.block_len).unwrap_or(usize::MAX);
         let rooms = landing.rooms(len, setup)?;
         Ok(Self {
@@ -592,7 +592,7 @@ impl Stream {
     }
 }
 
-impl AsFd for Receiver {
+impl AsFd for FrameReceiver {
     /// Readable when [`next`](Self::next) has something to do, not only when there is a block.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()

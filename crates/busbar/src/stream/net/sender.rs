@@ -28,12 +28,12 @@ const MOST_FRUITLESS: u32 = 20;
 /// The only descriptor that a sender watches.
 const SOCKET: u64 = 0;
 
-/// Sends blocks to a [`Receiver`](super::Receiver); see [the module](super).
+/// Sends blocks to a [`FrameReceiver`](super::FrameReceiver); see [the module](super).
 ///
 /// Dropping it closes the connection at once, whatever is under way; [`finish`](Self::finish) and
 /// [`wait`](Self::wait) before.
 #[derive(Debug)]
-pub struct Sender {
+pub struct FrameSender {
     // Before the queue: nothing may refer to a block that goes back to its driver.
     link: Link,
     name: String,
@@ -100,7 +100,7 @@ impl From<Error> for Fault {
     }
 }
 
-impl Sender {
+impl FrameSender {
     /// Sends to `target`, `HOST:PORT`, a stream with samples of `format` in blocks of up to
     /// `block_len` bytes. Does not wait for the connection, but for the address of `HOST`.
     ///
@@ -490,13 +490,13 @@ impl Sender {
     }
 }
 
-impl AsFd for Sender {
+impl AsFd for FrameSender {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
 }
 
-impl Drop for Sender {
+impl Drop for FrameSender {
     fn drop(&mut self) {
         match &self.link {
             Link::Up(up) if !self.is_finished => up.conn.abort(),

@@ -8,7 +8,7 @@ use super::Recording;
 use crate::block::{Block, Memory};
 use crate::poll::{self, Deadline};
 use crate::stream::net::Pool;
-use crate::stream::{Format, Lost, Meta, Samples, Setup};
+use crate::stream::{Format, Lost, Meta, Samples, StreamSetup};
 use crate::{Error, Result};
 
 /// Hands out the samples of a recording in blocks, as fast as they are taken.
@@ -36,7 +36,7 @@ impl Player {
     /// # Errors
     ///
     /// As [`Block::with`]; bad input for a setup that is not allowed.
-    pub fn new(recording: Recording, setup: &Setup) -> Result<Self> {
+    pub fn new(recording: Recording, setup: &StreamSetup) -> Result<Self> {
         setup.check()?;
         if !setup.channels.is_empty() {
             let allowed = "nothing: a recording is played as it is";
