@@ -95,7 +95,7 @@ pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
 
 fn open(tokens: Tokens) -> Result<Receiver> {
     let block = Block::with(MEMORY, &Memory::Pages)?;
-    Receiver::open(DEVICE, block, &ReceiveSetup { queues: Queues::Count(1), tokens })
+    Receiver::open(DEVICE, block, &ReceiveSetup::new().queues(Queues::Count(1)).tokens(tokens))
 }
 
 // -- Tokens alone

@@ -106,13 +106,12 @@ pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
 /// Small blocks are many, as who uses such would have it: each costs the converter a turn.
 fn setup(block_len: usize, interface: Interface, memory: Option<Memory>) -> StreamSetup {
     let channels = CHANNELS.map(String::from).to_vec();
-    StreamSetup {
-        blocks: ((1 << 20) / block_len).clamp(4, 64),
-        block_len,
-        memory,
-        interface: Some(interface),
-        channels,
-    }
+    StreamSetup::new()
+        .blocks(((1 << 20) / block_len).clamp(4, 64))
+        .block_len(block_len)
+        .memory(memory)
+        .interface(interface)
+        .channels(channels)
 }
 
 /// Whether the samples are looked at.

@@ -59,6 +59,7 @@ const HUGE_PAGE: usize = 2 << 20;
 
 /// Where a block's memory is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Memory {
     /// A DMA heap, by its name in `/dev/dma_heap`: `system`, or a contiguous one of the board.
     Heap(String),
@@ -106,6 +107,7 @@ impl FromStr for Memory {
 
 /// What a block is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Purpose {
     /// Devices use it, and programs.
     Device,

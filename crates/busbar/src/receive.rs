@@ -47,7 +47,7 @@
 //!
 //! # fn main() -> busbar::Result<()> {
 //! let block = Block::with(32 << 20, &Memory::Pages)?;
-//! let setup = ReceiveSetup { queues: Queues::Count(2), ..ReceiveSetup::default() };
+//! let setup = ReceiveSetup::new().queues(Queues::Count(2));
 //! let receiver = Receiver::open("nic0", block, &setup)?;
 //! let listener = receiver.listen(([0, 0, 0, 0], 5201).into())?;
 //! # Ok(())
@@ -112,6 +112,7 @@ use crate::{Error, Result};
 
 /// How a device is taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReceiveSetup {
     /// Queues that receive into the block.
     pub queues: Queues,
@@ -119,8 +120,31 @@ pub struct ReceiveSetup {
     pub tokens: Tokens,
 }
 
+impl ReceiveSetup {
+    /// One queue, and tokens as the kernel has them unless told.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`queues`](Self#structfield.queues).
+    #[must_use]
+    pub fn queues(mut self, queues: Queues) -> Self {
+        self.queues = queues;
+        self
+    }
+
+    /// Sets [`tokens`](Self#structfield.tokens).
+    #[must_use]
+    pub fn tokens(mut self, tokens: Tokens) -> Self {
+        self.tokens = tokens;
+        self
+    }
+}
+
 /// Queues of a device. At least one has to be left for everything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Queues {
     /// So many, those with the highest numbers that are not bound.
     Count(usize),
@@ -162,6 +186,7 @@ impl FromStr for Queues {
 /// Who keeps the account of the tokens of a binding. What a connection has not returned comes back
 /// when it is closed, whoever does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Tokens {
     /// As the kernel does unless told: [`Index`](Self::Index) where it can, else
     /// [`Autorelease`](Self::Autorelease).

@@ -105,6 +105,7 @@ use crate::{Error, Result};
 
 /// How a stream is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct StreamSetup {
     /// Blocks that the stream has, 1 to 1024.
     pub blocks: usize,
@@ -125,9 +126,55 @@ impl Default for StreamSetup {
     }
 }
 
+/// ```
+/// use busbar::stream::StreamSetup;
+///
+/// let setup = StreamSetup::new().blocks(8).block_len(1 << 20).channels(["voltage0_i", "voltage0_q"]);
+/// ```
 impl StreamSetup {
     pub(crate) const MAX_BLOCKS: usize = 1024;
     const MAX_BLOCK_LEN: usize = 1 << 30;
+
+    /// 4 blocks of 64 KiB, the rest chosen by the library.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`blocks`](Self#structfield.blocks).
+    #[must_use]
+    pub fn blocks(mut self, blocks: usize) -> Self {
+        self.blocks = blocks;
+        self
+    }
+
+    /// Sets [`block_len`](Self#structfield.block_len).
+    #[must_use]
+    pub fn block_len(mut self, block_len: usize) -> Self {
+        self.block_len = block_len;
+        self
+    }
+
+    /// Sets [`memory`](Self#structfield.memory).
+    #[must_use]
+    pub fn memory(mut self, memory: impl Into<Option<Memory>>) -> Self {
+        self.memory = memory.into();
+        self
+    }
+
+    /// Sets [`interface`](Self#structfield.interface).
+    #[must_use]
+    pub fn interface(mut self, interface: impl Into<Option<Interface>>) -> Self {
+        self.interface = interface.into();
+        self
+    }
+
+    /// Sets [`channels`](Self#structfield.channels).
+    #[must_use]
+    pub fn channels<T: Into<String>>(mut self, channels: impl IntoIterator<Item = T>) -> Self {
+        self.channels = channels.into_iter().map(Into::into).collect();
+        self
+    }
 
     fn check(&self) -> Result<()> {
         if !(1..=Self::MAX_BLOCKS).contains(&self.blocks) {
@@ -155,6 +202,7 @@ pub fn set_attribute(device: &str, attribute: &str, value: &str) -> Result<()> {
 
 /// How a stream talks to its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Interface {
     /// Blocks that the driver fills or empties in place.
     Dmabuf,

@@ -116,7 +116,7 @@ fn plan() -> impl Strategy<Value = Plan> {
 }
 
 fn from(name: &str, edge: EdgePlan) -> Edge {
-    Edge { from: name.into(), queue: edge.queue, when_full: edge.when_full }
+    Edge::new(name).queue(edge.queue).when_full(edge.when_full)
 }
 
 /// What happens to samples on the way to a node.
@@ -164,12 +164,12 @@ impl Plan {
         adc.block_len = 8 * self.samples;
         let channels = CHANNELS.map(Into::into).into();
         let mut nodes = vec![Way { name: "adc".into(), decimated: Vec::new(), channels }];
-        let mut config = Config { drain: Some(PATIENCE), ..Config::default() };
+        let mut config = Config::new().drain(Some(PATIENCE));
         for (index, stage) in self.stages.iter().enumerate() {
             let before = stage.input.get(&nodes).clone();
             let (name, work) = (format!("stage{index}"), stage.work.clone().fit(&before.channels));
             let input = from(&before.name, stage.edge);
-            config.stages.push(StageConfig { name: name.clone(), input, work: work.clone() });
+            config.stages.push(StageConfig::new(name.clone(), input, work.clone()));
             nodes.push(before.through(name, &work));
         }
         let mut built = Built { config, ways: Vec::new(), far: Vec::new(), files: Vec::new() };
@@ -232,7 +232,7 @@ impl Way {
         match work {
             Work::Decimate(by) => self.decimated.push(u64::from(*by)),
             Work::Select(names) => self.channels.clone_from(names),
-            Work::Gate(_) | Work::Checksum => {}
+            _ => {}
         }
         self
     }
@@ -286,8 +286,7 @@ fn receiver(port: u16, way: &Way, edges: &[EdgePlan], in_parts: bool) -> Config 
         .enumerate()
         .map(|(index, edge)| SinkConfig::new(format!("sink{index}"), input(edge), verify(way)))
         .collect();
-    let third =
-        StageConfig { name: "third".into(), input: Edge::new("net"), work: Work::Decimate(THIRD) };
+    let third = StageConfig::new("third", Edge::new("net"), Work::Decimate(THIRD));
     sinks.push(SinkConfig::new("all", Edge::new("net"), verify(way)));
     sinks.push(SinkConfig::new("some", Edge::new("third"), SinkKind::Null));
     let from = if in_parts {
@@ -296,8 +295,9 @@ fn receiver(port: u16, way: &Way, edges: &[EdgePlan], in_parts: bool) -> Config 
         SourceKind::Listen(format!("127.0.0.1:{port}"))
     };
     let net = SourceConfig::new("net", from);
-    let drain = Some(PATIENCE);
-    Config { drain, sources: vec![net], stages: vec![third], sinks, ..Config::default() }
+    let mut config = Config::new().drain(PATIENCE).source(net).stage(third);
+    config.sinks = sinks;
+    config
 }
 
 /// To the end of all its sources.
@@ -366,8 +366,8 @@ fn recorded(path: &Path, sink: &SinkCounters, way: &Way) -> std::result::Result<
 /// A recording, to the end.
 fn play(path: &Path, way: &Way) -> Result<Counters> {
     let source = SourceConfig::new("played", SourceKind::Recording(path.into()));
-    let sinks = vec![SinkConfig::new("all", Edge::new("played"), verify(way))];
-    run(Config { sources: vec![source], sinks, ..Config::default() })
+    let all = SinkConfig::new("all", Edge::new("played"), verify(way));
+    run(Config::new().source(source).sink(all))
 }
 
 proptest! {
@@ -423,12 +423,7 @@ proptest! {
         adc.block_len = 1600;
         let net = SinkConfig::new("net", from("adc", edge), SinkKind::Connect(format!("127.0.0.1:{port}")));
         let beside = SinkConfig::new("beside", Edge::new("adc"), SinkKind::Verify { counter: true });
-        let config = Config {
-            drain: Some(PATIENCE),
-            sources: vec![adc],
-            sinks: vec![net, beside],
-            ..Config::default()
-        };
+        let config = Config::new().drain(Some(PATIENCE)).source(adc).sink(net).sink(beside);
         let mut pipeline = Pipeline::open(config).unwrap();
         let since = Instant::now();
         while !last.load(Ordering::Acquire) {
@@ -466,7 +461,7 @@ fn sending(port: u16, synth: &str, block_len: usize) -> Config {
     let net =
         SinkConfig::new("net", Edge::new("adc"), SinkKind::Connect(format!("127.0.0.1:{port}")));
     let drain = Some(PATIENCE);
-    Config { drain, sources: vec![adc], sinks: vec![net], ..Config::default() }
+    Config::new().drain(drain).source(adc).sink(net)
 }
 
 fn sender(port: u16, synth: &str) -> Pipeline {
@@ -546,18 +541,13 @@ fn what_waits_behind_an_edge_that_drops_starves_nobody_else() {
     let mut adc = SourceConfig::new("adc", SourceKind::Device("synth:counter".into()));
     adc.block_len = 800;
     let dropping = EdgePlan { queue: 1, when_full: WhenFull::DropNewest };
-    let sum =
-        StageConfig { name: "sum".into(), input: from("adc", dropping), work: Work::Checksum };
+    let sum = StageConfig::new("sum", from("adc", dropping), Work::Checksum);
     let behind = EdgePlan { queue: 8, when_full: WhenFull::Block };
-    let mut config = Config {
-        sources: vec![adc],
-        stages: vec![sum],
-        sinks: vec![
-            SinkConfig::new("deaf", from("sum", behind), to),
-            SinkConfig::new("all", Edge::new("adc"), SinkKind::Verify { counter: true }),
-        ],
-        ..Config::default()
-    };
+    let mut config = Config::new()
+        .source(adc)
+        .stage(sum)
+        .sink(SinkConfig::new("deaf", from("sum", behind), to))
+        .sink(SinkConfig::new("all", Edge::new("adc"), SinkKind::Verify { counter: true }));
     config.sources[0].blocks = Some(9);
     let error = config.check().unwrap_err().to_string();
     assert!(error.contains("10 or more"), "{error}");
@@ -574,11 +564,10 @@ fn what_waits_behind_an_edge_that_drops_starves_nobody_else() {
 fn end_of(port: u16, count: Option<u64>, to: SinkKind) -> (String, Result<Counters>) {
     let mut net = SourceConfig::new("net", SourceKind::Listen(format!("127.0.0.1:{port}")));
     net.count = count;
-    let sinks = vec![SinkConfig::new("all", Edge::new("net"), to)];
-    let config = Config { sources: vec![net], sinks, ..Config::default() };
+    let config = Config::new().source(net).sink(SinkConfig::new("all", Edge::new("net"), to));
     let receiver = thread::spawn(move || run(config));
     // It may not listen yet: connections are tried again all the same.
-    let here = Config { fail_fast: true, ..sending(port, "synth:counter?rate=1M", 4096) };
+    let here = sending(port, "synth:counter?rate=1M", 4096).fail_fast(true);
     let said = run(here).unwrap_err().to_string();
     (said, receiver.join().unwrap())
 }

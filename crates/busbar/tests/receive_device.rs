@@ -57,7 +57,7 @@ fn receive_ordinarily(seed: u64, len: u64) {
 fn every_setting_is_undone() {
     let pair = Pair::new();
     let before = settings();
-    let setup = ReceiveSetup { queues: Queues::Count(3), ..ReceiveSetup::default() };
+    let setup = ReceiveSetup::new().queues(Queues::Count(3));
     let open = || Receiver::open(DEVICE, pages(LEN), &setup).unwrap();
     // Dropped in whatever order.
     let receiver = open();
@@ -99,7 +99,7 @@ fn settings_that_were_other_than_usual_are_put_back() {
         |port: u16| format!("ethtool -N {DEVICE} flow-type tcp4 dst-port {port} queue 3 loc 5");
     run(&rule(PORT));
     let before = settings();
-    let setup = ReceiveSetup { queues: Queues::These(vec![15, 1]), ..ReceiveSetup::default() };
+    let setup = ReceiveSetup::new().queues(Queues::These(vec![15, 1]));
     let receiver = Receiver::open(DEVICE, pages(LEN), &setup).unwrap();
     // The rule for the same port is in the way, and comes back.
     let listener = receiver.listen((pair.address(), PORT).into()).unwrap();
@@ -151,13 +151,10 @@ fn queues_are_taken_once_and_others_go_on() {
     let second = pair.receiver(LEN);
     assert_eq!(second.queues(), [QUEUES - 2]);
     assert_eq!(Receiver::offered(DEVICE).unwrap(), free - 2);
-    let these = |queues: Vec<u32>| ReceiveSetup {
-        queues: Queues::These(queues),
-        ..ReceiveSetup::default()
-    };
+    let these = |queues: Vec<u32>| ReceiveSetup::new().queues(Queues::These(queues));
     let error = refused(&these(vec![QUEUES - 1]));
     assert!(error.contains("some of [0, 1,"), "{error}");
-    let error = refused(&ReceiveSetup { queues: Queues::Count(14), ..ReceiveSetup::default() });
+    let error = refused(&ReceiveSetup::new().queues(Queues::Count(14)));
     assert!(error.contains("1 to 13"), "{error}");
     // Both receive, each into its own block; and everything else goes on.
     thread::scope(|scope| {
@@ -174,7 +171,7 @@ fn queues_are_taken_once_and_others_go_on() {
 #[test]
 #[ignore = "needs the lab"]
 fn listeners_take_turns_with_the_queues() {
-    let setup = ReceiveSetup { queues: Queues::Count(4), ..ReceiveSetup::default() };
+    let setup = ReceiveSetup::new().queues(Queues::Count(4));
     let pair = Pair::with(setup);
     let receiver = pair.receiver(8 << 20);
     let ends: Vec<_> = (0..4).map(|_| pair.connect(&receiver)).collect();
@@ -216,7 +213,7 @@ fn small_segments_and_all_token_modes_do_the_same() {
         modes.push(Tokens::Index);
     }
     for tokens in modes {
-        let pair = Pair::with(ReceiveSetup { tokens, ..ReceiveSetup::default() });
+        let pair = Pair::with(ReceiveSetup::new().tokens(tokens));
         let receiver = pair.receiver(LEN);
         let is_index = offer.has_index_tokens && tokens != Tokens::Autorelease;
         let expected = if is_index { Tokens::Index } else { Tokens::Autorelease };
@@ -231,7 +228,7 @@ fn small_segments_and_all_token_modes_do_the_same() {
     }
     if !offer.has_index_tokens {
         let _pair = Pair::new();
-        let error = refused(&ReceiveSetup { tokens: Tokens::Index, ..ReceiveSetup::default() });
+        let error = refused(&ReceiveSetup::new().tokens(Tokens::Index));
         assert!(error.contains("autorelease"), "{error}");
     }
 }
@@ -330,7 +327,7 @@ fn victim(name: &str) -> Child {
 }
 
 fn receive_for_ever() -> ! {
-    let setup = ReceiveSetup { queues: Queues::Count(2), ..ReceiveSetup::default() };
+    let setup = ReceiveSetup::new().queues(Queues::Count(2));
     let receiver = Receiver::open(DEVICE, pages(LEN), &setup).unwrap();
     let listener = receiver.listen(([0, 0, 0, 0], PORT).into()).unwrap();
     loop {
@@ -369,7 +366,7 @@ fn a_killed_receiver_leaves_no_binding_and_another_can_take_over() {
         wait_until("the queues", || Receiver::offered(DEVICE).unwrap() == free);
         // Its rule is still there, which nobody can help; it is in nobody's way.
         let left = settings();
-        let setup = ReceiveSetup { queues: Queues::Count(2), ..ReceiveSetup::default() };
+        let setup = ReceiveSetup::new().queues(Queues::Count(2));
         let receiver = Receiver::open(DEVICE, pages(LEN), &setup).unwrap();
         let listener = receiver.listen(([0, 0, 0, 0], PORT).into()).unwrap();
         let sender = far(|| TcpStream::connect((pair.address(), PORT)).unwrap());

@@ -44,12 +44,7 @@ impl Kind {
             Self::Fileio => (Interface::Fileio, Memory::Memfd),
             Self::Synth => (Interface::Synth, Memory::Memfd),
         };
-        StreamSetup {
-            interface: Some(interface),
-            memory: Some(memory),
-            block_len: 4096,
-            ..StreamSetup::default()
-        }
+        StreamSetup::new().interface(interface).memory(memory).block_len(4096)
     }
 
     fn is_dmabuf(self) -> bool {
@@ -292,7 +287,7 @@ on! { all
     fn blocks_are_whole_samples(kind) {
         let converter = kind.converter(0);
         let channels = names(&["voltage0_q", "count0", "timestamp"]);
-        let setup = StreamSetup { block_len: 1000, channels, ..kind.setup() };
+        let setup = kind.setup().block_len(1000).channels(channels);
         let source = converter.source(&setup);
         assert_eq!((source.format().sample_len, source.block_len()), (24, 984));
         for sequence in 0..10 {
@@ -304,7 +299,7 @@ on! { all
             }
         }
         drop(source);
-        let setup = StreamSetup { block_len: 1, ..kind.setup() };
+        let setup = kind.setup().block_len(1);
         assert_eq!(converter.source(&setup).block_len(), FRAME);
     }
 
@@ -324,7 +319,7 @@ on! { all
 
     fn who_waits_for_a_block_gets_the_one_given_back(kind) {
         let converter = kind.converter(0);
-        let source = converter.source(&StreamSetup { blocks: 1, ..kind.setup() });
+        let source = converter.source(&kind.setup().blocks(1));
         let held = next(&source);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| next(&source).meta().sequence);
@@ -440,7 +435,7 @@ on! { all
 
     fn many_streams_leave_nothing_open(kind) {
         let converter = kind.converter(0);
-        let setup = StreamSetup { blocks: 2, ..kind.setup() };
+        let setup = kind.setup().blocks(2);
         drop(next(&converter.source(&setup)));
         let before = open_descriptors();
         // The debug kernel is ten times as slow.
@@ -461,19 +456,19 @@ on! { all
     fn bad_input_is_named(kind) {
         let converter = kind.converter(0);
         let bad = [
-            StreamSetup { blocks: 0, ..kind.setup() },
-            StreamSetup { blocks: 1025, ..kind.setup() },
-            StreamSetup { block_len: 0, ..kind.setup() },
-            StreamSetup { block_len: (1 << 30) + 1, ..kind.setup() },
-            StreamSetup { channels: names(&["voltage7"]), ..kind.setup() },
-            StreamSetup { memory: Some(Memory::Foreign), ..kind.setup() },
+            kind.setup().blocks(0),
+            kind.setup().blocks(1025),
+            kind.setup().block_len(0),
+            kind.setup().block_len((1 << 30) + 1),
+            kind.setup().channels(names(&["voltage7"])),
+            kind.setup().memory(Memory::Foreign),
         ];
         for setup in bad {
             let error = Source::open(&converter.source_name(), &setup).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{setup:?}: {error}");
         }
         let other = if kind == Kind::Synth { Interface::Dmabuf } else { Interface::Synth };
-        let setup = StreamSetup { interface: Some(other), ..kind.setup() };
+        let setup = kind.setup().interface(other);
         assert!(Source::open(&converter.source_name(), &setup).is_err());
     }
 }
@@ -505,7 +500,7 @@ on! { device
             [("sine", names(&[])), ("none", names(&[])), ("counter", names(&["voltage0_i"]))]
         {
             converter.set("", "pattern", pattern);
-            let source = converter.source(&StreamSetup { channels, ..kind.setup() });
+            let source = converter.source(&kind.setup().channels(channels));
             assert_eq!(next(&source).meta().lost, Lost::Unknown, "{pattern}");
         }
         converter.set("", "pattern", "counter");
@@ -518,7 +513,7 @@ on! { device
     fn short_blocks_end_where_the_driver_has_ended(kind) {
         for channels in [names(&[]), names(&["voltage0_i", "count0"])] {
             let converter = kind.converter(0);
-            let source = converter.source(&StreamSetup { channels, ..kind.setup() });
+            let source = converter.source(&kind.setup().channels(channels));
             let full = u64::try_from(source.block_len() / source.format().sample_len).unwrap();
             let (mut cut, mut all) = (0, 0);
             for round in 0..60 {
@@ -599,7 +594,7 @@ on! { device
     fn a_device_that_somebody_disables_is_an_error_and_no_hang(kind) {
         for blocks in [1, 4] {
             let converter = kind.converter(if blocks == 1 { 0 } else { 100 });
-            let source = converter.source(&StreamSetup { blocks, ..kind.setup() });
+            let source = converter.source(&kind.setup().blocks(blocks));
             // No block is left that could tell.
             let held = (blocks == 1).then(|| next(&source));
             converter.set("", "buffer0/enable", "0");
@@ -621,7 +616,7 @@ on! { device
         let files = ["enable", "length", "in_voltage0_i_en", "in_voltage1_q_en", "in_timestamp_en"];
         let look = || files.map(|file| converter.get(&format!("buffer0/{file}")));
         let before = look();
-        let source = converter.source(&StreamSetup { channels: names(&["voltage0_i"]), ..kind.setup() });
+        let source = converter.source(&kind.setup().channels(names(&["voltage0_i"])));
         let during = look();
         assert_eq!((&*during[0], &during[2..]), ("1", &names(&["1", "0", "0"])[..]));
         drop(source);
@@ -670,8 +665,8 @@ on! { device
     fn parts_of_blocks_are_sent_too(kind) {
         let converter = kind.converter(0);
         converter.set("", "loopback", "1");
-        let source = converter.source(&StreamSetup { block_len: 80, ..kind.setup() });
-        let sink = converter.sink(&StreamSetup { blocks: 2, ..kind.setup() });
+        let source = converter.source(&kind.setup().block_len(80));
+        let sink = converter.sink(&kind.setup().blocks(2));
         let mut sent = 0;
         for len in [8, 16, 24, 32] {
             let mut space = sink.space_timeout(LONG).unwrap().unwrap();
@@ -768,7 +763,7 @@ on! { device
 
     fn a_source_with_one_block_can_forward_it(kind) {
         let (first, second) = (kind.converter(0), kind.converter(0));
-        let source = first.source(&StreamSetup { blocks: 1, ..kind.setup() });
+        let source = first.source(&kind.setup().blocks(1));
         let sink = second.sink(&kind.setup());
         for block in 0..10 {
             let samples = next(&source);
@@ -781,7 +776,7 @@ on! { device
 /// Lost samples appear in the stream exactly as injected.
 #[track_caller]
 fn assert_loss(converter: &Converter, kind: Kind, channels: Vec<String>, most: u64) {
-    let source = converter.source(&StreamSetup { channels, ..kind.setup() });
+    let source = converter.source(&kind.setup().channels(channels));
     let mut all = lost(&next(&source));
     for injected in [1, 2, 511, 512, 513, most.min(u64::from(u32::MAX))] {
         let before: u64 = converter.get("overruns").parse().unwrap();
@@ -943,15 +938,10 @@ fn forwarding_between_what_does_not_fit_copies() {
         assert_eq!(first_of(&next(&end)), block * 512);
     }
     assert_eq!(sink.copied(), 10 * 4096);
-    let odd = StreamSetup {
-        channels: names(&["count0", "voltage0_i"]),
-        block_len: 48,
-        ..StreamSetup::default()
-    };
+    let odd = StreamSetup::new().channels(names(&["count0", "voltage0_i"])).block_len(48);
     let source = Source::open("synth:counter?channels=1", &odd).unwrap();
     assert_eq!(source.format().sample_len, 16);
-    let odd =
-        StreamSetup { channels: names(&["voltage0_i"]), block_len: 6, ..StreamSetup::default() };
+    let odd = StreamSetup::new().channels(names(&["voltage0_i"])).block_len(6);
     let source = Source::open("synth:counter", &odd).unwrap();
     let error = sink.forward(next(&source)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
@@ -988,7 +978,7 @@ fn make_dummy() {
 #[ignore = "needs the lab"]
 fn a_driver_without_dmabufs_is_read() {
     make_dummy();
-    let setup = StreamSetup { block_len: 160, ..StreamSetup::default() };
+    let setup = StreamSetup::new().block_len(160);
     let source = Source::open("iio:busbar-dummy", &setup).unwrap();
     assert_eq!((source.interface(), source.memory()), (Interface::Fileio, &Memory::Memfd));
     assert!(source.format().channels.iter().all(|one| one.name.starts_with("voltage")));
@@ -1002,7 +992,7 @@ fn a_driver_without_dmabufs_is_read() {
     assert!(source.copied() >= 5 * source.block_len() as u64);
     drop(source);
 
-    let setup = StreamSetup { interface: Some(Interface::Dmabuf), ..setup };
+    let setup = setup.interface(Interface::Dmabuf);
     let error = Source::open("iio:busbar-dummy", &setup).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::PERM), "{error}");
 }
@@ -1080,7 +1070,7 @@ fn noise_is_always_the_same_and_has_no_mean() {
 #[test]
 fn the_times_of_samples_are_those_of_the_rate() {
     let channels = names(&["count0", "timestamp"]);
-    let setup = StreamSetup { channels, block_len: 1600, ..StreamSetup::default() };
+    let setup = StreamSetup::new().channels(channels).block_len(1600);
     let source = Source::open("synth:counter?rate=100k", &setup).unwrap();
     let mut first = None;
     for _ in 0..5 {

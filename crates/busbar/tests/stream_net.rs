@@ -25,16 +25,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
 
 fn options() -> Options {
-    Options { patience: PATIENCE, ..Options::default() }
+    Options::new().patience(PATIENCE)
 }
 
 fn impatient() -> Options {
     let (patience, silence) = (Duration::from_secs(1), Duration::from_secs(3));
-    Options { patience, silence, ..Options::default() }
+    Options::new().patience(patience).silence(silence)
 }
 
 fn setup(block_len: usize) -> StreamSetup {
-    StreamSetup { block_len, ..StreamSetup::default() }
+    StreamSetup::new().block_len(block_len)
 }
 
 /// Bytes of memory to receive into.
@@ -260,7 +260,7 @@ fn take_counter(receiver: &mut FrameReceiver) -> u64 {
 }
 
 fn everything_arrives(place: &impl Place, block_len: usize, blocks: usize, checksum: bool) {
-    let options = Options { checksum, ..options() };
+    let options = options().checksum(checksum);
     let (mut receiver, address) = place.listen(&options);
     let sender = send_counter(address, block_len, blocks, &options);
     let samples = (block_len / 8 * blocks) as u64;
@@ -373,7 +373,7 @@ fn cut_connections_lose_nothing_and_repeat_nothing(place: &impl Place) {
 }
 
 fn corrupted_bytes_are_seen_and_sent_again(place: &impl Place) {
-    let options = Options { checksum: true, ..options() };
+    let options = options().checksum(true);
     let (mut receiver, address) = place.listen(&options);
     let proxy = Proxy::start(address, |number, passed, bytes| {
         let at = fastrand::Rng::with_seed(number).u64(0..200_000);
@@ -770,7 +770,7 @@ fn no_descriptor_is_left_behind(place: &impl Place) {
 
 #[test]
 fn a_connection_that_always_breaks_is_an_error_in_the_end() {
-    let options = Options { checksum: true, ..options() };
+    let options = options().checksum(true);
     let (mut receiver, address) = Sockets.listen(&options);
     // The same byte of the first block is wrong each time.
     let proxy = Proxy::start(address, |_, passed, bytes| {

@@ -92,7 +92,7 @@ impl Args {
         }
         // What is wrong with the device is told before what is wrong with the memory for it.
         let block = block.or_else(|error| Receiver::offered(&self.device).and(Err(error)))?;
-        let setup = ReceiveSetup { queues: self.queues.clone(), tokens: self.tokens };
+        let setup = ReceiveSetup::new().queues(self.queues.clone()).tokens(self.tokens);
         Receiver::open(&self.device, block, &setup)
     }
 

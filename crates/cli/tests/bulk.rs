@@ -23,7 +23,7 @@ fn side(transport: Transport, options: &str) -> Side {
     let kind = match transport {
         Transport::Tty => "bulk-tty",
         Transport::Netlink => "bulk-netlink",
-        Transport::Node | Transport::Fd | Transport::Buffer => "bulk",
+        _ => "bulk",
     };
     let service = format!("{kind}{options}");
     if transport == Transport::Node { in_tree(&[&service]) } else { eptfd(&[&service]) }

@@ -68,7 +68,7 @@ fn check(receiver: &Receiver, fragments: &[Fragment], at: &mut u64) {
 fn a_failed_call_loses_nothing(tokens: Tokens) {
     arm();
     let nth = FailNth::open();
-    let pair = Pair::with(ReceiveSetup { queues: Queues::Count(1), tokens });
+    let pair = Pair::with(ReceiveSetup::new().queues(Queues::Count(1)).tokens(tokens));
     let receiver = pair.receiver(LEN);
     let (connection, sender) = pair.connect(&receiver);
     let sending = send(sender, 1, 64 << 20);
@@ -131,7 +131,7 @@ fn a_failed_call_loses_nothing_with_autorelease_tokens() {
 fn a_close_gives_back_all(tokens: Tokens) {
     arm();
     let nth = FailNth::open();
-    let pair = Pair::with(ReceiveSetup { queues: Queues::Count(1), tokens });
+    let pair = Pair::with(ReceiveSetup::new().queues(Queues::Count(1)).tokens(tokens));
     let receiver = pair.receiver(LEN);
     let mut control = vec![0; FRAGMENTS * CONTROL_SPACE];
     let mut unharmed = 0;

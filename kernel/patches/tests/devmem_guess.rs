@@ -85,7 +85,7 @@ fn put(connection: &Connection, range: Range) -> usize {
 #[test]
 #[ignore = "needs the lab"]
 fn what_is_returned_too_early_is_not_lost() {
-    let pair = Pair::with(ReceiveSetup { queues: Queues::Count(1), tokens: Tokens::Autorelease });
+    let pair = Pair::with(ReceiveSetup::new().queues(Queues::Count(1)).tokens(Tokens::Autorelease));
     let receiver = pair.receiver(LEN);
     let (connection, sender) = pair.connect(&receiver);
     let sending = send(sender, 1, SENT);

@@ -32,7 +32,7 @@ const RESERVED: u32 = 7 << 28;
 
 fn receiver(queue: u32, tokens: Tokens) -> Receiver {
     let block = Block::with(LEN, &Memory::Pages).unwrap();
-    let setup = ReceiveSetup { queues: Queues::These(vec![queue]), tokens };
+    let setup = ReceiveSetup::new().queues(Queues::These(vec![queue])).tokens(tokens);
     Receiver::open(DEVICE, block, &setup).unwrap()
 }
 

@@ -78,7 +78,7 @@ fn by_write(
 /// Busbar's.
 fn by_sendfile(_: &Converter, size: usize, blocks: usize, keep: bool) -> Result<(Cost, Vec<u8>)> {
     let receiver = Elsewhere::run(move |ready| {
-        let setup = StreamSetup { blocks: 4, ..StreamSetup::default() };
+        let setup = StreamSetup::new().blocks(4);
         let address = format!("{THERE}:{PORT}");
         let mut receiver = FrameReceiver::listen(&address, &setup, &Options::default())?;
         let _ = ready.send(());

@@ -22,6 +22,7 @@ const TTY_WINDOW: u32 = 16 << 10;
 
 /// What carries blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Transport {
     /// Messages through the TTY of the in-tree `rpmsg_tty`.
     Tty,
@@ -65,6 +66,7 @@ impl FromStr for Transport {
 
 /// The block that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Wanted {
     /// The last one that this link has sent; before it has sent any, the last one of anybody.
     Last,

@@ -84,6 +84,7 @@ pub struct ChannelInfo {
 
 /// What an endpoint is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Implementation {
     /// A descriptor where the kernel offers it, otherwise a device node.
     #[default]

@@ -18,12 +18,15 @@ use crate::{Error, Result};
 const MOST_NODES: usize = 64;
 /// Blocks of a source whose edges do not say how many they need.
 const BLOCKS: usize = 4;
+/// What a reaction may take, unless it is said.
+pub(super) const REACTION: Duration = Duration::from_millis(10);
 
 /// A pipeline, as it is to be.
 ///
 /// From a file by [`Config::parse`], or put together; [`Pipeline::open`](super::Pipeline::open)
 /// checks both alike.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Config {
     /// How long the end may take: what is under way is delivered within it.
     pub drain: Option<Duration>,
@@ -41,6 +44,7 @@ pub struct Config {
 
 /// A source of samples.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct SourceConfig {
     /// What it is called.
     pub name: String,
@@ -64,6 +68,7 @@ pub struct SourceConfig {
 
 /// What a source is.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SourceKind {
     /// `iio:NAME` or `synth:PATTERN`, see [`stream`](crate::stream#names).
     Device(String),
@@ -92,6 +97,7 @@ pub enum SourceKind {
 
 /// Something that is done with samples.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct StageConfig {
     /// What it is called.
     pub name: String,
@@ -103,6 +109,7 @@ pub struct StageConfig {
 
 /// What a stage does.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Work {
     /// Keeps every Nth sample. Does not filter.
     Decimate(u32),
@@ -116,6 +123,7 @@ pub enum Work {
 
 /// A gate for blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Gate {
     /// The control whose events it obeys.
     pub control: String,
@@ -131,6 +139,7 @@ pub struct Gate {
 
 /// A sink of samples.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct SinkConfig {
     /// What it is called.
     pub name: String,
@@ -150,6 +159,7 @@ pub struct SinkConfig {
 
 /// What a sink is.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SinkKind {
     /// `iio:NAME`.
     Device(String),
@@ -172,6 +182,7 @@ pub enum SinkKind {
 
 /// How samples get from one node to the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Edge {
     /// The source or stage.
     pub from: String,
@@ -183,6 +194,7 @@ pub struct Edge {
 
 /// What an edge does with one block too many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum WhenFull {
     /// Has what is before it wait.
     #[default]
@@ -195,6 +207,7 @@ pub enum WhenFull {
 
 /// A coprocessor that has a say.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ControlConfig {
     /// What it is called.
     pub name: String,
@@ -210,6 +223,7 @@ pub struct ControlConfig {
 
 /// What is done about an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Reaction {
     /// The event.
     pub event: String,
@@ -222,6 +236,20 @@ impl Edge {
     #[must_use]
     pub fn new(from: impl Into<String>) -> Self {
         Self { from: from.into(), queue: 4, when_full: WhenFull::Block }
+    }
+
+    /// Sets [`queue`](Self#structfield.queue).
+    #[must_use]
+    pub fn queue(mut self, queue: usize) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// Sets [`when_full`](Self#structfield.when_full).
+    #[must_use]
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
+        self
     }
 }
 
@@ -241,6 +269,97 @@ impl SourceConfig {
             patience: None,
         }
     }
+
+    /// Sets [`blocks`](Self#structfield.blocks).
+    #[must_use]
+    pub fn blocks(mut self, blocks: impl Into<Option<usize>>) -> Self {
+        self.blocks = blocks.into();
+        self
+    }
+
+    /// Sets [`block_len`](Self#structfield.block_len).
+    #[must_use]
+    pub fn block_len(mut self, block_len: usize) -> Self {
+        self.block_len = block_len;
+        self
+    }
+
+    /// Sets [`memory`](Self#structfield.memory).
+    #[must_use]
+    pub fn memory(mut self, memory: impl Into<Option<Memory>>) -> Self {
+        self.memory = memory.into();
+        self
+    }
+
+    /// Sets [`interface`](Self#structfield.interface).
+    #[must_use]
+    pub fn interface(mut self, interface: impl Into<Option<Interface>>) -> Self {
+        self.interface = interface.into();
+        self
+    }
+
+    /// Sets [`channels`](Self#structfield.channels).
+    #[must_use]
+    pub fn channels<T: Into<String>>(mut self, channels: impl IntoIterator<Item = T>) -> Self {
+        self.channels = channels.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets [`count`](Self#structfield.count).
+    #[must_use]
+    pub fn count(mut self, count: impl Into<Option<u64>>) -> Self {
+        self.count = count.into();
+        self
+    }
+
+    /// Sets [`patience`](Self#structfield.patience).
+    #[must_use]
+    pub fn patience(mut self, patience: impl Into<Option<Duration>>) -> Self {
+        self.patience = patience.into();
+        self
+    }
+}
+
+impl StageConfig {
+    /// A stage behind `input`.
+    #[must_use]
+    pub fn new(name: impl Into<String>, input: Edge, work: Work) -> Self {
+        Self { name: name.into(), input, work }
+    }
+}
+
+impl Gate {
+    /// Closed until `control` tells of the event `open_on`.
+    #[must_use]
+    pub fn new(control: impl Into<String>, open_on: impl Into<String>) -> Self {
+        Self { control: control.into(), open_on: open_on.into(), ..Self::default() }
+    }
+}
+
+impl ControlConfig {
+    /// A coprocessor's service with a say in `sources`, and nothing done about its events.
+    #[must_use]
+    pub fn new<T: Into<String>>(
+        name: impl Into<String>,
+        endpoint: impl Into<String>,
+        sources: impl IntoIterator<Item = T>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            endpoint: endpoint.into(),
+            sources: sources.into_iter().map(Into::into).collect(),
+            deadline: REACTION,
+            on: Vec::new(),
+        }
+    }
+}
+
+impl Reaction {
+    /// To an event.
+    #[must_use]
+    pub fn new(event: impl Into<String>, actions: Vec<Action>) -> Self {
+        Self { event: event.into(), actions }
+    }
 }
 
 impl SinkConfig {
@@ -256,6 +375,34 @@ impl SinkConfig {
             interface: None,
             patience: None,
         }
+    }
+
+    /// Sets [`blocks`](Self#structfield.blocks).
+    #[must_use]
+    pub fn blocks(mut self, blocks: impl Into<Option<usize>>) -> Self {
+        self.blocks = blocks.into();
+        self
+    }
+
+    /// Sets [`memory`](Self#structfield.memory).
+    #[must_use]
+    pub fn memory(mut self, memory: impl Into<Option<Memory>>) -> Self {
+        self.memory = memory.into();
+        self
+    }
+
+    /// Sets [`interface`](Self#structfield.interface).
+    #[must_use]
+    pub fn interface(mut self, interface: impl Into<Option<Interface>>) -> Self {
+        self.interface = interface.into();
+        self
+    }
+
+    /// Sets [`patience`](Self#structfield.patience).
+    #[must_use]
+    pub fn patience(mut self, patience: impl Into<Option<Duration>>) -> Self {
+        self.patience = patience.into();
+        self
     }
 }
 
@@ -281,7 +428,66 @@ impl From<Fault> for Error {
     }
 }
 
+/// ```
+/// use busbar::pipeline::{Config, Edge, Pipeline, SinkConfig, SinkKind, SourceConfig, SourceKind, State};
+///
+/// # fn main() -> busbar::Result<()> {
+/// let adc = SourceConfig::new("adc", SourceKind::Device("synth:counter".into())).count(100_000);
+/// let all = SinkConfig::new("all", Edge::new("adc"), SinkKind::Verify { counter: true });
+/// let mut pipeline = Pipeline::open(Config::new().source(adc).sink(all))?;
+/// while pipeline.turn()? != State::Finished {}
+/// # Ok(())
+/// # }
+/// ```
 impl Config {
+    /// Nothing: a pipeline has one source and one sink at least.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`drain`](Self#structfield.drain).
+    #[must_use]
+    pub fn drain(mut self, drain: impl Into<Option<Duration>>) -> Self {
+        self.drain = drain.into();
+        self
+    }
+
+    /// Sets [`fail_fast`](Self#structfield.fail_fast).
+    #[must_use]
+    pub fn fail_fast(mut self, fail_fast: bool) -> Self {
+        self.fail_fast = fail_fast;
+        self
+    }
+
+    /// Adds one of [`sources`](Self#structfield.sources).
+    #[must_use]
+    pub fn source(mut self, source: SourceConfig) -> Self {
+        self.sources.push(source);
+        self
+    }
+
+    /// Adds one of [`stages`](Self#structfield.stages).
+    #[must_use]
+    pub fn stage(mut self, stage: StageConfig) -> Self {
+        self.stages.push(stage);
+        self
+    }
+
+    /// Adds one of [`sinks`](Self#structfield.sinks).
+    #[must_use]
+    pub fn sink(mut self, sink: SinkConfig) -> Self {
+        self.sinks.push(sink);
+        self
+    }
+
+    /// Adds one of [`controls`](Self#structfield.controls).
+    #[must_use]
+    pub fn control(mut self, control: ControlConfig) -> Self {
+        self.controls.push(control);
+        self
+    }
+
     /// Everything that can be said without opening anything.
     ///
     /// # Errors

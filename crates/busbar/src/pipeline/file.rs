@@ -9,8 +9,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::config::{
-    Config, ControlConfig, Edge, Fault, Gate, Reaction, SinkConfig, SinkKind, SourceConfig,
-    SourceKind, StageConfig, WhenFull, Work,
+    Config, ControlConfig, Edge, Fault, Gate, REACTION, Reaction, SinkConfig, SinkKind,
+    SourceConfig, SourceKind, StageConfig, WhenFull, Work,
 };
 use super::message::{Action, Report};
 use crate::{Error, Result};
@@ -295,7 +295,7 @@ fn sink(name: String, keys: &mut Keys<'_>) -> Result<SinkConfig, Fault> {
 fn control(name: String, keys: &mut Keys<'_>) -> Result<ControlConfig, Fault> {
     let endpoint = keys.required("endpoint", "the name of a coprocessor's service")?.into();
     let sources = keys.texts("sources")?;
-    let deadline = keys.time("deadline")?.unwrap_or(Duration::from_millis(10));
+    let deadline = keys.time("deadline")?.unwrap_or(REACTION);
     let mut on = Vec::new();
     if let Some(value) = keys.get("on") {
         let DeValue::Table(table) = value else {

@@ -83,6 +83,7 @@ pub(crate) use self::pool::Pool;
 
 /// How a stream goes over the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// Whether the sender computes a check sum of each block. The receiver verifies all there are.
     pub checksum: bool,
@@ -102,6 +103,33 @@ impl Default for Options {
 }
 
 impl Options {
+    /// No check sums, patience of 30 s, silence of 10 s.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`checksum`](Self#structfield.checksum).
+    #[must_use]
+    pub fn checksum(mut self, checksum: bool) -> Self {
+        self.checksum = checksum;
+        self
+    }
+
+    /// Sets [`patience`](Self#structfield.patience).
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Sets [`silence`](Self#structfield.silence).
+    #[must_use]
+    pub fn silence(mut self, silence: Duration) -> Self {
+        self.silence = silence;
+        self
+    }
+
     /// Long enough for a sign or two to get lost.
     fn mute_after(&self) -> Duration {
         self.silence.max(3 * BEAT)

@@ -49,6 +49,7 @@ fn meaning(backend: Backend) -> &'static str {
         Backend::Pwait2 => "one call for each change, waits in nanoseconds",
         Backend::Timerfd => "one call for each change, up to four for a wait in nanoseconds",
         Backend::Millis => "one call for each change, waits in milliseconds",
+        _ => "newer than this command",
     }
 }
 

@@ -46,38 +46,31 @@ pub fn run(from: SourceKind, to: SinkKind, flags: &Flags) -> Result<()> {
 
 fn config(from: SourceKind, to: SinkKind, flags: &Flags) -> Config {
     let blocks = usize::from(flags.blocks);
-    let edge = |from: &str| Edge { queue: blocks, ..Edge::new(from) };
-    let source = SourceConfig {
-        blocks: Some(blocks),
-        block_len: flags.block_len,
-        memory: flags.memory.clone(),
-        interface: flags.interface,
-        channels: flags.channels.clone(),
-        count: flags.count,
-        patience: Some(flags.patience),
-        ..SourceConfig::new(SOURCE, from)
-    };
-    let sum = StageConfig { name: SUM.into(), input: edge(SOURCE), work: Work::Checksum };
+    let edge = |from: &str| Edge::new(from).queue(blocks);
+    let source = SourceConfig::new(SOURCE, from)
+        .blocks(blocks)
+        .block_len(flags.block_len)
+        .memory(flags.memory.clone())
+        .interface(flags.interface)
+        .channels(flags.channels.clone())
+        .count(flags.count)
+        .patience(flags.patience);
+    let sum = StageConfig::new(SUM, edge(SOURCE), Work::Checksum);
     let stages: Vec<_> = flags.checksum.then_some(sum).into_iter().collect();
     let last = if flags.checksum { SUM } else { SOURCE };
-    let sink = SinkConfig {
-        blocks: Some(blocks),
-        memory: flags.memory.clone(),
-        interface: flags.interface,
-        patience: Some(flags.patience),
-        ..SinkConfig::new(SINK, edge(last), to)
-    };
+    let sink = SinkConfig::new(SINK, edge(last), to)
+        .blocks(blocks)
+        .memory(flags.memory.clone())
+        .interface(flags.interface)
+        .patience(flags.patience);
     let expected = flags.expect.map(|Expected::Counter| {
         SinkConfig::new(EXPECTED, edge(last), SinkKind::Verify { counter: true })
     });
-    Config {
-        drain: Some(flags.patience.max(FAREWELL)),
-        fail_fast: true,
-        sources: vec![source],
-        stages,
-        sinks: [Some(sink), expected].into_iter().flatten().collect(),
-        controls: Vec::new(),
-    }
+    let mut config =
+        Config::new().drain(flags.patience.max(FAREWELL)).fail_fast(true).source(source);
+    config.stages = stages;
+    config.sinks = [Some(sink), expected].into_iter().flatten().collect();
+    config
 }
 
 /// Whether it is known what comes.

@@ -88,7 +88,7 @@ fn verify(held: &[Piece]) {
 fn each_kind(test: impl Fn(&Slot, &Pair)) {
     for tokens in [Tokens::Index, Tokens::Autorelease] {
         let slot = Slot::new();
-        let pair = Pair::with(ReceiveSetup { tokens, ..ReceiveSetup::default() });
+        let pair = Pair::with(ReceiveSetup::new().tokens(tokens));
         test(&slot, &pair);
     }
 }
