@@ -24,6 +24,12 @@
 //! | `iio:NAME`, `iio:iio:deviceN`, `iio:deviceN` | a device of Linux' Industrial I/O, by its name or number |
 //! | `synth:counter`, `synth:sine`, `synth:noise` | made by the library, on any host; see [below](#synth) |
 //!
+//! # Samples as numbers
+//!
+//! [`Format::values`] takes one channel out of samples as `i16`, `i32`, `i64`, `f32` or `f64`, and
+//! [`Format::pairs`] two of them as I and Q: `[f32; 2]`, for example. They know of lengths, shifts, signs
+//! and orders of bytes. [`Source::scale`] asks the device how to make them into millivolts.
+//!
 //! # Interfaces
 //!
 //! [`Interface::Dmabuf`] is that of Linux 6.11 and later: blocks are DMABUFs, which the driver fills
@@ -91,6 +97,7 @@ pub mod sigmf;
 mod sink;
 mod source;
 mod synth;
+mod values;
 pub mod verify;
 
 use std::fmt;
@@ -99,6 +106,7 @@ use std::time::SystemTime;
 
 pub use self::sink::{Filling, Sink, Space};
 pub use self::source::{Parts, Samples, SamplesRead, Source};
+pub use self::values::{Float, Number, Scale, Value, Values};
 
 use crate::block::Memory;
 use crate::{Error, Result};

@@ -95,12 +95,14 @@ impl Opened {
                 return Err(Error::invalid("the interface of a device", "synth", allowed));
             }
         };
+        let device = (self.control.device().clone(), self.direction);
         let about = |format, interface, memory| About {
             format,
             interface,
             memory,
             blocks: setup.blocks,
             block_len: len,
+            device: Some(Box::new(device)),
         };
         if let Some((memory, blocks)) = dmabufs {
             let about = about(self.format, Interface::Dmabuf, memory);

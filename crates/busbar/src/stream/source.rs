@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::device::{Device, Direction};
 use super::driver::{self, Filled, Monitor, Receiver, Taken};
 use super::loss::Detector;
-use super::{Format, Interface, Lost, Meta, StreamSetup, iio, synth};
+use super::{Format, Interface, Lost, Meta, Scale, StreamSetup, iio, synth};
 use crate::block::{Block, Memory, Reading};
 use crate::poll::{self, Deadline};
 use crate::receive::Piece;
@@ -41,6 +42,18 @@ pub(super) struct About {
     pub memory: Memory,
     pub blocks: usize,
     pub block_len: usize,
+    /// The device, which is asked for what may change.
+    pub device: Option<Box<(Device, Direction)>>,
+}
+
+impl About {
+    /// How values of a channel get a unit.
+    pub(super) fn scale(&self, channel: &str) -> Result<Scale> {
+        let channel = self.format.channel(channel)?;
+        let Some(device) = &self.device else { return Ok(Scale::default()) };
+        let (device, direction) = &**device;
+        Ok(device.scale(*direction, &channel.name))
+    }
 }
 
 /// What the source shares with the blocks that were handed out.
@@ -108,6 +121,16 @@ impl Source {
     #[must_use]
     pub fn format(&self) -> &Format {
         &self.about.format
+    }
+
+    /// How to make the values of a channel ones with a unit, as the device says now: `scale` and `offset`
+    /// in sysfs, where it has them. Setting a gain may change it.
+    ///
+    /// # Errors
+    ///
+    /// Bad input for a channel that is not received.
+    pub fn scale(&self, channel: &str) -> Result<Scale> {
+        self.about.scale(channel)
     }
 
     /// How it talks to its driver.

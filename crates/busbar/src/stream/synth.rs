@@ -40,7 +40,8 @@ pub(super) fn open(text: &str, setup: &StreamSetup) -> Result<Source> {
     let synth = Synth::new(generator, rate, samples, blocks.collect::<Result<_>>()?);
     let detector = Detector::new(&format, false);
     let (blocks, block_len) = (setup.blocks, samples * sample_len);
-    let about = About { format, interface: Interface::Synth, memory, blocks, block_len };
+    let about =
+        About { format, interface: Interface::Synth, memory, blocks, block_len, device: None };
     Source::start(format!("synth:{text}"), Box::new(synth), detector, about)
 }
 
