@@ -332,7 +332,7 @@ impl Poller {
 
     /// As [`wait`](Self::wait), until `timeout` is over.
     ///
-    /// `timeout` is a [`Duration`](std::time::Duration), an [`Instant`], an `Option` of one of them,
+    /// `timeout` is a [`Duration`], an [`Instant`], an `Option` of one of them,
     /// or a [`Timeout`]. It counts nanoseconds. The wait never ends early; for it to end
     /// within a few microseconds, lower the thread's slack with `prctl(PR_SET_TIMERSLACK)`, see
     /// [the module](self#precision).
