@@ -163,6 +163,22 @@ impl Endpoint {
 
     /// Takes one message and returns its length in bytes, or `None` if none waits.
     ///
+    /// ```no_run
+    /// # fn turn(echo: &busbar::endpoint::Endpoint) -> busbar::Result<()> {
+    /// use busbar::Reason;
+    ///
+    /// let mut message = [0; busbar::endpoint::MAX_MESSAGE];
+    /// loop {
+    ///     match echo.try_recv(&mut message) {
+    ///         Ok(Some(len)) => println!("{:?}", &message[..len]),
+    ///         Ok(None) => return Ok(()),
+    ///         Err(error) if error.reason() == Reason::Lost => eprintln!("{error}"),
+    ///         Err(error) => return Err(error),
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    ///
     /// Does not wait, whatever the mode of the file, and leaves the mode alone. Only on a device
     /// node from elsewhere that is in blocking mode, another reader that takes the message at the
     /// same time makes it wait for the next one.

@@ -761,6 +761,23 @@ on! { device
         }
     }
 
+    fn forwarding_waits_for_room_as_long_as_it_may(kind) {
+        // The sink takes a tenth of a second for each block.
+        let (first, second) = (kind.converter(0), kind.converter(5_000));
+        let (source, sink) = (first.source(&kind.setup()), second.sink(&kind.setup()));
+        let mut was_full = false;
+        for block in 0..10 {
+            let samples = next(&source);
+            assert_eq!(first_of(&samples), block * 512);
+            if !sink.try_forward(&samples).unwrap() {
+                was_full = true;
+                assert!(sink.forward_timeout(&samples, LONG).unwrap());
+            }
+        }
+        assert!(was_full || !kind.is_dmabuf());
+        sink.drain().unwrap();
+    }
+
     fn a_source_with_one_block_can_forward_it(kind) {
         let (first, second) = (kind.converter(0), kind.converter(0));
         let source = first.source(&kind.setup().blocks(1));

@@ -27,6 +27,22 @@ const DRAINING: Duration = Duration::from_millis(1);
 
 /// Where samples go to.
 ///
+/// ```no_run
+/// use busbar::stream::{Sink, StreamSetup};
+///
+/// # fn main() -> busbar::Result<()> {
+/// let sink = Sink::open("iio:vconv0-tx", &StreamSetup::new().block_len(4096))?;
+/// for level in 0..100 {
+///     let mut space = sink.space()?;
+///     space.write()?.fill(level);
+///     let len = space.len();
+///     space.send(len)?;
+/// }
+/// sink.drain()?;
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Dropping it stops the device at once, transmitted or not ([`drain`](Self::drain) before), and puts
 /// its settings back.
 ///
@@ -295,14 +311,32 @@ impl Sink {
     /// As `forward`; bad input if the samples have to be copied and are more than a block of the sink
     /// holds.
     pub fn try_forward(&self, samples: &Samples) -> Result<bool> {
+        self.forward_until(samples, Deadline::now())
+    }
+
+    /// As [`forward`](Self::forward), but waits for room before, at most for `timeout`: `false` if there
+    /// was none.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_forward`](Self::try_forward).
+    pub fn forward_timeout(&self, samples: &Samples, timeout: Duration) -> Result<bool> {
+        self.forward_until(samples, Deadline::after(timeout))
+    }
+
+    fn forward_until(&self, samples: &Samples, deadline: Deadline) -> Result<bool> {
         let len = samples.meta().len;
         self.check_len(len)?;
         let mut state = self.shared.lock();
         self.shared.reap(&mut state)?;
         self.shared.refuse_cyclic(&state)?;
         if samples.block().is_some_and(|block| state.can_take(block)) {
-            if state.foreign >= (samples.total() / 2).max(1) {
-                return Ok(false);
+            while state.foreign >= (samples.total() / 2).max(1) {
+                if deadline.has_passed() {
+                    return Ok(false);
+                }
+                state = self.shared.wait(state, deadline)?;
+                self.shared.reap(&mut state)?;
             }
             self.shared.lend(&mut state, samples.clone())?;
             return Ok(true);
@@ -312,7 +346,7 @@ impl Sink {
             let allowed = format!("up to {}", self.about.block_len);
             return Err(Error::invalid("the length of samples", len, allowed));
         }
-        let Some(space) = self.try_space()? else { return Ok(false) };
+        let Some(space) = self.space_until(deadline)? else { return Ok(false) };
         self.fill(space, samples.parts()?.iter())?;
         Ok(true)
     }

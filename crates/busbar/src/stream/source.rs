@@ -172,6 +172,27 @@ impl Source {
 
     /// The next block if one is complete now.
     ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use busbar::stream::{Source, StreamSetup};
+    /// use busbar::wait::{Events, Interest, Poller};
+    ///
+    /// # fn main() -> busbar::Result<()> {
+    /// let source = Source::open("synth:sine?rate=1M", &StreamSetup::new().block_len(8000))?;
+    /// let (poller, mut events) = (Poller::new()?, Events::new(8)?);
+    /// poller.add(&source, 1, Interest::READABLE)?;
+    /// let mut blocks = 0;
+    /// while blocks < 3 && poller.wait_timeout(&mut events, Duration::from_secs(60))? > 0 {
+    ///     while let Some(samples) = source.try_next()? {
+    ///         blocks += 1;
+    ///         assert_eq!(samples.meta().len, 8000);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`next`](Self::next).
