@@ -10,7 +10,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
-.PHONY: demo test test-host test-kernel-style test-lab test-lab-itself test-race test-full test-dkms test-install test-demo \
+.PHONY: demo test test-host test-features test-kernel-style test-lab test-lab-itself test-race test-full test-dkms test-install test-demo \
 	bench figures report deps build install uninstall install-modules uninstall-modules soak fuzz fuzz-kernel upstream clean
 
 # The usual way polls an endpoint that ends. Linux 6.12 sometimes warns about that: see tests/lab.sh.
@@ -28,12 +28,20 @@ test-full: FUZZ_SECONDS := 600
 test-full: test fuzz-kernel
 
 # Tests that do not need the lab's kernel.
-test-host: deps
+test-host: deps test-features
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	cargo test --workspace --all-features --locked
 	mandoc -T lint -W style docs/man/*
+
+# The library with each of its features alone, and with none.
+FEATURES := block bulk endpoint pipeline receive stream wait picture tokio
+test-features: deps
+	cargo clippy -q -p busbar --locked --no-default-features -- -D warnings
+	for feature in $(FEATURES); do \
+		cargo clippy -q -p busbar --locked --no-default-features --features $$feature -- -D warnings || exit 1; \
+	done
 
 # checkpatch, sparse, W=1 and Coccinelle with the lab kernel's sources, and a check of the patches as they
 # would be mailed.

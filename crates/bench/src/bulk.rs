@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use busbar::block::Block;
 use busbar::bulk::packet::Direction;
-use busbar::bulk::{Link, Transfer, Transport, Wanted, done};
+use busbar::bulk::{Link, Transport, Wanted, done};
 use busbar::endpoint::{Controller, Endpoint, MAX_MESSAGE};
 use busbar::{Error, Result};
 use serde_json::Value;
@@ -166,10 +166,9 @@ impl Ways {
     /// Every way brings these very bytes.
     fn check(&mut self, bytes: &[u8]) -> Result<()> {
         for link in [&mut self.tty, &mut self.netlink, &mut self.node, &mut self.fd] {
-            let mut patient = Transfer::new().timeout(PATIENCE);
-            link.send(bytes, &mut patient)?;
-            let mut patient = Transfer::new().timeout(PATIENCE);
-            compare(&link.receive(Wanted::Last, &mut patient)?, bytes, link.transport())?;
+            link.send_timeout(bytes, PATIENCE)?;
+            let came = link.recv_timeout(Wanted::Last, PATIENCE)?;
+            compare(&came, bytes, link.transport())?;
         }
         self.hand_over.fill(bytes)?;
         self.hand_over.give(Direction::ToRemote)?;
@@ -201,7 +200,7 @@ impl Ways {
 }
 
 fn send(link: &mut Link, bytes: &[u8]) -> Result<()> {
-    link.send(bytes, &mut Transfer::new().timeout(PATIENCE))
+    link.send_timeout(bytes, PATIENCE)
 }
 
 /// A block that is in shared memory already, as that of a converter would be.

@@ -22,7 +22,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use busbar::block::{Block, Memory};
-use busbar::receive::{Connection, Piece, Queues, Receiver, Setup, Tokens};
+use busbar::receive::{Connection, Piece, Queues, ReceiveSetup, Receiver, Tokens};
 use busbar::{Error, Result};
 use busbar_uapi::devmem::{self, Control, MAX_RANGES, Range};
 use rustix::time::ClockId;
@@ -95,7 +95,7 @@ pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
 
 fn open(tokens: Tokens) -> Result<Receiver> {
     let block = Block::with(MEMORY, &Memory::Pages)?;
-    Receiver::open(DEVICE, block, &Setup { queues: Queues::Count(1), tokens })
+    Receiver::open(DEVICE, block, &ReceiveSetup::new().queues(Queues::Count(1)).tokens(tokens))
 }
 
 // -- Tokens alone
@@ -170,7 +170,7 @@ impl Waiting {
             }
             Ok(())
         })?;
-        let accept = || listener.accept(None).map(|it| it.expect("there is no time limit"));
+        let accept = || listener.accept();
         let connections = (0..sockets).map(|_| accept()).collect::<Result<_>>()?;
         let mut waiting = Self {
             connections,
@@ -355,7 +355,7 @@ fn transfer(receiver: &Receiver, flows: usize, bytes: usize, check: bool) -> Res
         let _ = ready.send(());
         send(address, flows, bytes, &start)
     })?;
-    let accept = || listener.accept(None).map(|it| it.expect("there is no time limit"));
+    let accept = || listener.accept();
     let connections = (0..flows).map(|_| accept()).collect::<Result<Vec<_>>>()?;
     let begin = Instant::now();
     drop(go);
@@ -396,7 +396,7 @@ fn take(mut connection: Connection, bytes: usize, check: bool) -> Result<Duratio
     let expected = if check { pattern() } else { Vec::new() };
     let begin = now(ClockId::ThreadCPUTime);
     let mut at = 0;
-    while let Some(piece) = connection.next(None)? {
+    while let Some(piece) = connection.next()? {
         if check && !is_right(&piece, &expected, at)? {
             let why = format!("other bytes than were sent, from byte {at} on");
             return Err(Error::new("receive from", DEVICE, std::io::Error::other(why)));

@@ -23,7 +23,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use busbar::block::{Block, Memory};
-use busbar::stream::{Interface, Setup, Source};
+use busbar::stream::{Interface, Source, StreamSetup};
 use busbar::{Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -45,7 +45,7 @@ const DEVICES: &str = "/sys/bus/iio/devices";
 const READ_MAX: usize = 2 << 20;
 /// To start a driver that is not ready.
 const ATTEMPTS: usize = 20;
-const PATIENCE: Option<Duration> = Some(Duration::from_secs(60));
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Plan {
     rows: usize,
@@ -104,15 +104,14 @@ pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
 }
 
 /// Small blocks are many, as who uses such would have it: each costs the converter a turn.
-fn setup(block_len: usize, interface: Interface, memory: Option<Memory>) -> Setup {
+fn setup(block_len: usize, interface: Interface, memory: Option<Memory>) -> StreamSetup {
     let channels = CHANNELS.map(String::from).to_vec();
-    Setup {
-        blocks: ((1 << 20) / block_len).clamp(4, 64),
-        block_len,
-        memory,
-        interface: Some(interface),
-        channels,
-    }
+    StreamSetup::new()
+        .blocks(((1 << 20) / block_len).clamp(4, 64))
+        .block_len(block_len)
+        .memory(memory)
+        .interface(interface)
+        .channels(channels)
 }
 
 /// Whether the samples are looked at.
@@ -224,7 +223,7 @@ fn by_read(converter: &Converter, size: usize, blocks: usize, look: Look) -> Res
 }
 
 /// Busbar's.
-fn by_blocks(setup: &Setup, blocks: usize, look: Look) -> Result<Cost> {
+fn by_blocks(setup: &StreamSetup, blocks: usize, look: Look) -> Result<Cost> {
     let source = Source::open(&format!("iio:{CONVERTER}"), setup)?;
     let mut total = 0_u64;
     next(&source)?;
@@ -241,7 +240,7 @@ fn by_blocks(setup: &Setup, blocks: usize, look: Look) -> Result<Cost> {
 
 fn next(source: &Source) -> Result<busbar::stream::Samples> {
     let late = || Error::new("receive from", CONVERTER, Errno::TIMEDOUT);
-    source.next(PATIENCE)?.ok_or_else(late)
+    source.next_timeout(PATIENCE)?.ok_or_else(late)
 }
 
 /// Debian's `iio_readdev` as it is, by what it says of itself (`-B`): fetch only.

@@ -537,7 +537,7 @@ fn fallback(plan: &Plan) -> Result<Vec<Case>> {
         let waited = epoll::pwait2(&set, &mut room, Some(&Timespec::default()), None);
         ready(waited.map_err(failed("wait for", "an epoll set"))?)
     };
-    let mut wait_ours = || ready(poller.wait(&mut events, Duration::ZERO)?);
+    let mut wait_ours = || ready(poller.try_wait(&mut events)?);
     let changes = in_turn(plan.rows, || clocked(CALLS, mod_plain), || clocked(CALLS, mod_ours))?;
     let waits =
         in_turn(plan.rows, || clocked(CALLS, &mut wait_plain), || clocked(CALLS, &mut wait_ours))?;

@@ -59,6 +59,7 @@ const HUGE_PAGE: usize = 2 << 20;
 
 /// Where a block's memory is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Memory {
     /// A DMA heap, by its name in `/dev/dma_heap`: `system`, or a contiguous one of the board.
     Heap(String),
@@ -106,6 +107,7 @@ impl FromStr for Memory {
 
 /// What a block is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Purpose {
     /// Devices use it, and programs.
     Device,
@@ -278,21 +280,40 @@ impl Block {
         Ok(Writing { block: self })
     }
 
-    /// Waits until no device writes to the block; `false` if that took longer than `timeout`.
+    /// Waits until no device writes to the block.
     ///
     /// The descriptor can be polled for the same: `POLLIN` when nobody writes to the block any
     /// more, `POLLOUT` when nobody uses it.
-    pub fn wait_filled(&self, timeout: Duration) -> Result<bool> {
-        self.wait(PollFlags::IN, timeout)
+    pub fn wait_filled(&self) -> Result<()> {
+        self.wait(PollFlags::IN, Deadline::NEVER).map(drop)
+    }
+
+    /// Whether no device writes to the block now.
+    pub fn try_wait_filled(&self) -> Result<bool> {
+        self.wait(PollFlags::IN, Deadline::now())
+    }
+
+    /// Waits until no device writes to the block; `false` if that took longer than `timeout`.
+    pub fn wait_filled_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.wait(PollFlags::IN, Deadline::after(timeout))
+    }
+
+    /// Waits until no device uses the block.
+    pub fn wait_unused(&self) -> Result<()> {
+        self.wait(PollFlags::OUT, Deadline::NEVER).map(drop)
+    }
+
+    /// Whether no device uses the block now.
+    pub fn try_wait_unused(&self) -> Result<bool> {
+        self.wait(PollFlags::OUT, Deadline::now())
     }
 
     /// Waits until no device uses the block; `false` if that took longer than `timeout`.
-    pub fn wait_unused(&self, timeout: Duration) -> Result<bool> {
-        self.wait(PollFlags::OUT, timeout)
+    pub fn wait_unused_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.wait(PollFlags::OUT, Deadline::after(timeout))
     }
 
-    fn wait(&self, events: PollFlags, timeout: Duration) -> Result<bool> {
-        let deadline = Deadline::after(timeout);
+    fn wait(&self, events: PollFlags, deadline: Deadline) -> Result<bool> {
         loop {
             let happened = poll::wait(self, events, deadline.remaining())
                 .map_err(|errno| Error::new("wait for", self.label(), errno))?;

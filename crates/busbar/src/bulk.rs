@@ -6,14 +6,14 @@
 //! at all, when the block is memory that changes hands ([`Endpoint::give`](crate::endpoint::Endpoint::give)).
 //!
 //! ```no_run
-//! use busbar::bulk::{Link, Transfer, Transport, Wanted};
+//! use busbar::bulk::{Link, Transport, Wanted};
 //! use busbar::endpoint::Controller;
 //!
 //! # fn main() -> busbar::Result<()> {
 //! let controller = Controller::open("/dev/rpmsg_ctrl0")?;
 //! let mut link = Link::open(&controller, Transport::Fd)?;
-//! link.send(&[7; 100_000], &mut Transfer::new())?;
-//! assert_eq!(link.receive(Wanted::Last, &mut Transfer::new())?, [7; 100_000]);
+//! link.send(&[7; 100_000])?;
+//! assert_eq!(link.recv(Wanted::Last)?, [7; 100_000]);
 //! # Ok(())
 //! # }
 //! ```

@@ -45,7 +45,7 @@ use rustix::fs::{FileType, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
 pub use self::controller::{
-    Builder, Channel, Controller, ControllerInfo, Implementation, Remoteproc,
+    Builder, ChannelInfo, Controller, ControllerInfo, Implementation, Remoteproc,
 };
 #[cfg(feature = "tokio")]
 pub use self::tokio::AsyncEndpoint;
@@ -156,15 +156,28 @@ impl Endpoint {
     /// were not taken in time. [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the remote is
     /// gone.
     pub fn recv(&self, buffer: &mut [u8]) -> Result<usize> {
-        loop {
-            let read = |buffer: &mut _| self.read(buffer, ReadWriteFlags::empty());
-            if let Some(length) = self.recv_until(Deadline::NEVER, buffer, read)? {
-                return Ok(length);
-            }
-        }
+        poll::forever(|deadline| {
+            self.recv_until(deadline, buffer, |buffer| self.read(buffer, ReadWriteFlags::empty()))
+        })
     }
 
     /// Takes one message and returns its length in bytes, or `None` if none waits.
+    ///
+    /// ```no_run
+    /// # fn turn(echo: &busbar::endpoint::Endpoint) -> busbar::Result<()> {
+    /// use busbar::Reason;
+    ///
+    /// let mut message = [0; busbar::endpoint::MAX_MESSAGE];
+    /// loop {
+    ///     match echo.try_recv(&mut message) {
+    ///         Ok(Some(len)) => println!("{:?}", &message[..len]),
+    ///         Ok(None) => return Ok(()),
+    ///         Err(error) if error.reason() == Reason::Lost => eprintln!("{error}"),
+    ///         Err(error) => return Err(error),
+    ///     }
+    /// }
+    /// # }
+    /// ```
     ///
     /// Does not wait, whatever the mode of the file, and leaves the mode alone. Only on a device
     /// node from elsewhere that is in blocking mode, another reader that takes the message at the

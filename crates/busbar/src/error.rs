@@ -12,6 +12,100 @@ pub struct Error {
     on: String,
     source: io::Error,
     help: Option<String>,
+    input: Option<Box<Input>>,
+}
+
+/// A value that is not allowed, and what is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Input {
+    /// What holds the value.
+    pub field: String,
+    /// The value.
+    pub value: String,
+    /// What it may be.
+    pub allowed: String,
+}
+
+/// What a program can do about an error depends on: the same whatever path has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A value is not allowed; [`Error::input`] says which, where the library has found it.
+    Invalid,
+    /// There is no such device, service, file or kernel part.
+    NotFound,
+    /// It exists already.
+    Exists,
+    /// This user or process is not permitted to do it.
+    Denied,
+    /// Somebody else uses it. It may be free later.
+    Busy,
+    /// This kernel, driver or device cannot do it.
+    Unsupported,
+    /// The time limit was reached.
+    TimedOut,
+    /// A signal came while it waited.
+    Interrupted,
+    /// A message or a block is longer than the receiver takes.
+    TooLong,
+    /// Data was lost before this, as nobody took it in time. What comes next can be taken.
+    Lost,
+    /// The peer is gone: the coprocessor, the converter, the other end of a connection.
+    Ended,
+    /// The peer cannot be reached.
+    Unreachable,
+    /// Data is not what it should be: changed on its way, or wrong from the start.
+    Corrupted,
+    /// Memory, descriptors or space are used up.
+    Exhausted,
+    /// None of these; [`Error::errno`] may tell more.
+    Other,
+}
+
+impl Reason {
+    fn of(why: &io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        match Errno::from_io_error(why) {
+            Some(Errno::NOBUFS) => return Self::Lost,
+            Some(Errno::MSGSIZE) => return Self::TooLong,
+            Some(Errno::MFILE | Errno::NFILE) => return Self::Exhausted,
+            _ => {}
+        }
+        match kind(why) {
+            Kind::InvalidInput => Self::Invalid,
+            Kind::NotFound => Self::NotFound,
+            Kind::AlreadyExists => Self::Exists,
+            Kind::PermissionDenied => Self::Denied,
+            Kind::ResourceBusy | Kind::AddrInUse => Self::Busy,
+            Kind::Unsupported => Self::Unsupported,
+            Kind::TimedOut => Self::TimedOut,
+            Kind::Interrupted => Self::Interrupted,
+            Kind::BrokenPipe
+            | Kind::ConnectionReset
+            | Kind::ConnectionAborted
+            | Kind::NotConnected
+            | Kind::UnexpectedEof => Self::Ended,
+            Kind::ConnectionRefused
+            | Kind::HostUnreachable
+            | Kind::NetworkUnreachable
+            | Kind::NetworkDown
+            | Kind::AddrNotAvailable => Self::Unreachable,
+            Kind::InvalidData => Self::Corrupted,
+            Kind::OutOfMemory | Kind::StorageFull | Kind::QuotaExceeded => Self::Exhausted,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The word of `std` for an error, for some numbers too that `std` has none for.
+fn kind(why: &io::Error) -> io::ErrorKind {
+    match Errno::from_io_error(why) {
+        Some(Errno::NODEV | Errno::NXIO) => io::ErrorKind::NotFound,
+        Some(Errno::NOTTY) => io::ErrorKind::Unsupported,
+        Some(Errno::BADMSG | Errno::PROTO) => io::ErrorKind::InvalidData,
+        _ => why.kind(),
+    }
 }
 
 /// Shorthand for a result with [`Error`].
@@ -24,7 +118,7 @@ impl Error {
         on: impl Into<String>,
         source: impl Into<io::Error>,
     ) -> Self {
-        Self { tried: tried.into(), on: on.into(), source: source.into(), help: None }
+        Self { tried: tried.into(), on: on.into(), source: source.into(), help: None, input: None }
     }
 
     /// For bad input: `field` is what holds `value`, `allowed` what it may hold.
@@ -33,8 +127,10 @@ impl Error {
         value: impl fmt::Display,
         allowed: impl fmt::Display,
     ) -> Self {
+        let (field, value, allowed) = (field.into(), value.to_string(), allowed.to_string());
         let why = io::Error::new(io::ErrorKind::InvalidInput, format!("`{value}` is not allowed"));
-        Self::new("use", field, why).help(format!("allowed: {allowed}"))
+        let error = Self::new("use", field.as_str(), why).help(format!("allowed: {allowed}"));
+        Self { input: Some(Box::new(Input { field, value, allowed })), ..error }
     }
 
     /// Adds what to do about it.
@@ -50,10 +146,30 @@ impl Error {
         self.help.as_deref()
     }
 
-    /// The kind of the underlying error.
+    /// What a program can tell apart.
+    ///
+    /// ```
+    /// use busbar::{Error, Reason};
+    ///
+    /// let error = Error::invalid("the number of blocks", 0, "1 to 1024");
+    /// assert_eq!(error.reason(), Reason::Invalid);
+    /// assert_eq!(error.input().unwrap().allowed, "1 to 1024");
+    /// ```
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        Reason::of(&self.source)
+    }
+
+    /// Which value is not allowed, and what is, if the library has found it.
+    #[must_use]
+    pub fn input(&self) -> Option<&Input> {
+        self.input.as_deref()
+    }
+
+    /// The same in the words of `std`, as the [`io::Error`] has it that this can be made into.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
-        self.source.kind()
+        kind(&self.source)
     }
 
     /// The system's error number, where there is one.
@@ -76,5 +192,78 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.source)
+    }
+}
+
+/// Of the same [kind](Error::kind), with the whole error inside: `downcast` brings it back.
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(error.kind(), error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(errno: Errno) -> Error {
+        Error::new("open", "a thing", errno)
+    }
+
+    #[test]
+    fn reasons_are_told_apart_without_text() {
+        for (errno, reason) in [
+            (Errno::INVAL, Reason::Invalid),
+            (Errno::NOENT, Reason::NotFound),
+            (Errno::NODEV, Reason::NotFound),
+            (Errno::EXIST, Reason::Exists),
+            (Errno::PERM, Reason::Denied),
+            (Errno::ACCESS, Reason::Denied),
+            (Errno::BUSY, Reason::Busy),
+            (Errno::ADDRINUSE, Reason::Busy),
+            (Errno::NOSYS, Reason::Unsupported),
+            (Errno::OPNOTSUPP, Reason::Unsupported),
+            (Errno::NOTTY, Reason::Unsupported),
+            (Errno::TIMEDOUT, Reason::TimedOut),
+            (Errno::INTR, Reason::Interrupted),
+            (Errno::MSGSIZE, Reason::TooLong),
+            (Errno::NOBUFS, Reason::Lost),
+            (Errno::PIPE, Reason::Ended),
+            (Errno::CONNRESET, Reason::Ended),
+            (Errno::CONNREFUSED, Reason::Unreachable),
+            (Errno::BADMSG, Reason::Corrupted),
+            (Errno::NOMEM, Reason::Exhausted),
+            (Errno::MFILE, Reason::Exhausted),
+            (Errno::IO, Reason::Other),
+        ] {
+            assert_eq!(error(errno).reason(), reason, "{errno}");
+        }
+        let eof = Error::new("read", "a thing", io::ErrorKind::UnexpectedEof);
+        assert_eq!(eof.reason(), Reason::Ended);
+    }
+
+    #[test]
+    fn bad_input_names_the_field_the_value_and_what_is_allowed() {
+        let error = Error::invalid("the number of blocks", 0, "1 to 1024");
+        let input = error.input().unwrap();
+        assert_eq!((input.field.as_str(), input.value.as_str()), ("the number of blocks", "0"));
+        assert_eq!((input.allowed.as_str(), error.reason()), ("1 to 1024", Reason::Invalid));
+        assert!(super::Error::new("use", "a thing", Errno::INVAL).input().is_none());
+    }
+
+    #[test]
+    fn an_error_of_std_has_the_whole_error_inside() {
+        let text = error(Errno::NOBUFS).help("read faster").to_string();
+        let why = io::Error::from(error(Errno::NOBUFS).help("read faster"));
+        assert_eq!(why.to_string(), text);
+        let back = why.downcast::<Error>().unwrap();
+        assert_eq!((back.errno(), back.advice()), (Some(Errno::NOBUFS), Some("read faster")));
+        for (errno, kind) in [
+            (Errno::NODEV, io::ErrorKind::NotFound),
+            (Errno::NOTTY, io::ErrorKind::Unsupported),
+            (Errno::PIPE, io::ErrorKind::BrokenPipe),
+        ] {
+            assert_eq!(io::Error::from(error(errno)).kind(), kind);
+        }
     }
 }

@@ -29,10 +29,10 @@
 //! "#)?;
 //! let mut pipeline = Pipeline::open(config)?;
 //! while pipeline.counters().sinks[0].samples < 100_000 {
-//!     pipeline.turn(Duration::from_millis(100))?;
+//!     pipeline.turn()?;
 //! }
 //! pipeline.stop();
-//! while pipeline.turn(Duration::from_millis(100))? != State::Finished {}
+//! while pipeline.turn()? != State::Finished {}
 //! let counters = pipeline.counters();
 //! assert_eq!(counters.sinks[0].verified, counters.sources[0].samples);
 //! # Ok(())
@@ -87,8 +87,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 pub use self::config::{
-    Config, ControlConfig, Edge, From, Gate, Reaction, SinkConfig, SourceConfig, StageConfig, To,
-    WhenFull, Work,
+    Config, ControlConfig, Edge, Gate, Reaction, SinkConfig, SinkKind, SourceConfig, SourceKind,
+    StageConfig, WhenFull, Work,
 };
 pub use self::counters::{
     ControlCounters, Counters, Event, SinkCounters, SourceCounters, StageCounters,
@@ -102,7 +102,7 @@ use self::source::{Source, Taken};
 use self::stage::{Made, Shape, Stage};
 use crate::stream::Lost;
 use crate::wait::{Events, Interest, Poller};
-use crate::{Error, Result};
+use crate::{Error, Reason, Result};
 
 /// Between two looks at everything, with or without an event.
 const TICK: Duration = Duration::from_millis(100);
@@ -214,13 +214,31 @@ impl Pipeline {
         self.poller.add(fd, 0, Interest::READABLE)
     }
 
+    /// Does what there is to do; if there is nothing, waits until there may be something.
+    ///
+    /// # Errors
+    ///
+    /// As [`turn_timeout`](Self::turn_timeout).
+    pub fn turn(&mut self) -> Result<State> {
+        self.turn_timeout(Duration::MAX)
+    }
+
+    /// Does what there is to do now.
+    ///
+    /// # Errors
+    ///
+    /// As [`turn_timeout`](Self::turn_timeout).
+    pub fn try_turn(&mut self) -> Result<State> {
+        self.turn_timeout(Duration::ZERO)
+    }
+
     /// Does what there is to do; if there is nothing, waits for it, at most for `timeout`.
     ///
     /// # Errors
     ///
     /// See [the module](self#what-fails). `TimedOut` if not everything could be delivered in time at
     /// the end: [`remaining`](Self::remaining) tells what.
-    pub fn turn(&mut self, timeout: Duration) -> Result<State> {
+    pub fn turn_timeout(&mut self, timeout: Duration) -> Result<State> {
         if self.is_finished {
             return Ok(State::Finished);
         }
@@ -474,13 +492,13 @@ impl Pipeline {
         let due = self.nodes.due().into_iter().chain(self.deadline).min();
         let due = due.map_or(TICK, |due| due.saturating_duration_since(now));
         let timeout = timeout.min(due).min(TICK);
-        let waited = self.poller.wait(&mut self.events, timeout);
+        let waited = self.poller.wait_timeout(&mut self.events, timeout);
         // What was there before ends a wait at once; so what comes now came just now.
         if now.elapsed() > BLINK {
             self.looked = Instant::now();
         }
         match waited {
-            Err(error) if error.errno() != Some(Errno::INTR) => Err(error),
+            Err(error) if error.reason() != Reason::Interrupted => Err(error),
             _ => Ok(()),
         }
     }
@@ -512,7 +530,7 @@ impl Nodes {
             let from = config.source_of(&it.input.from);
             let from = config.sources.iter().find(|source| Some(source.name.as_str()) == from);
             let hw = from.and_then(|source| match &source.from {
-                From::Device(name) => Some(name.clone()),
+                SourceKind::Device(name) => Some(name.clone()),
                 _ => None,
             });
             SinkNode {

@@ -6,7 +6,7 @@
 //! it there, once. What follows is the same: a [`Listener`] accepts, or [`Receiver::connect`] calls; a
 //! [`Connection`] hands out the stream as [`Piece`]s in their order. A [`View`] is a part of the block,
 //! and its memory is free for other data when it is dropped. Streams of samples come in blocks that way,
-//! see [`stream::net::Receiver::over`](crate::stream::net::Receiver::over).
+//! see [`stream::net::FrameReceiver::over`](crate::stream::net::FrameReceiver::over).
 //!
 //! ```
 //! use std::io::Write;
@@ -21,9 +21,9 @@
 //!
 //! TcpStream::connect(listener.local_addr()?)?.write_all(b"hello")?;
 //!
-//! let mut connection = listener.accept(None)?.expect("there is no time limit");
+//! let mut connection = listener.accept()?;
 //! let mut text = Vec::new();
-//! while let Some(piece) = connection.next(None)? {
+//! while let Some(piece) = connection.next()? {
 //!     match piece {
 //!         Piece::View(view) => text.extend_from_slice(&*view.read()?),
 //!         Piece::Bytes(bytes) => text.extend(bytes),
@@ -43,11 +43,11 @@
 //!
 //! ```no_run
 //! use busbar::block::{Block, Memory};
-//! use busbar::receive::{Queues, Receiver, Setup};
+//! use busbar::receive::{Queues, Receiver, ReceiveSetup};
 //!
 //! # fn main() -> busbar::Result<()> {
 //! let block = Block::with(32 << 20, &Memory::Pages)?;
-//! let setup = Setup { queues: Queues::Count(2), ..Setup::default() };
+//! let setup = ReceiveSetup::new().queues(Queues::Count(2));
 //! let receiver = Receiver::open("nic0", block, &setup)?;
 //! let listener = receiver.listen(([0, 0, 0, 0], 5201).into())?;
 //! # Ok(())
@@ -112,15 +112,39 @@ use crate::{Error, Result};
 
 /// How a device is taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Setup {
+#[non_exhaustive]
+pub struct ReceiveSetup {
     /// Queues that receive into the block.
     pub queues: Queues,
     /// Who keeps the account of tokens.
     pub tokens: Tokens,
 }
 
+impl ReceiveSetup {
+    /// One queue, and tokens as the kernel has them unless told.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`queues`](Self#structfield.queues).
+    #[must_use]
+    pub fn queues(mut self, queues: Queues) -> Self {
+        self.queues = queues;
+        self
+    }
+
+    /// Sets [`tokens`](Self#structfield.tokens).
+    #[must_use]
+    pub fn tokens(mut self, tokens: Tokens) -> Self {
+        self.tokens = tokens;
+        self
+    }
+}
+
 /// Queues of a device. At least one has to be left for everything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Queues {
     /// So many, those with the highest numbers that are not bound.
     Count(usize),
@@ -162,6 +186,7 @@ impl FromStr for Queues {
 /// Who keeps the account of the tokens of a binding. What a connection has not returned comes back
 /// when it is closed, whoever does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Tokens {
     /// As the kernel does unless told: [`Index`](Self::Index) where it can, else
     /// [`Autorelease`](Self::Autorelease).

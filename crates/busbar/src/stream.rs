@@ -1,16 +1,16 @@
 //! Streams of samples: blocks that a converter fills or empties and nobody copies.
 //!
-//! A [`Source`] receives. It owns a few blocks ([`Setup`]); the converter fills one after the
+//! A [`Source`] receives. It owns a few blocks ([`StreamSetup`]); the converter fills one after the
 //! other, and [`Source::next`] hands out the oldest as a guard, [`Samples`], which goes back to the
 //! driver when it is dropped. A [`Sink`] transmits: [`Sink::space`] is a block to fill, and
 //! [`Sink::forward`] sends a received one as it is.
 //!
 //! ```
-//! use busbar::stream::{Lost, Setup, Source};
+//! use busbar::stream::{Lost, StreamSetup, Source};
 //!
 //! # fn main() -> busbar::Result<()> {
-//! let source = Source::open("synth:counter", &Setup::default())?;
-//! let samples = source.next(None)?.expect("there is no time limit");
+//! let source = Source::open("synth:counter", &StreamSetup::default())?;
+//! let samples = source.next()?;
 //! assert_eq!((samples.meta().sequence, samples.meta().lost), (0, Lost::Samples(0)));
 //! assert_eq!(samples.read()?.len(), 65536);
 //! # Ok(())
@@ -23,6 +23,12 @@
 //! |---|---|
 //! | `iio:NAME`, `iio:iio:deviceN`, `iio:deviceN` | a device of Linux' Industrial I/O, by its name or number |
 //! | `synth:counter`, `synth:sine`, `synth:noise` | made by the library, on any host; see [below](#synth) |
+//!
+//! # Samples as numbers
+//!
+//! [`Format::values`] takes one channel out of samples as `i16`, `i32`, `i64`, `f32` or `f64`, and
+//! [`Format::pairs`] two of them as I and Q: `[f32; 2]`, for example. They know of lengths, shifts, signs
+//! and orders of bytes. [`Source::scale`] asks the device how to make them into millivolts.
 //!
 //! # Interfaces
 //!
@@ -91,6 +97,7 @@ pub mod sigmf;
 mod sink;
 mod source;
 mod synth;
+mod values;
 pub mod verify;
 
 use std::fmt;
@@ -99,13 +106,15 @@ use std::time::SystemTime;
 
 pub use self::sink::{Filling, Sink, Space};
 pub use self::source::{Parts, Samples, SamplesRead, Source};
+pub use self::values::{Float, Number, Scale, Value, Values};
 
 use crate::block::Memory;
 use crate::{Error, Result};
 
 /// How a stream is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setup {
+#[non_exhaustive]
+pub struct StreamSetup {
     /// Blocks that the stream has, 1 to 1024.
     pub blocks: usize,
     /// Bytes of a block, up to 1 GiB; rounded down to whole samples, but at least one.
@@ -119,15 +128,61 @@ pub struct Setup {
     pub channels: Vec<String>,
 }
 
-impl Default for Setup {
+impl Default for StreamSetup {
     fn default() -> Self {
         Self { blocks: 4, block_len: 64 << 10, memory: None, interface: None, channels: Vec::new() }
     }
 }
 
-impl Setup {
+/// ```
+/// use busbar::stream::StreamSetup;
+///
+/// let setup = StreamSetup::new().blocks(8).block_len(1 << 20).channels(["voltage0_i", "voltage0_q"]);
+/// ```
+impl StreamSetup {
     pub(crate) const MAX_BLOCKS: usize = 1024;
     const MAX_BLOCK_LEN: usize = 1 << 30;
+
+    /// 4 blocks of 64 KiB, the rest chosen by the library.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`blocks`](Self#structfield.blocks).
+    #[must_use]
+    pub fn blocks(mut self, blocks: usize) -> Self {
+        self.blocks = blocks;
+        self
+    }
+
+    /// Sets [`block_len`](Self#structfield.block_len).
+    #[must_use]
+    pub fn block_len(mut self, block_len: usize) -> Self {
+        self.block_len = block_len;
+        self
+    }
+
+    /// Sets [`memory`](Self#structfield.memory).
+    #[must_use]
+    pub fn memory(mut self, memory: impl Into<Option<Memory>>) -> Self {
+        self.memory = memory.into();
+        self
+    }
+
+    /// Sets [`interface`](Self#structfield.interface).
+    #[must_use]
+    pub fn interface(mut self, interface: impl Into<Option<Interface>>) -> Self {
+        self.interface = interface.into();
+        self
+    }
+
+    /// Sets [`channels`](Self#structfield.channels).
+    #[must_use]
+    pub fn channels<T: Into<String>>(mut self, channels: impl IntoIterator<Item = T>) -> Self {
+        self.channels = channels.into_iter().map(Into::into).collect();
+        self
+    }
 
     fn check(&self) -> Result<()> {
         if !(1..=Self::MAX_BLOCKS).contains(&self.blocks) {
@@ -155,6 +210,7 @@ pub fn set_attribute(device: &str, attribute: &str, value: &str) -> Result<()> {
 
 /// How a stream talks to its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Interface {
     /// Blocks that the driver fills or empties in place.
     Dmabuf,

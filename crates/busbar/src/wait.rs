@@ -1,14 +1,14 @@
 //! Waiting for many descriptors, with a deadline in nanoseconds.
 //!
 //! A [`Poller`] holds descriptors, each with a `u64` key and an [`Interest`]. [`Poller::wait`] fills
-//! [`Events`] with what has happened on them, until a [`Timeout`]: a length of time, or an
-//! [`Instant`] of a [`Clock`]. A [`Waker`] ends a wait from another thread.
+//! [`Events`] with what has happened on them; [`Poller::wait_timeout`] ends at a [`Timeout`]: a length
+//! of time, or an [`Instant`] of a [`Clock`]. A [`Waker`] ends a wait from another thread.
 //!
 //! ```
 //! use std::io::{Read, Write, pipe};
 //! use std::time::Duration;
 //!
-//! use busbar::wait::{Clock, Events, Interest, Poller, Timeout};
+//! use busbar::wait::{Clock, Events, Interest, Poller};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let (mut reader, mut writer) = pipe()?;
@@ -17,10 +17,10 @@
 //!
 //! let mut events = Events::new(64)?;
 //! let deadline = Clock::Monotonic.now() + Duration::from_micros(250);
-//! assert_eq!(poller.wait(&mut events, deadline)?, 0);
+//! assert_eq!(poller.wait_timeout(&mut events, deadline)?, 0);
 //!
 //! writer.write_all(b"hello")?;
-//! poller.wait(&mut events, Timeout::Never)?;
+//! poller.wait(&mut events)?;
 //! for event in events.iter() {
 //!     assert!(event.key() == 7 && event.is_readable());
 //!     assert_eq!(reader.read(&mut [0; 8])?, 5);
@@ -83,6 +83,7 @@ mod waker;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use busbar_uapi::epoll::{self, EpollCtlCmd, Syscalls};
 use rustix::event::epoll::{CreateFlags, create};
@@ -309,23 +310,41 @@ impl Poller {
         Waker::new(self, key)
     }
 
-    /// Makes the queued changes and waits until something happens or `timeout` is over; returns how
+    /// Makes the queued changes and waits until something happens, as long as it takes; returns how
     /// many events there are in `events`.
     ///
-    /// `timeout` is a [`Duration`](std::time::Duration), an [`Instant`], an `Option` of one of them,
+    /// # Errors
+    ///
+    /// `EINTR` after a signal with a handler. The error of the first queued change that failed,
+    /// without waiting, with all of them in [`Events::failures`].
+    pub fn wait(&self, events: &mut Events) -> Result<usize> {
+        self.wait_until(events, Timeout::Never, None)
+    }
+
+    /// As [`wait`](Self::wait), for what has happened by now.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait).
+    pub fn try_wait(&self, events: &mut Events) -> Result<usize> {
+        self.wait_until(events, Timeout::After(Duration::ZERO), None)
+    }
+
+    /// As [`wait`](Self::wait), until `timeout` is over.
+    ///
+    /// `timeout` is a [`Duration`], an [`Instant`], an `Option` of one of them,
     /// or a [`Timeout`]. It counts nanoseconds. The wait never ends early; for it to end
     /// within a few microseconds, lower the thread's slack with `prctl(PR_SET_TIMERSLACK)`, see
     /// [the module](self#precision).
     ///
     /// # Errors
     ///
-    /// `EINTR` after a signal with a handler. The error of the first queued change that failed,
-    /// without waiting, with all of them in [`Events::failures`].
-    pub fn wait(&self, events: &mut Events, timeout: impl Into<Timeout>) -> Result<usize> {
+    /// As [`wait`](Self::wait).
+    pub fn wait_timeout(&self, events: &mut Events, timeout: impl Into<Timeout>) -> Result<usize> {
         self.wait_until(events, timeout.into(), None)
     }
 
-    /// As [`wait`](Self::wait), while the thread blocks the signals of `mask` and no others.
+    /// As [`wait_timeout`](Self::wait_timeout), while the thread blocks the signals of `mask` and no others.
     ///
     /// A signal that the thread blocks otherwise, and `mask` does not, ends a wait with `EINTR` and
     /// cannot slip in before it.
@@ -404,7 +423,7 @@ mod tests {
         assert_eq!(applied.failure().map(Failure::errno), Some(Errno::EXIST));
         assert_eq!(poller.backend(), Backend::Pwait2);
         let mut events = Events::new(4).unwrap();
-        assert_eq!(poller.wait(&mut events, Duration::ZERO).unwrap(), 1);
+        assert_eq!(poller.try_wait(&mut events).unwrap(), 1);
         assert_eq!(events.iter().next().map(Event::key), Some(2));
         let poller = denied();
         let failures = poller.apply_all(&mut changes);
@@ -417,11 +436,11 @@ mod tests {
     fn a_wait_that_is_denied_is_made_otherwise() {
         let (poller, event) = (denied(), eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         poller.queue_add(&event, 1, Interest::WRITABLE);
-        assert_eq!(poller.wait(&mut Events::new(4).unwrap(), Duration::MAX).unwrap(), 1);
+        assert_eq!(poller.wait_timeout(&mut Events::new(4).unwrap(), Duration::MAX).unwrap(), 1);
         assert_eq!(poller.backend(), Backend::Pwait2);
         let poller = denied();
         let end = Clock::Realtime.now() + Duration::from_millis(2);
-        assert_eq!(poller.wait(&mut Events::new(4).unwrap(), end).unwrap(), 0);
+        assert_eq!(poller.wait_timeout(&mut Events::new(4).unwrap(), end).unwrap(), 0);
         assert_eq!((poller.backend(), end.remaining()), (Backend::Pwait2, Duration::ZERO));
     }
 }

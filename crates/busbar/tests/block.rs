@@ -2,7 +2,6 @@
 
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use busbar::block::{Block, Memory, Purpose};
 use rustix::io::Errno;
@@ -22,8 +21,8 @@ fn memory_is_zeroed_and_holds_what_is_written() {
         assert!(block.read().unwrap().iter().all(|&byte| byte == 0), "{memory}");
         block.write().unwrap()[99_999] = 7;
         assert_eq!(block.read().unwrap()[99_999], 7, "{memory}");
-        assert!(block.wait_filled(Duration::ZERO).unwrap());
-        assert!(block.wait_unused(Duration::ZERO).unwrap());
+        assert!(block.try_wait_filled().unwrap());
+        assert!(block.try_wait_unused().unwrap());
     }
 }
 
@@ -106,8 +105,8 @@ fn a_memfd_is_a_block_on_every_host() {
     block.write().unwrap()[..5].copy_from_slice(b"hello");
     assert_eq!(&other.read().unwrap()[..5], b"hello");
     assert!(other.memory_file().is_some() && !other.is_dmabuf());
-    assert!(block.wait_filled(Duration::ZERO).unwrap());
-    assert!(block.wait_unused(Duration::ZERO).unwrap());
+    assert!(block.try_wait_filled().unwrap());
+    assert!(block.try_wait_unused().unwrap());
 }
 
 #[test]

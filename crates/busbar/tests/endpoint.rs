@@ -421,7 +421,7 @@ on_both! {
                             .endpoint(name)
                             .destination(address)
                             .implementation(bench.implementation)
-                            .deadline(PATIENCE)
+                            .timeout(PATIENCE)
                             .create()
                             .unwrap();
                         exchange(&endpoint, thread * 50 + seed);
@@ -441,7 +441,7 @@ on_both! {
             for seed in 0..10 {
                 let address = controller.find("echo").unwrap().destination;
                 let endpoint = controller.endpoint(name).destination(address)
-                    .implementation(bench.implementation).deadline(PATIENCE).create().unwrap();
+                    .implementation(bench.implementation).timeout(PATIENCE).create().unwrap();
                 exchange(&endpoint, seed);
             }
             return;
@@ -742,7 +742,7 @@ mod only_nodes {
             let deadline = MOMENT * 4;
             let begun = Instant::now();
             let make = controller.endpoint(name).destination(address);
-            let make = make.implementation(Implementation::Node).deadline(deadline);
+            let make = make.implementation(Implementation::Node).timeout(deadline);
             let error = make.create().unwrap_err();
             assert!(begun.elapsed() >= deadline && begun.elapsed() < PATIENCE);
             assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");

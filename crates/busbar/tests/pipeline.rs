@@ -9,8 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use busbar::pipeline::{
-    Config, Counters, Edge, From, Pipeline, SinkConfig, SinkCounters, SourceConfig, StageConfig,
-    State, To, WhenFull, Work,
+    Config, Counters, Edge, Pipeline, SinkConfig, SinkCounters, SinkKind, SourceConfig, SourceKind,
+    StageConfig, State, WhenFull, Work,
 };
 use busbar::stream::Lost;
 use busbar::stream::sigmf::Recording;
@@ -116,7 +116,7 @@ fn plan() -> impl Strategy<Value = Plan> {
 }
 
 fn from(name: &str, edge: EdgePlan) -> Edge {
-    Edge { from: name.into(), queue: edge.queue, when_full: edge.when_full }
+    Edge::new(name).queue(edge.queue).when_full(edge.when_full)
 }
 
 /// What happens to samples on the way to a node.
@@ -153,23 +153,23 @@ fn port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn verify(way: &Way) -> To {
-    To::Verify { counter: way.is_counter() }
+fn verify(way: &Way) -> SinkKind {
+    SinkKind::Verify { counter: way.is_counter() }
 }
 
 impl Plan {
     fn build(&self, folder: &Path) -> Built {
         let rate = self.rate.map_or(String::new(), |rate| format!("?rate={rate}"));
-        let mut adc = SourceConfig::new("adc", From::Device(format!("synth:counter{rate}")));
+        let mut adc = SourceConfig::new("adc", SourceKind::Device(format!("synth:counter{rate}")));
         adc.block_len = 8 * self.samples;
         let channels = CHANNELS.map(Into::into).into();
         let mut nodes = vec![Way { name: "adc".into(), decimated: Vec::new(), channels }];
-        let mut config = Config { drain: Some(PATIENCE), ..Config::default() };
+        let mut config = Config::new().drain(Some(PATIENCE));
         for (index, stage) in self.stages.iter().enumerate() {
             let before = stage.input.get(&nodes).clone();
             let (name, work) = (format!("stage{index}"), stage.work.clone().fit(&before.channels));
             let input = from(&before.name, stage.edge);
-            config.stages.push(StageConfig { name: name.clone(), input, work: work.clone() });
+            config.stages.push(StageConfig::new(name.clone(), input, work.clone()));
             nodes.push(before.through(name, &work));
         }
         let mut built = Built { config, ways: Vec::new(), far: Vec::new(), files: Vec::new() };
@@ -196,7 +196,7 @@ impl Plan {
         let mut pipeline = Pipeline::open(config)?;
         let since = Instant::now();
         loop {
-            pipeline.turn(LOOK)?;
+            pipeline.turn_timeout(LOOK)?;
             thread::sleep(Duration::from_millis(self.nap));
             let counters = pipeline.counters();
             if counters.sources[0].blocks >= 40 && counters.sinks.iter().all(|it| it.blocks > 0) {
@@ -232,7 +232,7 @@ impl Way {
         match work {
             Work::Decimate(by) => self.decimated.push(u64::from(*by)),
             Work::Select(names) => self.channels.clone_from(names),
-            Work::Gate(_) | Work::Checksum => {}
+            _ => {}
         }
         self
     }
@@ -241,18 +241,18 @@ impl Way {
 impl Built {
     fn add_sink(&mut self, index: usize, plan: &SinkPlan, way: Way, folder: &Path) {
         let to = match &plan.end {
-            End::Null => To::Null,
+            End::Null => SinkKind::Null,
             End::Verify => verify(&way),
             End::File => {
                 let path = folder.join(format!("recording{index}"));
                 self.files.push((index, path.clone()));
-                To::Recording(path)
+                SinkKind::Recording(path)
             }
             End::Net(edges, in_parts) => {
                 let port = port();
                 let config = receiver(port, &way, edges, *in_parts);
                 self.far.push((index, thread::spawn(move || run(config))));
-                To::Connect(format!("127.0.0.1:{port}"))
+                SinkKind::Connect(format!("127.0.0.1:{port}"))
             }
         };
         self.config.sinks.push(SinkConfig::new(
@@ -286,18 +286,18 @@ fn receiver(port: u16, way: &Way, edges: &[EdgePlan], in_parts: bool) -> Config 
         .enumerate()
         .map(|(index, edge)| SinkConfig::new(format!("sink{index}"), input(edge), verify(way)))
         .collect();
-    let third =
-        StageConfig { name: "third".into(), input: Edge::new("net"), work: Work::Decimate(THIRD) };
+    let third = StageConfig::new("third", Edge::new("net"), Work::Decimate(THIRD));
     sinks.push(SinkConfig::new("all", Edge::new("net"), verify(way)));
-    sinks.push(SinkConfig::new("some", Edge::new("third"), To::Null));
+    sinks.push(SinkConfig::new("some", Edge::new("third"), SinkKind::Null));
     let from = if in_parts {
-        From::Receive { device: None, address: ([127, 0, 0, 1], port).into() }
+        SourceKind::Receive { device: None, address: ([127, 0, 0, 1], port).into() }
     } else {
-        From::Listen(format!("127.0.0.1:{port}"))
+        SourceKind::Listen(format!("127.0.0.1:{port}"))
     };
     let net = SourceConfig::new("net", from);
-    let drain = Some(PATIENCE);
-    Config { drain, sources: vec![net], stages: vec![third], sinks, ..Config::default() }
+    let mut config = Config::new().drain(PATIENCE).source(net).stage(third);
+    config.sinks = sinks;
+    config
 }
 
 /// To the end of all its sources.
@@ -307,7 +307,7 @@ fn run(config: Config) -> Result<Counters> {
 
 fn to_the_end(mut pipeline: Pipeline) -> Result<Counters> {
     let since = Instant::now();
-    while pipeline.turn(LOOK)? != State::Finished {
+    while pipeline.turn_timeout(LOOK)? != State::Finished {
         if since.elapsed() > 2 * PATIENCE {
             return Err(stalled(&pipeline.counters()));
         }
@@ -317,7 +317,7 @@ fn to_the_end(mut pipeline: Pipeline) -> Result<Counters> {
 
 fn finish(pipeline: &mut Pipeline) -> Result<(Counters, Vec<(String, usize)>)> {
     pipeline.stop();
-    while pipeline.turn(LOOK)? != State::Finished {}
+    while pipeline.turn_timeout(LOOK)? != State::Finished {}
     Ok((pipeline.counters(), pipeline.remaining()))
 }
 
@@ -365,9 +365,9 @@ fn recorded(path: &Path, sink: &SinkCounters, way: &Way) -> std::result::Result<
 
 /// A recording, to the end.
 fn play(path: &Path, way: &Way) -> Result<Counters> {
-    let source = SourceConfig::new("played", From::Recording(path.into()));
-    let sinks = vec![SinkConfig::new("all", Edge::new("played"), verify(way))];
-    run(Config { sources: vec![source], sinks, ..Config::default() })
+    let source = SourceConfig::new("played", SourceKind::Recording(path.into()));
+    let all = SinkConfig::new("all", Edge::new("played"), verify(way));
+    run(Config::new().source(source).sink(all))
 }
 
 proptest! {
@@ -419,20 +419,15 @@ proptest! {
             is_last.store(true, Ordering::Release);
             to_the_end(pipeline)
         });
-        let mut adc = SourceConfig::new("adc", From::Device(format!("synth:counter?rate={rate}")));
+        let mut adc = SourceConfig::new("adc", SourceKind::Device(format!("synth:counter?rate={rate}")));
         adc.block_len = 1600;
-        let net = SinkConfig::new("net", from("adc", edge), To::Connect(format!("127.0.0.1:{port}")));
-        let beside = SinkConfig::new("beside", Edge::new("adc"), To::Verify { counter: true });
-        let config = Config {
-            drain: Some(PATIENCE),
-            sources: vec![adc],
-            sinks: vec![net, beside],
-            ..Config::default()
-        };
+        let net = SinkConfig::new("net", from("adc", edge), SinkKind::Connect(format!("127.0.0.1:{port}")));
+        let beside = SinkConfig::new("beside", Edge::new("adc"), SinkKind::Verify { counter: true });
+        let config = Config::new().drain(Some(PATIENCE)).source(adc).sink(net).sink(beside);
         let mut pipeline = Pipeline::open(config).unwrap();
         let since = Instant::now();
         while !last.load(Ordering::Acquire) {
-            pipeline.turn(LOOK).unwrap();
+            pipeline.turn_timeout(LOOK).unwrap();
             prop_assert!(since.elapsed() < PATIENCE, "{:?}", pipeline.counters());
         }
         let (counters, remaining) = finish(&mut pipeline).map_err(|error| {
@@ -452,7 +447,7 @@ proptest! {
 fn short_life(config: &Config, turns: u64, in_order: bool) -> Result<()> {
     let mut pipeline = Pipeline::open(config.clone())?;
     for _ in 0..turns {
-        if pipeline.turn(LOOK)? == State::Finished {
+        if pipeline.turn_timeout(LOOK)? == State::Finished {
             return Ok(());
         }
     }
@@ -461,11 +456,12 @@ fn short_life(config: &Config, turns: u64, in_order: bool) -> Result<()> {
 
 /// Sends to that port, in blocks of so many bytes.
 fn sending(port: u16, synth: &str, block_len: usize) -> Config {
-    let mut adc = SourceConfig::new("adc", From::Device(synth.into()));
+    let mut adc = SourceConfig::new("adc", SourceKind::Device(synth.into()));
     adc.block_len = block_len;
-    let net = SinkConfig::new("net", Edge::new("adc"), To::Connect(format!("127.0.0.1:{port}")));
+    let net =
+        SinkConfig::new("net", Edge::new("adc"), SinkKind::Connect(format!("127.0.0.1:{port}")));
     let drain = Some(PATIENCE);
-    Config { drain, sources: vec![adc], sinks: vec![net], ..Config::default() }
+    Config::new().drain(drain).source(adc).sink(net)
 }
 
 fn sender(port: u16, synth: &str) -> Pipeline {
@@ -480,8 +476,8 @@ fn both(
 ) -> Result<State> {
     let since = Instant::now();
     loop {
-        here.turn(Duration::ZERO)?;
-        let state = there.turn(Duration::from_millis(1))?;
+        here.try_turn()?;
+        let state = there.turn_timeout(Duration::from_millis(1))?;
         if state == State::Finished || done(&there.counters()) {
             return Ok(state);
         }
@@ -523,7 +519,7 @@ fn a_sender_that_comes_back_with_other_samples_is_an_error() {
     drop(here);
     let since = Instant::now();
     while there.counters().sources[0].restarts == 0 {
-        there.turn(LOOK).unwrap();
+        there.turn_timeout(LOOK).unwrap();
         assert!(since.elapsed() < PATIENCE, "{:?}", there.counters());
     }
     // Of half as many bytes each.
@@ -533,30 +529,25 @@ fn a_sender_that_comes_back_with_other_samples_is_an_error() {
 }
 
 /// Accepts and never reads a word.
-fn deaf() -> (TcpListener, To) {
+fn deaf() -> (TcpListener, SinkKind) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let to = To::Connect(listener.local_addr().unwrap().to_string());
+    let to = SinkKind::Connect(listener.local_addr().unwrap().to_string());
     (listener, to)
 }
 
 #[test]
 fn what_waits_behind_an_edge_that_drops_starves_nobody_else() {
     let (_deaf, to) = deaf();
-    let mut adc = SourceConfig::new("adc", From::Device("synth:counter".into()));
+    let mut adc = SourceConfig::new("adc", SourceKind::Device("synth:counter".into()));
     adc.block_len = 800;
     let dropping = EdgePlan { queue: 1, when_full: WhenFull::DropNewest };
-    let sum =
-        StageConfig { name: "sum".into(), input: from("adc", dropping), work: Work::Checksum };
+    let sum = StageConfig::new("sum", from("adc", dropping), Work::Checksum);
     let behind = EdgePlan { queue: 8, when_full: WhenFull::Block };
-    let mut config = Config {
-        sources: vec![adc],
-        stages: vec![sum],
-        sinks: vec![
-            SinkConfig::new("deaf", from("sum", behind), to),
-            SinkConfig::new("all", Edge::new("adc"), To::Verify { counter: true }),
-        ],
-        ..Config::default()
-    };
+    let mut config = Config::new()
+        .source(adc)
+        .stage(sum)
+        .sink(SinkConfig::new("deaf", from("sum", behind), to))
+        .sink(SinkConfig::new("all", Edge::new("adc"), SinkKind::Verify { counter: true }));
     config.sources[0].blocks = Some(9);
     let error = config.check().unwrap_err().to_string();
     assert!(error.contains("10 or more"), "{error}");
@@ -564,27 +555,26 @@ fn what_waits_behind_an_edge_that_drops_starves_nobody_else() {
     let mut pipeline = Pipeline::open(config).unwrap();
     let since = Instant::now();
     while pipeline.counters().sinks[1].blocks < 500 {
-        pipeline.turn(LOOK).unwrap();
+        pipeline.turn_timeout(LOOK).unwrap();
         assert!(since.elapsed() < PATIENCE, "{:?}", pipeline.counters());
     }
 }
 
 /// What is said to a sender, and what comes of its receiver, whose source and sink these are.
-fn end_of(port: u16, count: Option<u64>, to: To) -> (String, Result<Counters>) {
-    let mut net = SourceConfig::new("net", From::Listen(format!("127.0.0.1:{port}")));
+fn end_of(port: u16, count: Option<u64>, to: SinkKind) -> (String, Result<Counters>) {
+    let mut net = SourceConfig::new("net", SourceKind::Listen(format!("127.0.0.1:{port}")));
     net.count = count;
-    let sinks = vec![SinkConfig::new("all", Edge::new("net"), to)];
-    let config = Config { sources: vec![net], sinks, ..Config::default() };
+    let config = Config::new().source(net).sink(SinkConfig::new("all", Edge::new("net"), to));
     let receiver = thread::spawn(move || run(config));
     // It may not listen yet: connections are tried again all the same.
-    let here = Config { fail_fast: true, ..sending(port, "synth:counter?rate=1M", 4096) };
+    let here = sending(port, "synth:counter?rate=1M", 4096).fail_fast(true);
     let said = run(here).unwrap_err().to_string();
     (said, receiver.join().unwrap())
 }
 
 #[test]
 fn a_count_ends_a_source_and_whoever_sends_hears_of_it() {
-    let (said, counters) = end_of(port(), Some(1000), To::Verify { counter: true });
+    let (said, counters) = end_of(port(), Some(1000), SinkKind::Verify { counter: true });
     assert!(said.contains("takes no more"), "{said}");
     // To the end of a block.
     assert_eq!(counters.unwrap().sinks[0].verified, 1024);
@@ -595,7 +585,7 @@ fn a_failure_ends_it_and_whoever_sends_hears_why() {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("there");
     std::fs::write(path.with_extension("sigmf-data"), "").unwrap();
-    let (said, result) = end_of(port(), None, To::Recording(path));
+    let (said, result) = end_of(port(), None, SinkKind::Recording(path));
     for text in [said, result.unwrap_err().to_string()] {
         assert!(text.contains("never overwritten"), "{text}");
     }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use busbar::block::{Block, Memory};
-use busbar::receive::{Connection, Piece, Receiver, Setup};
+use busbar::receive::{Connection, Piece, ReceiveSetup, Receiver};
 use busbar::wait::{Events, Interest, Poller, Timeout};
 use rustix::net::sockopt::set_socket_linger;
 
@@ -115,7 +115,7 @@ fn many_connections_share_little_memory(place: &impl Place) {
 fn hoard(receiver: &Receiver, connection: &mut Connection) -> Vec<Piece> {
     let mut hoard = Vec::new();
     loop {
-        while let Some(piece) = connection.next(Some(10 * MOMENT)).unwrap() {
+        while let Some(piece) = connection.next_timeout(10 * MOMENT).unwrap() {
             hoard.push(piece);
         }
         assert!(!connection.is_finished());
@@ -166,7 +166,7 @@ fn held_views_stay_as_they_are(place: &impl Place) {
     let (mut kept, sender) = place.connect(&receiver);
     send(sender, 5, 200_000).join().unwrap();
     let mut pieces = Vec::new();
-    while let Some(piece) = kept.next(Some(PATIENCE)).unwrap() {
+    while let Some(piece) = kept.next_timeout(PATIENCE).unwrap() {
         pieces.push(piece);
     }
     // Everything else goes through what is left of the block, many times.
@@ -237,7 +237,7 @@ fn views_may_be_dropped_by_other_threads(place: &impl Place) {
         }
         check.at
     });
-    while let Some(piece) = connection.next(Some(PATIENCE)).unwrap() {
+    while let Some(piece) = connection.next_timeout(PATIENCE).unwrap() {
         pieces.send(piece).unwrap();
     }
     drop(pieces);
@@ -253,13 +253,13 @@ fn an_end_comes_after_the_last_byte(place: &impl Place) {
     let (mut connection, mut sender) = place.connect(&receiver);
     sender.write_all(&pattern(1, 0, 10)).unwrap();
     assert_eq!(take(&mut connection).len(), 10);
-    assert!(connection.next(Some(MOMENT)).unwrap().is_none() && !connection.is_finished());
+    assert!(connection.next_timeout(MOMENT).unwrap().is_none() && !connection.is_finished());
     sender.write_all(&pattern(1, 10, 10)).unwrap();
     sender.shutdown(Shutdown::Write).unwrap();
     assert_eq!(take(&mut connection).len(), 10);
-    assert!(connection.next(Some(PATIENCE)).unwrap().is_none() && connection.is_finished());
+    assert!(connection.next_timeout(PATIENCE).unwrap().is_none() && connection.is_finished());
     // It stays so, and the other direction is still there.
-    assert!(connection.next(None).unwrap().is_none());
+    assert!(connection.next().unwrap().is_none());
     connection.socket().write_all(b"thanks").unwrap();
     let mut answer = [0; 6];
     std::io::Read::read_exact(&mut sender, &mut answer).unwrap();
@@ -274,13 +274,13 @@ fn a_reset_is_an_error_once(place: &impl Place) {
     set_socket_linger(&sender, Some(Duration::ZERO)).unwrap();
     drop(sender);
     let error = loop {
-        match connection.next(Some(PATIENCE)) {
+        match connection.next_timeout(PATIENCE) {
             Ok(piece) => assert!(piece.is_some(), "neither data nor an error"),
             Err(error) => break error,
         }
     };
     assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
-    assert!(connection.is_finished() && connection.next(None).unwrap().is_none());
+    assert!(connection.is_finished() && connection.next().unwrap().is_none());
     let mut check = Check::new(1);
     check.piece(&view);
     drop(view);
@@ -291,15 +291,15 @@ fn deadlines_are_kept(place: &impl Place) {
     let receiver = place.receiver(1 << 20);
     let (listener, _) = place.listen(&receiver);
     let begun = Instant::now();
-    assert!(listener.accept(Some(MOMENT)).unwrap().is_none());
+    assert!(listener.accept_timeout(MOMENT).unwrap().is_none());
     assert!(begun.elapsed() >= MOMENT);
-    assert!(listener.accept(Some(Duration::ZERO)).unwrap().is_none());
+    assert!(listener.try_accept().unwrap().is_none());
     let (mut connection, mut sender) = place.connect(&receiver);
     let begun = Instant::now();
-    assert!(connection.next(Some(MOMENT)).unwrap().is_none());
+    assert!(connection.next_timeout(MOMENT).unwrap().is_none());
     assert!(begun.elapsed() >= MOMENT);
     let begun = Instant::now();
-    assert!(connection.next(Some(Duration::ZERO)).unwrap().is_none());
+    assert!(connection.try_next().unwrap().is_none());
     assert!(begun.elapsed() < PATIENCE);
     // A wait ends with the data, not with the time.
     let writing = thread::spawn(move || {
@@ -307,7 +307,7 @@ fn deadlines_are_kept(place: &impl Place) {
         sender.write_all(b"late").unwrap();
         sender
     });
-    assert_eq!(connection.next(None).unwrap().unwrap().len(), 4);
+    assert_eq!(connection.next().unwrap().unwrap().len(), 4);
     drop(writing.join().unwrap());
 }
 
@@ -321,19 +321,19 @@ fn a_poller_wakes_for_data(place: &impl Place) {
     let mut events = Events::new(4).unwrap();
     // What it is ready for at first may be nothing.
     for (connection, _) in &mut ends {
-        assert!(connection.next(Some(Duration::ZERO)).unwrap().is_none());
+        assert!(connection.try_next().unwrap().is_none());
     }
-    assert_eq!(poller.wait(&mut events, MOMENT).unwrap(), 0);
+    assert_eq!(poller.wait_timeout(&mut events, MOMENT).unwrap(), 0);
     for (key, text) in [(1, "one"), (0, "zero"), (1, "again")] {
         ends[key].1.write_all(text.as_bytes()).unwrap();
-        assert_eq!(poller.wait(&mut events, Timeout::from(PATIENCE)).unwrap(), 1);
+        assert_eq!(poller.wait_timeout(&mut events, Timeout::from(PATIENCE)).unwrap(), 1);
         assert_eq!(events.iter().next().unwrap().key(), key as u64);
         let mut len = 0;
-        while let Some(piece) = ends[key].0.next(Some(Duration::ZERO)).unwrap() {
+        while let Some(piece) = ends[key].0.try_next().unwrap() {
             len += piece.len();
         }
         assert_eq!(len, text.len());
-        assert_eq!(poller.wait(&mut events, MOMENT).unwrap(), 0);
+        assert_eq!(poller.wait_timeout(&mut events, MOMENT).unwrap(), 0);
     }
 }
 
@@ -348,7 +348,7 @@ fn a_poller_wakes_for_memory(place: &impl Place) {
     poller.add(&connection, 0, Interest::READABLE).unwrap();
     let mut events = Events::new(4).unwrap();
     // There is data, but nothing to receive it into: that is no reason to wake.
-    assert_eq!(poller.wait(&mut events, MOMENT).unwrap(), 0);
+    assert_eq!(poller.wait_timeout(&mut events, MOMENT).unwrap(), 0);
     for piece in &held {
         check.piece(piece);
     }
@@ -357,8 +357,13 @@ fn a_poller_wakes_for_memory(place: &impl Place) {
         drop(held);
     });
     while !connection.is_finished() {
-        assert_eq!(poller.wait(&mut events, Timeout::from(PATIENCE)).unwrap(), 1, "{}", check.at);
-        while let Some(piece) = connection.next(Some(Duration::ZERO)).unwrap() {
+        assert_eq!(
+            poller.wait_timeout(&mut events, Timeout::from(PATIENCE)).unwrap(),
+            1,
+            "{}",
+            check.at
+        );
+        while let Some(piece) = connection.try_next().unwrap() {
             check.piece(&piece);
         }
     }
@@ -372,7 +377,7 @@ fn whoever_is_called_can_send(place: &impl Place) {
     let address = (place.peer_address(), 0);
     let listener = place.far(|| TcpListener::bind(address).unwrap());
     let address = listener.local_addr().unwrap();
-    let mut connection = receiver.connect(address, Some(PATIENCE)).unwrap();
+    let mut connection = receiver.connect_timeout(address, PATIENCE).unwrap();
     let (sender, from) = listener.accept().unwrap();
     assert_eq!(from, connection.socket().local_addr().unwrap());
     let sending = send(sender, 11, 1 << 20);
@@ -387,7 +392,7 @@ fn nobody_there_is_an_error(place: &impl Place) {
     let receiver = place.receiver(place.least());
     let address =
         place.far(|| TcpListener::bind((place.peer_address(), 0)).unwrap().local_addr().unwrap());
-    let error = receiver.connect(address, Some(PATIENCE)).unwrap_err();
+    let error = receiver.connect_timeout(address, PATIENCE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
     let (_listener, address) = place.listen(&receiver);
     let error = receiver.listen(address).unwrap_err();
@@ -398,11 +403,11 @@ fn nobody_there_is_an_error(place: &impl Place) {
 #[test]
 fn what_is_no_device_is_refused_and_said_so() {
     let block = || Block::with(4096, &Memory::Memfd).unwrap();
-    let error = Receiver::open("lo", block(), &Setup::default()).unwrap_err();
+    let error = Receiver::open("lo", block(), &ReceiveSetup::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("DMABUF"), "{error}");
     if let Ok(small) = Block::with(1, &Memory::Pages) {
-        let error = Receiver::open("lo", small, &Setup::default()).unwrap_err().to_string();
+        let error = Receiver::open("lo", small, &ReceiveSetup::default()).unwrap_err().to_string();
         assert!(error.contains("or more"), "{error}");
     }
     for name in ["busbar-none", "", "a name that is too long", "nul\0"] {
@@ -446,7 +451,7 @@ fn one_guard_reads_many_views() {
     let (mut connection, sender) = Loopback.connect(&receiver);
     send(sender, 1, 300_000).join().unwrap();
     let mut views = Vec::new();
-    while let Some(piece) = connection.next(Some(PATIENCE)).unwrap() {
+    while let Some(piece) = connection.next_timeout(PATIENCE).unwrap() {
         let Piece::View(view) = piece else { panic!("not a view") };
         views.push(view);
     }

@@ -26,7 +26,7 @@ fn no_descriptor_is_left() {
         // What fails leaves nothing either.
         let receiver = Loopback.receiver(4096);
         let nobody = Loopback.listen(&receiver).1;
-        assert!(receiver.connect(nobody, Some(Duration::from_secs(1))).is_err());
+        assert!(receiver.connect_timeout(nobody, Duration::from_secs(1)).is_err());
         assert!(Receiver::offered("busbar-none").is_err() && Receiver::offered("lo").is_err());
     };
     round(0);

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use busbar::block::{Block, Memory};
-use busbar::receive::{Connection, Listener, Offer, Piece, Queues, Receiver, Setup, Tokens};
+use busbar::receive::{Connection, Listener, Offer, Piece, Queues, ReceiveSetup, Receiver, Tokens};
 
 use common::{child, descriptors, plays};
 use pair::{
@@ -27,7 +27,7 @@ fn pages(len: usize) -> Block {
     Block::with(len, &Memory::Pages).unwrap()
 }
 
-fn refused(setup: &Setup) -> String {
+fn refused(setup: &ReceiveSetup) -> String {
     Receiver::open(DEVICE, pages(LEN), setup).unwrap_err().to_string()
 }
 
@@ -57,7 +57,7 @@ fn receive_ordinarily(seed: u64, len: u64) {
 fn every_setting_is_undone() {
     let pair = Pair::new();
     let before = settings();
-    let setup = Setup { queues: Queues::Count(3), ..Setup::default() };
+    let setup = ReceiveSetup::new().queues(Queues::Count(3));
     let open = || Receiver::open(DEVICE, pages(LEN), &setup).unwrap();
     // Dropped in whatever order.
     let receiver = open();
@@ -99,7 +99,7 @@ fn settings_that_were_other_than_usual_are_put_back() {
         |port: u16| format!("ethtool -N {DEVICE} flow-type tcp4 dst-port {port} queue 3 loc 5");
     run(&rule(PORT));
     let before = settings();
-    let setup = Setup { queues: Queues::These(vec![15, 1]), ..Setup::default() };
+    let setup = ReceiveSetup::new().queues(Queues::These(vec![15, 1]));
     let receiver = Receiver::open(DEVICE, pages(LEN), &setup).unwrap();
     // The rule for the same port is in the way, and comes back.
     let listener = receiver.listen((pair.address(), PORT).into()).unwrap();
@@ -120,7 +120,7 @@ fn a_rule_for_the_same_port_does_not_get_in_the_way() {
     let receiver = pair.receiver(LEN);
     let listener = receiver.listen(([0, 0, 0, 0], PORT).into()).unwrap();
     let sender = far(|| TcpStream::connect((pair.address(), PORT)).unwrap());
-    let mut connection = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+    let mut connection = listener.accept_timeout(PATIENCE).unwrap().unwrap();
     let sending = send(sender, 1, 1 << 20);
     take_all(&mut connection, &mut Check::new(1));
     sending.join().unwrap();
@@ -133,7 +133,7 @@ fn a_rule_for_the_same_port_does_not_get_in_the_way() {
 #[ignore = "needs the lab"]
 fn a_table_that_somebody_else_has_set_is_theirs() {
     let _pair = Pair::new();
-    let receiver = Receiver::open(DEVICE, pages(LEN), &Setup::default()).unwrap();
+    let receiver = Receiver::open(DEVICE, pages(LEN), &ReceiveSetup::default()).unwrap();
     run(&format!("ethtool -X {DEVICE} equal 2"));
     let theirs = run(&format!("ethtool -x {DEVICE}"));
     receiver.close().unwrap();
@@ -151,10 +151,10 @@ fn queues_are_taken_once_and_others_go_on() {
     let second = pair.receiver(LEN);
     assert_eq!(second.queues(), [QUEUES - 2]);
     assert_eq!(Receiver::offered(DEVICE).unwrap(), free - 2);
-    let these = |queues: Vec<u32>| Setup { queues: Queues::These(queues), ..Setup::default() };
+    let these = |queues: Vec<u32>| ReceiveSetup::new().queues(Queues::These(queues));
     let error = refused(&these(vec![QUEUES - 1]));
     assert!(error.contains("some of [0, 1,"), "{error}");
-    let error = refused(&Setup { queues: Queues::Count(14), ..Setup::default() });
+    let error = refused(&ReceiveSetup::new().queues(Queues::Count(14)));
     assert!(error.contains("1 to 13"), "{error}");
     // Both receive, each into its own block; and everything else goes on.
     thread::scope(|scope| {
@@ -171,7 +171,7 @@ fn queues_are_taken_once_and_others_go_on() {
 #[test]
 #[ignore = "needs the lab"]
 fn listeners_take_turns_with_the_queues() {
-    let setup = Setup { queues: Queues::Count(4), ..Setup::default() };
+    let setup = ReceiveSetup::new().queues(Queues::Count(4));
     let pair = Pair::with(setup);
     let receiver = pair.receiver(8 << 20);
     let ends: Vec<_> = (0..4).map(|_| pair.connect(&receiver)).collect();
@@ -195,7 +195,7 @@ fn a_listener_on_all_addresses_takes_both_protocols() {
     let listener: Listener = receiver.listen("[::]:5201".parse().unwrap()).unwrap();
     for address in [pair::V4[0], pair::V6[0]] {
         let sender = far(|| TcpStream::connect((address, PORT)).unwrap());
-        let mut connection = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+        let mut connection = listener.accept_timeout(PATIENCE).unwrap().unwrap();
         let sending = send(sender, 1, 1 << 20);
         take_all(&mut connection, &mut Check::new(1));
         sending.join().unwrap();
@@ -213,7 +213,7 @@ fn small_segments_and_all_token_modes_do_the_same() {
         modes.push(Tokens::Index);
     }
     for tokens in modes {
-        let pair = Pair::with(Setup { tokens, ..Setup::default() });
+        let pair = Pair::with(ReceiveSetup::new().tokens(tokens));
         let receiver = pair.receiver(LEN);
         let is_index = offer.has_index_tokens && tokens != Tokens::Autorelease;
         let expected = if is_index { Tokens::Index } else { Tokens::Autorelease };
@@ -228,7 +228,7 @@ fn small_segments_and_all_token_modes_do_the_same() {
     }
     if !offer.has_index_tokens {
         let _pair = Pair::new();
-        let error = refused(&Setup { tokens: Tokens::Index, ..Setup::default() });
+        let error = refused(&ReceiveSetup::new().tokens(Tokens::Index));
         assert!(error.contains("autorelease"), "{error}");
     }
 }
@@ -242,7 +242,7 @@ fn tokens_come_back_in_batches() {
     let sending = send(sender, 1, 4 << 20);
     let mut views = Vec::new();
     let mut check = Check::new(1);
-    while let Some(piece) = connection.next(Some(PATIENCE)).unwrap() {
+    while let Some(piece) = connection.next_timeout(PATIENCE).unwrap() {
         check.piece(&piece);
         views.push(piece);
     }
@@ -279,7 +279,7 @@ fn an_end_of_the_binding_under_load_loses_nothing() {
     }
     receiver.close().unwrap();
     let mut outside = 0;
-    while let Some(piece) = connection.next(Some(PATIENCE)).unwrap() {
+    while let Some(piece) = connection.next_timeout(PATIENCE).unwrap() {
         check.piece(&piece);
         if let Piece::Bytes(bytes) = piece {
             outside += bytes.len();
@@ -327,13 +327,13 @@ fn victim(name: &str) -> Child {
 }
 
 fn receive_for_ever() -> ! {
-    let setup = Setup { queues: Queues::Count(2), ..Setup::default() };
+    let setup = ReceiveSetup::new().queues(Queues::Count(2));
     let receiver = Receiver::open(DEVICE, pages(LEN), &setup).unwrap();
     let listener = receiver.listen(([0, 0, 0, 0], PORT).into()).unwrap();
     loop {
-        let mut connection: Connection = listener.accept(None).unwrap().unwrap();
+        let mut connection: Connection = listener.accept().unwrap();
         let mut held = Vec::new();
-        while let Some(piece) = connection.next(None).unwrap() {
+        while let Some(piece) = connection.next().unwrap() {
             held.push(piece);
             held.truncate(100);
         }
@@ -366,11 +366,11 @@ fn a_killed_receiver_leaves_no_binding_and_another_can_take_over() {
         wait_until("the queues", || Receiver::offered(DEVICE).unwrap() == free);
         // Its rule is still there, which nobody can help; it is in nobody's way.
         let left = settings();
-        let setup = Setup { queues: Queues::Count(2), ..Setup::default() };
+        let setup = ReceiveSetup::new().queues(Queues::Count(2));
         let receiver = Receiver::open(DEVICE, pages(LEN), &setup).unwrap();
         let listener = receiver.listen(([0, 0, 0, 0], PORT).into()).unwrap();
         let sender = far(|| TcpStream::connect((pair.address(), PORT)).unwrap());
-        let mut connection = listener.accept(Some(PATIENCE)).unwrap().unwrap();
+        let mut connection = listener.accept_timeout(PATIENCE).unwrap().unwrap();
         let sending = send(sender, 3, 1 << 20);
         take_all(&mut connection, &mut Check::new(3));
         sending.join().unwrap();
@@ -400,14 +400,15 @@ fn many_rounds_leak_nothing() {
 #[ignore = "needs the lab"]
 fn who_may_not_or_cannot_is_told_what_to_do() {
     let pair = Pair::new();
-    let error = Receiver::open("lo", pages(LEN), &Setup::default()).unwrap_err();
+    let error = Receiver::open("lo", pages(LEN), &ReceiveSetup::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ResourceBusy, "{error}");
-    let error = Receiver::open(DEVICE, pages(4096), &Setup::default()).unwrap_err();
+    let error = Receiver::open(DEVICE, pages(4096), &ReceiveSetup::default()).unwrap_err();
     assert!(error.to_string().contains("262144 bytes or more"), "{error}");
     // Half done is undone.
     let before = settings();
     run(&format!("ip link set {DEVICE} down"));
-    let down = Receiver::open(DEVICE, pages(LEN), &Setup::default()).unwrap_err().to_string();
+    let down =
+        Receiver::open(DEVICE, pages(LEN), &ReceiveSetup::default()).unwrap_err().to_string();
     assert!(down.contains("ip link set nic0 up"), "{down}");
     run(&format!("ip link set {DEVICE} up"));
     assert_eq!(settings(), before);
@@ -430,7 +431,7 @@ fn unprivileged_is_told() {
     if !has_device.status.success() {
         return;
     }
-    let error = Receiver::open(DEVICE, pages(LEN), &Setup::default()).unwrap_err();
+    let error = Receiver::open(DEVICE, pages(LEN), &ReceiveSetup::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
     assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
     // What needs none is answered.
@@ -448,7 +449,7 @@ fn a_device_that_goes_is_an_error_and_no_more() {
     let piece = take(&mut connection);
     run(&format!("ip link del {DEVICE}"));
     assert_eq!(piece.len(), 5);
-    assert!(connection.next(Some(MOMENT)).unwrap().is_none());
+    assert!(connection.next_timeout(MOMENT).unwrap().is_none());
     assert!(receiver.statistics().is_err());
     assert!(receiver.close().is_err());
     drop((connection, piece));

@@ -13,13 +13,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use busbar::block::{Block, Memory};
-use busbar::stream::{Interface, Lost, Samples, Setup, Sink, Source};
+use busbar::stream::{Interface, Lost, Samples, Sink, Source, StreamSetup};
 use busbar::wait::{Events, Interest, Poller, Timeout};
 use rustix::io::Errno;
 
 /// Longer than anything here takes.
-const LONG: Option<Duration> = Some(Duration::from_secs(600));
-const NOW: Option<Duration> = Some(Duration::ZERO);
+const LONG: Duration = Duration::from_secs(600);
 /// Bytes of a sample of all four voltages: its number, where the pattern is `counter`.
 const FRAME: usize = 8;
 
@@ -34,7 +33,7 @@ enum Kind {
 }
 
 impl Kind {
-    fn setup(self) -> Setup {
+    fn setup(self) -> StreamSetup {
         let (interface, memory) = match self {
             Self::Heap => (Interface::Dmabuf, Memory::Heap("system".into())),
             Self::Pages => (Interface::Dmabuf, Memory::Pages),
@@ -45,12 +44,7 @@ impl Kind {
             Self::Fileio => (Interface::Fileio, Memory::Memfd),
             Self::Synth => (Interface::Synth, Memory::Memfd),
         };
-        Setup {
-            interface: Some(interface),
-            memory: Some(memory),
-            block_len: 4096,
-            ..Setup::default()
-        }
+        StreamSetup::new().interface(interface).memory(memory).block_len(4096)
     }
 
     fn is_dmabuf(self) -> bool {
@@ -141,11 +135,11 @@ impl Converter {
         }
     }
 
-    fn source(&self, setup: &Setup) -> Source {
+    fn source(&self, setup: &StreamSetup) -> Source {
         Source::open(&self.source_name(), setup).unwrap()
     }
 
-    fn sink(&self, setup: &Setup) -> Sink {
+    fn sink(&self, setup: &StreamSetup) -> Sink {
         Sink::open(&format!("iio:{}-tx", self.name), setup).unwrap()
     }
 
@@ -214,7 +208,7 @@ fn open_descriptors() -> usize {
 
 #[track_caller]
 fn next(source: &Source) -> Samples {
-    source.next(LONG).unwrap().expect("a block in time")
+    source.next_timeout(LONG).unwrap().expect("a block in time")
 }
 
 /// The numbers of the samples, one after the other; returns the first.
@@ -293,7 +287,7 @@ on! { all
     fn blocks_are_whole_samples(kind) {
         let converter = kind.converter(0);
         let channels = names(&["voltage0_q", "count0", "timestamp"]);
-        let setup = Setup { block_len: 1000, channels, ..kind.setup() };
+        let setup = kind.setup().block_len(1000).channels(channels);
         let source = converter.source(&setup);
         assert_eq!((source.format().sample_len, source.block_len()), (24, 984));
         for sequence in 0..10 {
@@ -305,7 +299,7 @@ on! { all
             }
         }
         drop(source);
-        let setup = Setup { block_len: 1, ..kind.setup() };
+        let setup = kind.setup().block_len(1);
         assert_eq!(converter.source(&setup).block_len(), FRAME);
     }
 
@@ -313,7 +307,7 @@ on! { all
         let converter = kind.converter(0);
         let source = converter.source(&kind.setup());
         let mut held: Vec<_> = (0..4).map(|_| next(&source)).collect();
-        assert!(source.next(Some(Duration::from_millis(20))).unwrap().is_none());
+        assert!(source.next_timeout(Duration::from_millis(20)).unwrap().is_none());
         // In any order, from any thread.
         let second = held.remove(1);
         thread::scope(|scope| { scope.spawn(move || drop(second)); });
@@ -325,7 +319,7 @@ on! { all
 
     fn who_waits_for_a_block_gets_the_one_given_back(kind) {
         let converter = kind.converter(0);
-        let source = converter.source(&Setup { blocks: 1, ..kind.setup() });
+        let source = converter.source(&kind.setup().blocks(1));
         let held = next(&source);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| next(&source).meta().sequence);
@@ -368,9 +362,9 @@ on! { all
     fn a_timeout_is_waited_for_and_no_time_is_none(kind) {
         let converter = kind.converter(1000);
         let source = converter.source(&kind.setup());
-        assert!(source.next(NOW).unwrap().is_none());
+        assert!(source.try_next().unwrap().is_none());
         let start = Instant::now();
-        assert!(source.next(Some(Duration::from_millis(30))).unwrap().is_none());
+        assert!(source.next_timeout(Duration::from_millis(30)).unwrap().is_none());
         assert!(start.elapsed() >= Duration::from_millis(30));
         assert_eq!(first_of(&next(&source)), 0);
     }
@@ -379,12 +373,12 @@ on! { all
         let converter = kind.converter(100);
         let source = converter.source(&kind.setup());
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| assert_over(source.next(LONG)));
+            let waiting = scope.spawn(|| assert_over(source.next_timeout(LONG)));
             thread::sleep(Duration::from_millis(20));
             source.stop().unwrap();
             waiting.join().unwrap();
         });
-        assert_over(source.next(NOW));
+        assert_over(source.try_next());
         source.stop().unwrap();
     }
 
@@ -410,8 +404,8 @@ on! { all
         let mut expected = 0;
         for sequence in 0..20 {
             let samples = loop {
-                assert_eq!(poller.wait(&mut events, Timeout::After(LONG.unwrap())).unwrap(), 1);
-                if let Some(samples) = source.next(NOW).unwrap() { break samples }
+                assert_eq!(poller.wait_timeout(&mut events, Timeout::After(LONG)).unwrap(), 1);
+                if let Some(samples) = source.try_next().unwrap() { break samples }
             };
             assert_eq!(samples.meta().sequence, sequence);
             assert_eq!(first_of(&samples), expected + lost(&samples));
@@ -428,20 +422,20 @@ on! { all
         let held: Vec<_> = (0..4).map(|_| next(&source)).collect();
         // It may be readable without need, but not all the time.
         let quiet = (0..1000).any(|_| {
-            assert!(source.next(NOW).unwrap().is_none());
-            poller.wait(&mut events, Duration::from_millis(1)).unwrap() == 0
+            assert!(source.try_next().unwrap().is_none());
+            poller.wait_timeout(&mut events, Duration::from_millis(1)).unwrap() == 0
         });
         assert!(quiet);
         drop(held);
-        poller.wait(&mut events, Timeout::After(LONG.unwrap())).unwrap();
+        poller.wait_timeout(&mut events, Timeout::After(LONG)).unwrap();
         source.stop().unwrap();
-        assert_eq!(poller.wait(&mut events, Timeout::After(LONG.unwrap())).unwrap(), 1);
-        assert_over(source.next(NOW));
+        assert_eq!(poller.wait_timeout(&mut events, Timeout::After(LONG)).unwrap(), 1);
+        assert_over(source.try_next());
     }
 
     fn many_streams_leave_nothing_open(kind) {
         let converter = kind.converter(0);
-        let setup = Setup { blocks: 2, ..kind.setup() };
+        let setup = kind.setup().blocks(2);
         drop(next(&converter.source(&setup)));
         let before = open_descriptors();
         // The debug kernel is ten times as slow.
@@ -462,19 +456,19 @@ on! { all
     fn bad_input_is_named(kind) {
         let converter = kind.converter(0);
         let bad = [
-            Setup { blocks: 0, ..kind.setup() },
-            Setup { blocks: 1025, ..kind.setup() },
-            Setup { block_len: 0, ..kind.setup() },
-            Setup { block_len: (1 << 30) + 1, ..kind.setup() },
-            Setup { channels: names(&["voltage7"]), ..kind.setup() },
-            Setup { memory: Some(Memory::Foreign), ..kind.setup() },
+            kind.setup().blocks(0),
+            kind.setup().blocks(1025),
+            kind.setup().block_len(0),
+            kind.setup().block_len((1 << 30) + 1),
+            kind.setup().channels(names(&["voltage7"])),
+            kind.setup().memory(Memory::Foreign),
         ];
         for setup in bad {
             let error = Source::open(&converter.source_name(), &setup).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{setup:?}: {error}");
         }
         let other = if kind == Kind::Synth { Interface::Dmabuf } else { Interface::Synth };
-        let setup = Setup { interface: Some(other), ..kind.setup() };
+        let setup = kind.setup().interface(other);
         assert!(Source::open(&converter.source_name(), &setup).is_err());
     }
 }
@@ -506,20 +500,20 @@ on! { device
             [("sine", names(&[])), ("none", names(&[])), ("counter", names(&["voltage0_i"]))]
         {
             converter.set("", "pattern", pattern);
-            let source = converter.source(&Setup { channels, ..kind.setup() });
+            let source = converter.source(&kind.setup().channels(channels));
             assert_eq!(next(&source).meta().lost, Lost::Unknown, "{pattern}");
         }
         converter.set("", "pattern", "counter");
         converter.set("", "loopback", "1");
         let source = converter.source(&kind.setup());
         // What was sent is no counter; nothing was, so nothing comes.
-        assert!(source.next(Some(Duration::from_millis(10))).unwrap().is_none());
+        assert!(source.next_timeout(Duration::from_millis(10)).unwrap().is_none());
     }
 
     fn short_blocks_end_where_the_driver_has_ended(kind) {
         for channels in [names(&[]), names(&["voltage0_i", "count0"])] {
             let converter = kind.converter(0);
-            let source = converter.source(&Setup { channels, ..kind.setup() });
+            let source = converter.source(&kind.setup().channels(channels));
             let full = u64::try_from(source.block_len() / source.format().sample_len).unwrap();
             let (mut cut, mut all) = (0, 0);
             for round in 0..60 {
@@ -546,7 +540,7 @@ on! { device
         converter.inject("", "fail_blocks", 2);
         let (mut errors, mut expected, mut all, mut sequence) = (0, 512, 0, 1);
         while sequence < 12 {
-            match source.next(LONG) {
+            match source.next_timeout(LONG) {
                 Ok(samples) => {
                     let samples = samples.unwrap();
                     assert_eq!(samples.meta().sequence, sequence);
@@ -577,12 +571,12 @@ on! { device
             thread::scope(|scope| {
                 let waiting = scope.spawn(|| {
                     if !is_watched {
-                        return assert_over(source.next(LONG));
+                        return assert_over(source.next_timeout(LONG));
                     }
                     let mut events = Events::new(1).unwrap();
                     loop {
-                        poller.wait(&mut events, Timeout::Never).unwrap();
-                        match source.next(NOW) {
+                        poller.wait(&mut events).unwrap();
+                        match source.try_next() {
                             Ok(None) => {}
                             other => return assert_over(other),
                         }
@@ -592,7 +586,7 @@ on! { device
                 converter.remove();
                 waiting.join().unwrap();
             });
-            assert_over(source.next(NOW));
+            assert_over(source.try_next());
             source.stop().unwrap();
         }
     }
@@ -600,18 +594,18 @@ on! { device
     fn a_device_that_somebody_disables_is_an_error_and_no_hang(kind) {
         for blocks in [1, 4] {
             let converter = kind.converter(if blocks == 1 { 0 } else { 100 });
-            let source = converter.source(&Setup { blocks, ..kind.setup() });
+            let source = converter.source(&kind.setup().blocks(blocks));
             // No block is left that could tell.
             let held = (blocks == 1).then(|| next(&source));
             converter.set("", "buffer0/enable", "0");
             drop(held);
             // With `read`, what was complete before is still there.
-            let left = (0..3).find(|_| !matches!(source.next(LONG), Ok(Some(_))));
+            let left = (0..3).find(|_| !matches!(source.next_timeout(LONG), Ok(Some(_))));
             assert!(left.is_some_and(|left| left == 0 || kind == Kind::Fileio), "{left:?}");
-            assert_over(source.next(LONG));
+            assert_over(source.next_timeout(LONG));
             drop(source);
             let source = converter.source(&kind.setup());
-            assert_eq!(source.next(NOW).unwrap().map_or(0, |one| first_of(&one)), 0);
+            assert_eq!(source.try_next().unwrap().map_or(0, |one| first_of(&one)), 0);
         }
     }
 
@@ -622,7 +616,7 @@ on! { device
         let files = ["enable", "length", "in_voltage0_i_en", "in_voltage1_q_en", "in_timestamp_en"];
         let look = || files.map(|file| converter.get(&format!("buffer0/{file}")));
         let before = look();
-        let source = converter.source(&Setup { channels: names(&["voltage0_i"]), ..kind.setup() });
+        let source = converter.source(&kind.setup().channels(names(&["voltage0_i"])));
         let during = look();
         assert_eq!((&*during[0], &during[2..]), ("1", &names(&["1", "0", "0"])[..]));
         drop(source);
@@ -657,13 +651,13 @@ on! { device
         let sink = converter.sink(&kind.setup());
         assert_eq!((sink.format().sample_len, sink.block_len(), sink.blocks()), (8, 4096, 4));
         for block in 0..20_u64 {
-            let mut space = sink.space(LONG).unwrap().unwrap();
+            let mut space = sink.space_timeout(LONG).unwrap().unwrap();
             assert_eq!(space.len(), 4096);
             fill(&mut space.write().unwrap(), block * 512);
             space.send(4096).unwrap();
             assert_eq!(first_of(&next(&source)), block * 512);
         }
-        assert!(sink.drain(LONG).unwrap());
+        assert!(sink.drain_timeout(LONG).unwrap());
         let expected = if kind.is_dmabuf() { 0 } else { 20 * 4096 };
         assert_eq!(sink.copied(), expected);
     }
@@ -671,17 +665,17 @@ on! { device
     fn parts_of_blocks_are_sent_too(kind) {
         let converter = kind.converter(0);
         converter.set("", "loopback", "1");
-        let source = converter.source(&Setup { block_len: 80, ..kind.setup() });
-        let sink = converter.sink(&Setup { blocks: 2, ..kind.setup() });
+        let source = converter.source(&kind.setup().block_len(80));
+        let sink = converter.sink(&kind.setup().blocks(2));
         let mut sent = 0;
         for len in [8, 16, 24, 32] {
-            let mut space = sink.space(LONG).unwrap().unwrap();
+            let mut space = sink.space_timeout(LONG).unwrap().unwrap();
             fill(&mut space.write().unwrap(), sent);
             space.send(len).unwrap();
             sent += samples(len);
         }
         // With `write`, that makes the driver send a block that is not full.
-        let draining = thread::spawn(move || (sink.drain(LONG).unwrap(), sink));
+        let draining = thread::spawn(move || (sink.drain_timeout(LONG).unwrap(), sink));
         assert_eq!(first_of(&next(&source)), 0);
         if kind == Kind::Fileio {
             for _ in 0..50 {
@@ -696,16 +690,16 @@ on! { device
         let converter = kind.converter(1000);
         let sink = converter.sink(&kind.setup());
         let mut sent = 0;
-        while let Some(space) = sink.space(NOW).unwrap() {
+        while let Some(space) = sink.try_space().unwrap() {
             space.send(4096).unwrap();
             sent += 1;
         }
         assert!(sent >= 4, "{sent}");
-        assert!(!sink.drain(Some(Duration::from_millis(20))).unwrap());
+        assert!(!sink.drain_timeout(Duration::from_millis(20)).unwrap());
         // One block takes half a second.
-        drop(sink.space(LONG).unwrap().unwrap());
+        drop(sink.space_timeout(LONG).unwrap().unwrap());
         sink.stop().unwrap();
-        assert_eq!(sink.space(NOW).unwrap_err().kind(), ErrorKind::BrokenPipe);
+        assert_eq!(sink.try_space().unwrap_err().kind(), ErrorKind::BrokenPipe);
     }
 
     fn a_poller_tells_when_there_is_space(kind) {
@@ -716,14 +710,14 @@ on! { device
         let mut events = Events::new(4).unwrap();
         let mut sent = 0;
         while sent < 20 {
-            assert_eq!(poller.wait(&mut events, Timeout::After(LONG.unwrap())).unwrap(), 1);
-            if let Some(space) = sink.space(NOW).unwrap() {
+            assert_eq!(poller.wait_timeout(&mut events, Timeout::After(LONG)).unwrap(), 1);
+            if let Some(space) = sink.try_space().unwrap() {
                 space.send(4096).unwrap();
                 sent += 1;
             }
         }
         sink.stop().unwrap();
-        assert_eq!(poller.wait(&mut events, Timeout::After(LONG.unwrap())).unwrap(), 1);
+        assert_eq!(poller.wait_timeout(&mut events, Timeout::After(LONG)).unwrap(), 1);
     }
 
     fn a_transmitter_that_goes_is_an_error_and_no_hang(kind) {
@@ -731,7 +725,7 @@ on! { device
             let mut converter = kind.converter(100);
             let sink = converter.sink(&kind.setup());
             for _ in 0..4 {
-                sink.space(LONG).unwrap().unwrap().send(4096).unwrap();
+                sink.space_timeout(LONG).unwrap().unwrap().send(4096).unwrap();
             }
             if pull {
                 converter.remove();
@@ -739,7 +733,7 @@ on! { device
                 converter.set("-tx", "buffer0/enable", "0");
             }
             let error = loop {
-                match sink.drain(LONG) {
+                match sink.drain_timeout(LONG) {
                     Ok(drained) => assert!(!drained),
                     Err(error) => break error,
                 }
@@ -758,7 +752,7 @@ on! { device
             sink.forward(next(&source)).unwrap();
             assert_eq!(first_of(&next(&end)), block * 512);
         }
-        assert!(sink.drain(LONG).unwrap());
+        assert!(sink.drain_timeout(LONG).unwrap());
         if kind.is_dmabuf() {
             assert_eq!((source.copied(), sink.copied(), end.copied()), (0, 0, 0));
         } else {
@@ -767,9 +761,26 @@ on! { device
         }
     }
 
+    fn forwarding_waits_for_room_as_long_as_it_may(kind) {
+        // The sink takes a tenth of a second for each block.
+        let (first, second) = (kind.converter(0), kind.converter(5_000));
+        let (source, sink) = (first.source(&kind.setup()), second.sink(&kind.setup()));
+        let mut was_full = false;
+        for block in 0..10 {
+            let samples = next(&source);
+            assert_eq!(first_of(&samples), block * 512);
+            if !sink.try_forward(&samples).unwrap() {
+                was_full = true;
+                assert!(sink.forward_timeout(&samples, LONG).unwrap());
+            }
+        }
+        assert!(was_full || !kind.is_dmabuf());
+        sink.drain().unwrap();
+    }
+
     fn a_source_with_one_block_can_forward_it(kind) {
         let (first, second) = (kind.converter(0), kind.converter(0));
-        let source = first.source(&Setup { blocks: 1, ..kind.setup() });
+        let source = first.source(&kind.setup().blocks(1));
         let sink = second.sink(&kind.setup());
         for block in 0..10 {
             let samples = next(&source);
@@ -782,7 +793,7 @@ on! { device
 /// Lost samples appear in the stream exactly as injected.
 #[track_caller]
 fn assert_loss(converter: &Converter, kind: Kind, channels: Vec<String>, most: u64) {
-    let source = converter.source(&Setup { channels, ..kind.setup() });
+    let source = converter.source(&kind.setup().channels(channels));
     let mut all = lost(&next(&source));
     for injected in [1, 2, 511, 512, 513, most.min(u64::from(u32::MAX))] {
         let before: u64 = converter.get("overruns").parse().unwrap();
@@ -880,7 +891,7 @@ fn a_block_is_repeated_until_it_is_replaced_or_stopped() {
                 seen = if is_turn(&bytes, first) { seen + 1 } else { 0 };
             }
         }
-        assert_eq!(sink.space(NOW).unwrap_err().errno(), Some(Errno::BUSY));
+        assert_eq!(sink.try_space().unwrap_err().errno(), Some(Errno::BUSY));
         assert_eq!(sink.forward(next(&source)).unwrap_err().errno(), Some(Errno::BUSY));
         assert_eq!(sink.copied(), 8192);
         let error = sink.cyclic(&[0; 4]).unwrap_err();
@@ -905,14 +916,14 @@ fn an_error_of_a_transmitter_is_told() {
         let converter = kind.converter(20_000);
         let sink = converter.sink(&kind.setup());
         for _ in 0..2 {
-            sink.space(LONG).unwrap().unwrap().send(4096).unwrap();
+            sink.space_timeout(LONG).unwrap().unwrap().send(4096).unwrap();
         }
         converter.inject("-tx", "fail_blocks", 1);
         for _ in 0..2 {
-            sink.space(LONG).unwrap().unwrap().send(4096).unwrap();
+            sink.space_timeout(LONG).unwrap().unwrap().send(4096).unwrap();
         }
-        assert_eq!(sink.drain(LONG).unwrap_err().errno(), Some(Errno::IO));
-        assert!(sink.drain(LONG).unwrap());
+        assert_eq!(sink.drain_timeout(LONG).unwrap_err().errno(), Some(Errno::IO));
+        assert!(sink.drain_timeout(LONG).unwrap());
     }
 }
 
@@ -920,7 +931,7 @@ fn an_error_of_a_transmitter_is_told() {
 #[ignore = "needs the lab"]
 fn a_stream_takes_dmabufs_by_itself_and_a_block_may_go_to_another_process() {
     let converter = Kind::Heap.converter(0);
-    let source = converter.source(&Setup::default());
+    let source = converter.source(&StreamSetup::default());
     assert_eq!(source.interface(), Interface::Dmabuf);
     assert_eq!(source.memory(), &Memory::Heap("system".into()));
     let samples = next(&source);
@@ -944,11 +955,10 @@ fn forwarding_between_what_does_not_fit_copies() {
         assert_eq!(first_of(&next(&end)), block * 512);
     }
     assert_eq!(sink.copied(), 10 * 4096);
-    let odd =
-        Setup { channels: names(&["count0", "voltage0_i"]), block_len: 48, ..Setup::default() };
+    let odd = StreamSetup::new().channels(names(&["count0", "voltage0_i"])).block_len(48);
     let source = Source::open("synth:counter?channels=1", &odd).unwrap();
     assert_eq!(source.format().sample_len, 16);
-    let odd = Setup { channels: names(&["voltage0_i"]), block_len: 6, ..Setup::default() };
+    let odd = StreamSetup::new().channels(names(&["voltage0_i"])).block_len(6);
     let source = Source::open("synth:counter", &odd).unwrap();
     let error = sink.forward(next(&source)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
@@ -985,7 +995,7 @@ fn make_dummy() {
 #[ignore = "needs the lab"]
 fn a_driver_without_dmabufs_is_read() {
     make_dummy();
-    let setup = Setup { block_len: 160, ..Setup::default() };
+    let setup = StreamSetup::new().block_len(160);
     let source = Source::open("iio:busbar-dummy", &setup).unwrap();
     assert_eq!((source.interface(), source.memory()), (Interface::Fileio, &Memory::Memfd));
     assert!(source.format().channels.iter().all(|one| one.name.starts_with("voltage")));
@@ -999,7 +1009,7 @@ fn a_driver_without_dmabufs_is_read() {
     assert!(source.copied() >= 5 * source.block_len() as u64);
     drop(source);
 
-    let setup = Setup { interface: Some(Interface::Dmabuf), ..setup };
+    let setup = setup.interface(Interface::Dmabuf);
     let error = Source::open("iio:busbar-dummy", &setup).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::PERM), "{error}");
 }
@@ -1007,7 +1017,7 @@ fn a_driver_without_dmabufs_is_read() {
 #[test]
 fn names_that_are_none_say_what_there_is() {
     for name in ["", "synth", "iio", "tcp:x:1", "synth:", "synth:square", "synth:sine?x=1"] {
-        let error = Source::open(name, &Setup::default()).unwrap_err();
+        let error = Source::open(name, &StreamSetup::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
     }
     let keys = [
@@ -1025,24 +1035,26 @@ fn names_that_are_none_say_what_there_is() {
         "=",
     ];
     for key in keys {
-        let error = Source::open(&format!("synth:sine?{key}"), &Setup::default()).unwrap_err();
+        let error =
+            Source::open(&format!("synth:sine?{key}"), &StreamSetup::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{key}: {error}");
     }
     for name in ["synth:sine", "null:", "iio"] {
-        let error = Sink::open(name, &Setup::default()).unwrap_err();
+        let error = Sink::open(name, &StreamSetup::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
     }
 }
 
 #[test]
 fn a_device_that_is_not_there_is_not_found() {
-    let error = Source::open("iio:no-such-converter", &Setup::default()).unwrap_err();
+    let error = Source::open("iio:no-such-converter", &StreamSetup::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }
 
 #[test]
 fn a_sine_is_one() {
-    let source = Source::open("synth:sine?rate=1M&frequency=1k&amplitude=1", &Setup::default());
+    let source =
+        Source::open("synth:sine?rate=1M&frequency=1k&amplitude=1", &StreamSetup::default());
     let source = source.unwrap();
     let samples = next(&source);
     let bytes = samples.read().unwrap();
@@ -1060,7 +1072,8 @@ fn a_sine_is_one() {
 #[test]
 fn noise_is_always_the_same_and_has_no_mean() {
     let one = || {
-        let source = Source::open("synth:noise?amplitude=1&channels=1", &Setup::default()).unwrap();
+        let source =
+            Source::open("synth:noise?amplitude=1&channels=1", &StreamSetup::default()).unwrap();
         assert_eq!(source.format().sample_len, 4);
         next(&source).read().unwrap().to_vec()
     };
@@ -1074,7 +1087,7 @@ fn noise_is_always_the_same_and_has_no_mean() {
 #[test]
 fn the_times_of_samples_are_those_of_the_rate() {
     let channels = names(&["count0", "timestamp"]);
-    let setup = Setup { channels, block_len: 1600, ..Setup::default() };
+    let setup = StreamSetup::new().channels(channels).block_len(1600);
     let source = Source::open("synth:counter?rate=100k", &setup).unwrap();
     let mut first = None;
     for _ in 0..5 {
@@ -1090,7 +1103,7 @@ fn the_times_of_samples_are_those_of_the_rate() {
 
 #[test]
 fn ordinary_memory_goes_to_another_process_by_its_descriptor() {
-    let source = Source::open("synth:counter", &Setup::default()).unwrap();
+    let source = Source::open("synth:counter", &StreamSetup::default()).unwrap();
     let samples = next(&source);
     let block = samples.block().unwrap();
     assert!(!block.is_dmabuf());

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use busbar::Result;
 use busbar::stream::frame::{HEADER_LEN, Header, Hello, Kind};
-use busbar::stream::net::{Options, Receiver, Sender};
-use busbar::stream::{Channel, Format, Lost, Meta, Samples, Setup, Source};
+use busbar::stream::net::{FrameReceiver, FrameSender, Options};
+use busbar::stream::{Channel, Format, Lost, Meta, Samples, Source, StreamSetup};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use pair::{Loopback, NAMESPACE, Pair, Place as _, far, run};
@@ -25,16 +25,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
 
 fn options() -> Options {
-    Options { patience: PATIENCE, ..Options::default() }
+    Options::new().patience(PATIENCE)
 }
 
 fn impatient() -> Options {
     let (patience, silence) = (Duration::from_secs(1), Duration::from_secs(3));
-    Options { patience, silence, ..Options::default() }
+    Options::new().patience(patience).silence(silence)
 }
 
-fn setup(block_len: usize) -> Setup {
-    Setup { block_len, ..Setup::default() }
+fn setup(block_len: usize) -> StreamSetup {
+    StreamSetup::new().block_len(block_len)
 }
 
 /// Bytes of memory to receive into.
@@ -42,9 +42,9 @@ const MEMORY: usize = 64 << 20;
 
 /// Where blocks come to lie.
 trait Place: Sync {
-    fn receiver(&self, options: &Options) -> Receiver;
+    fn receiver(&self, options: &Options) -> FrameReceiver;
 
-    fn listen(&self, options: &Options) -> (Receiver, SocketAddr) {
+    fn listen(&self, options: &Options) -> (FrameReceiver, SocketAddr) {
         let receiver = self.receiver(options);
         let address = receiver.local_addr().unwrap();
         (receiver, address)
@@ -64,7 +64,7 @@ trait Place: Sync {
 /// Where they stay as they came.
 trait Apart: Place {
     /// With so much memory.
-    fn receiver_with(&self, memory: usize) -> Receiver;
+    fn receiver_with(&self, memory: usize) -> FrameReceiver;
 
     /// Bytes of the smallest memory.
     fn least(&self) -> usize;
@@ -74,8 +74,8 @@ trait Apart: Place {
 struct Sockets;
 
 impl Place for Sockets {
-    fn receiver(&self, options: &Options) -> Receiver {
-        Receiver::listen("127.0.0.1:0", &setup(1), options).unwrap()
+    fn receiver(&self, options: &Options) -> FrameReceiver {
+        FrameReceiver::listen("127.0.0.1:0", &setup(1), options).unwrap()
     }
 }
 
@@ -83,13 +83,13 @@ impl Place for Sockets {
 struct Host;
 
 impl Place for Host {
-    fn receiver(&self, options: &Options) -> Receiver {
+    fn receiver(&self, options: &Options) -> FrameReceiver {
         over(&Loopback, MEMORY, options)
     }
 }
 
 impl Apart for Host {
-    fn receiver_with(&self, memory: usize) -> Receiver {
+    fn receiver_with(&self, memory: usize) -> FrameReceiver {
         over(&Loopback, memory, &options())
     }
 
@@ -125,7 +125,7 @@ impl Device {
 }
 
 impl Place for Device {
-    fn receiver(&self, options: &Options) -> Receiver {
+    fn receiver(&self, options: &Options) -> FrameReceiver {
         self.near(|| over(&self.pair, MEMORY, options))
     }
 
@@ -139,7 +139,7 @@ impl Place for Device {
 }
 
 impl Apart for Device {
-    fn receiver_with(&self, memory: usize) -> Receiver {
+    fn receiver_with(&self, memory: usize) -> FrameReceiver {
         self.near(|| over(&self.pair, memory, &options()))
     }
 
@@ -148,9 +148,9 @@ impl Apart for Device {
     }
 }
 
-fn over(place: &impl pair::Place, memory: usize, options: &Options) -> Receiver {
+fn over(place: &impl pair::Place, memory: usize, options: &Options) -> FrameReceiver {
     let receiver = place.receiver(memory);
-    Receiver::over(receiver, (place.address(), 0).into(), &setup(1), options).unwrap()
+    FrameReceiver::over(receiver, (place.address(), 0).into(), &setup(1), options).unwrap()
 }
 
 /// Each test for each place, and some only for those where blocks stay as they came.
@@ -198,25 +198,25 @@ conform! {
     blocks_outlive_connection_and_receiver
 }
 
-fn connect(source: &Source, to: SocketAddr, options: &Options) -> Sender {
-    Sender::open(&to.to_string(), source.format(), source.block_len(), options).unwrap()
+fn connect(source: &Source, to: SocketAddr, options: &Options) -> FrameSender {
+    FrameSender::open(&to.to_string(), source.format(), source.block_len(), options).unwrap()
 }
 
 /// Sends so many blocks of the source, and waits until they are taken over.
-fn send(source: &Source, to: SocketAddr, options: &Options, blocks: usize) -> Result<Sender> {
+fn send(source: &Source, to: SocketAddr, options: &Options, blocks: usize) -> Result<FrameSender> {
     let mut sender = connect(source, to, options);
     let mut pushed = 0;
     while pushed < blocks {
-        match source.next(Some(Duration::ZERO))? {
+        match source.try_next()? {
             Some(samples) => {
                 sender.push(samples)?;
                 pushed += 1;
             }
-            None => drop(sender.wait(Some(LOOK))?),
+            None => drop(sender.wait_timeout(LOOK)?),
         }
     }
     sender.finish(Lost::Samples(0));
-    assert!(sender.wait(Some(PATIENCE))?, "not finished within a minute");
+    assert!(sender.wait_timeout(PATIENCE)?, "not finished within a minute");
     Ok(sender)
 }
 
@@ -225,7 +225,7 @@ fn send_counter(
     block_len: usize,
     blocks: usize,
     options: &Options,
-) -> JoinHandle<Sender> {
+) -> JoinHandle<FrameSender> {
     let options = options.clone();
     thread::spawn(move || {
         let source = Source::open("synth:counter", &setup(block_len)).unwrap();
@@ -243,10 +243,10 @@ fn numbers(samples: &Samples) -> Vec<u64> {
 }
 
 /// Takes everything and verifies that sample i says i, and block j is block j.
-fn take_counter(receiver: &mut Receiver) -> u64 {
+fn take_counter(receiver: &mut FrameReceiver) -> u64 {
     let (mut samples, mut blocks) = (0, 0);
     while !receiver.is_finished() {
-        let Some(block) = receiver.next(Some(PATIENCE)).unwrap() else { continue };
+        let Some(block) = receiver.next_timeout(PATIENCE).unwrap() else { continue };
         let Meta { sequence, lost, .. } = *block.meta();
         assert_eq!((sequence, lost), (blocks, Lost::Samples(0)));
         for number in numbers(&block) {
@@ -260,7 +260,7 @@ fn take_counter(receiver: &mut Receiver) -> u64 {
 }
 
 fn everything_arrives(place: &impl Place, block_len: usize, blocks: usize, checksum: bool) {
-    let options = Options { checksum, ..options() };
+    let options = options().checksum(checksum);
     let (mut receiver, address) = place.listen(&options);
     let sender = send_counter(address, block_len, blocks, &options);
     let samples = (block_len / 8 * blocks) as u64;
@@ -373,7 +373,7 @@ fn cut_connections_lose_nothing_and_repeat_nothing(place: &impl Place) {
 }
 
 fn corrupted_bytes_are_seen_and_sent_again(place: &impl Place) {
-    let options = Options { checksum: true, ..options() };
+    let options = options().checksum(true);
     let (mut receiver, address) = place.listen(&options);
     let proxy = Proxy::start(address, |number, passed, bytes| {
         let at = fastrand::Rng::with_seed(number).u64(0..200_000);
@@ -414,12 +414,12 @@ fn nobody_there_is_an_error() {
 fn addresses_that_cannot_be_are_refused() {
     let source = Source::open("synth:counter", &setup(65_536)).unwrap();
     for bad in ["", "localhost", "localhost:x", "localhost:65536"] {
-        let opened = Sender::open(bad, source.format(), 4096, &options());
+        let opened = FrameSender::open(bad, source.format(), 4096, &options());
         assert_eq!(opened.unwrap_err().kind(), ErrorKind::InvalidInput, "{bad}");
     }
-    assert!(Receiver::listen("nowhere", &setup(1), &options()).is_err());
+    assert!(FrameReceiver::listen("nowhere", &setup(1), &options()).is_err());
     let (_receiver, address) = Sockets.listen(&options());
-    let again = Receiver::listen(&address.to_string(), &setup(1), &options());
+    let again = FrameReceiver::listen(&address.to_string(), &setup(1), &options());
     assert_eq!(again.unwrap_err().kind(), ErrorKind::AddrInUse);
 }
 
@@ -427,22 +427,22 @@ fn blocks_come_back_only_when_they_were_taken_over(place: &impl Place) {
     let (mut receiver, address) = place.listen(&options());
     let source = Source::open("synth:counter", &setup(4096)).unwrap();
     let mut sender = connect(&source, address, &options());
-    while let Some(samples) = source.next(Some(Duration::ZERO)).unwrap() {
+    while let Some(samples) = source.try_next().unwrap() {
         sender.push(samples).unwrap();
     }
     assert_eq!(sender.unacknowledged(), source.blocks());
     // All are received, none is given back by who has received them.
     let mut held = Vec::new();
     while held.len() < source.blocks() {
-        sender.turn().unwrap();
-        held.extend(receiver.next(Some(LOOK)).unwrap());
+        sender.advance().unwrap();
+        held.extend(receiver.next_timeout(LOOK).unwrap());
     }
     for _ in 0..20 {
-        sender.wait(Some(LOOK)).unwrap();
-        assert!(receiver.next(Some(LOOK)).unwrap().is_none());
+        sender.wait_timeout(LOOK).unwrap();
+        assert!(receiver.next_timeout(LOOK).unwrap().is_none());
     }
     assert_eq!(sender.unacknowledged(), source.blocks());
-    assert!(source.next(Some(Duration::ZERO)).unwrap().is_none());
+    assert!(source.try_next().unwrap().is_none());
     // The second one alone says nothing for the first.
     drop(held.remove(1));
     sender_sees(&mut sender, &mut receiver, |_| true);
@@ -450,15 +450,19 @@ fn blocks_come_back_only_when_they_were_taken_over(place: &impl Place) {
     drop(held.remove(0));
     let left = source.blocks() - 2;
     sender_sees(&mut sender, &mut receiver, |sender| sender.unacknowledged() == left);
-    assert!(source.next(Some(Duration::ZERO)).unwrap().is_some());
+    assert!(source.try_next().unwrap().is_some());
 }
 
-fn sender_sees(sender: &mut Sender, receiver: &mut Receiver, done: impl Fn(&Sender) -> bool) {
+fn sender_sees(
+    sender: &mut FrameSender,
+    receiver: &mut FrameReceiver,
+    done: impl Fn(&FrameSender) -> bool,
+) {
     let until = Instant::now() + PATIENCE;
     loop {
         for _ in 0..4 {
-            assert!(receiver.next(Some(LOOK)).unwrap().is_none());
-            sender.wait(Some(LOOK)).unwrap();
+            assert!(receiver.next_timeout(LOOK).unwrap().is_none());
+            sender.wait_timeout(LOOK).unwrap();
         }
         if done(sender) {
             return;
@@ -477,18 +481,18 @@ fn loss_goes_with_its_block(place: &impl Place) {
             // Four blocks are there, what comes meanwhile is lost.
             thread::sleep(Duration::from_millis(20));
             for _ in 0..4 {
-                sender.push(source.next(None).unwrap().unwrap()).unwrap();
+                sender.push(source.next().unwrap()).unwrap();
             }
             while sender.unacknowledged() > 0 {
-                sender.wait(Some(LOOK)).unwrap();
+                sender.wait_timeout(LOOK).unwrap();
             }
         }
         sender.finish(Lost::Unknown);
-        assert!(sender.wait(Some(PATIENCE)).unwrap());
+        assert!(sender.wait_timeout(PATIENCE).unwrap());
     });
     let (mut next, mut all) = (0, 0);
     while !receiver.is_finished() {
-        let Some(samples) = receiver.next(Some(PATIENCE)).unwrap() else { continue };
+        let Some(samples) = receiver.next_timeout(PATIENCE).unwrap() else { continue };
         let Lost::Samples(lost) = samples.meta().lost else { panic!("{:?}", samples.meta()) };
         all += lost;
         next += lost;
@@ -507,12 +511,12 @@ fn who_is_refused_is_told_why_and_does_not_come_back(place: &impl Place) {
     let source = Source::open("synth:counter", &setup(4096)).unwrap();
     let mut sender = connect(&source, address, &options());
     while receiver.format().is_none() {
-        sender.wait(Some(LOOK)).unwrap();
-        assert!(receiver.next(Some(LOOK)).unwrap().is_none());
+        sender.wait_timeout(LOOK).unwrap();
+        assert!(receiver.next_timeout(LOOK).unwrap().is_none());
     }
     assert_eq!(receiver.format(), Some(source.format()));
     receiver.refuse("the disk is full");
-    let error = sender.wait(Some(PATIENCE)).unwrap_err();
+    let error = sender.wait_timeout(PATIENCE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     assert!(error.to_string().contains("the disk is full"), "{error}");
 }
@@ -521,12 +525,12 @@ fn another_sender_is_refused_while_there_is_one_and_goes_on_after_it(place: &imp
     let (mut receiver, address) = place.listen(&options());
     let source = Source::open("synth:counter", &setup(4096)).unwrap();
     let mut first = connect(&source, address, &options());
-    let hold = |sender: &mut Sender, receiver: &mut Receiver, sequence| loop {
+    let hold = |sender: &mut FrameSender, receiver: &mut FrameReceiver, sequence| loop {
         if sender.unacknowledged() == 0 {
-            sender.push(source.next(None).unwrap().unwrap()).unwrap();
+            sender.push(source.next().unwrap()).unwrap();
         }
-        sender.wait(Some(LOOK)).unwrap();
-        if let Some(samples) = receiver.next(Some(LOOK)).unwrap() {
+        sender.wait_timeout(LOOK).unwrap();
+        if let Some(samples) = receiver.next_timeout(LOOK).unwrap() {
             assert_eq!(samples.meta().sequence, sequence);
             return samples;
         }
@@ -538,7 +542,7 @@ fn another_sender_is_refused_while_there_is_one_and_goes_on_after_it(place: &imp
         send(&source, address, &options(), 1).unwrap_err().to_string()
     });
     while !other.is_finished() {
-        assert!(receiver.next(Some(LOOK)).unwrap().is_none());
+        assert!(receiver.next_timeout(LOOK).unwrap().is_none());
     }
     let refused = other.join().unwrap();
     assert!(refused.contains("another sender's stream"), "{refused}");
@@ -547,12 +551,12 @@ fn another_sender_is_refused_while_there_is_one_and_goes_on_after_it(place: &imp
     let kept = hold(&mut first, &mut receiver, 1);
     drop(first);
     while receiver.take_trouble().is_none() {
-        assert!(receiver.next(Some(LOOK)).unwrap().is_none());
+        assert!(receiver.next_timeout(LOOK).unwrap().is_none());
     }
     let narrow = Source::open("synth:counter?channels=1", &setup(4096)).unwrap();
     let odd = thread::spawn(move || send(&narrow, address, &options(), 1).unwrap_err().to_string());
     while !odd.is_finished() {
-        assert!(receiver.next(Some(LOOK)).unwrap().is_none());
+        assert!(receiver.next_timeout(LOOK).unwrap().is_none());
     }
     assert!(odd.join().unwrap().contains("another format"));
 
@@ -563,8 +567,8 @@ fn another_sender_is_refused_while_there_is_one_and_goes_on_after_it(place: &imp
     assert_eq!(hold(&mut second, &mut receiver, 1).meta().lost, Lost::Samples(0));
     second.finish(Lost::Samples(0));
     while !receiver.is_finished() {
-        second.wait(Some(LOOK)).unwrap();
-        assert!(receiver.next(Some(LOOK)).unwrap().is_none());
+        second.wait_timeout(LOOK).unwrap();
+        assert!(receiver.next_timeout(LOOK).unwrap().is_none());
     }
     assert_eq!(receiver.reconnects(), 1);
 }
@@ -597,11 +601,11 @@ fn data(stream: u64, sequence: u64, len: usize) -> Vec<u8> {
 }
 
 /// The next frame that is not a sign of life.
-fn answer(from: &mut TcpStream, receiver: &mut Receiver, kind: Kind) -> Option<Header> {
+fn answer(from: &mut TcpStream, receiver: &mut FrameReceiver, kind: Kind) -> Option<Header> {
     from.set_read_timeout(Some(LOOK)).unwrap();
     let (mut header, mut filled) = ([0; HEADER_LEN], 0);
     loop {
-        drop(receiver.next(Some(LOOK)).unwrap());
+        drop(receiver.next_timeout(LOOK).unwrap());
         match from.read(&mut header[filled..]) {
             Ok(0) => return None,
             Ok(count) => filled += count,
@@ -687,7 +691,7 @@ fn what_a_hostile_sender_says_ends_its_connection_and_nothing_else(place: &impl 
     good.write_all(&Header::new(Kind::End, 1, 8).encode()).unwrap();
     while answer(&mut good, &mut receiver, Kind::Ack).unwrap().sequence < 9 {}
     while answer(&mut half, &mut receiver, Kind::Ack).is_some() {}
-    assert!(receiver.next(Some(PATIENCE)).unwrap().is_none() && receiver.is_finished());
+    assert!(receiver.next_timeout(PATIENCE).unwrap().is_none() && receiver.is_finished());
 }
 
 #[test]
@@ -707,7 +711,7 @@ fn what_a_hostile_receiver_says_ends_its_connection() {
         let source = Source::open("synth:counter", &setup(4096)).unwrap();
         let mut sender = connect(&source, address, &options());
         let trouble = loop {
-            sender.wait(Some(LOOK)).unwrap();
+            sender.wait_timeout(LOOK).unwrap();
             if let Some(trouble) = sender.take_trouble() {
                 break trouble.to_string();
             }
@@ -738,7 +742,7 @@ fn a_sender_that_does_not_come_back_is_an_error(place: &impl Place) {
     assert!(answer(&mut sender, &mut receiver, Kind::Welcome).is_some());
     drop(sender);
     let error = loop {
-        match receiver.next(Some(PATIENCE)) {
+        match receiver.next_timeout(PATIENCE) {
             Ok(samples) => assert!(samples.is_none()),
             Err(error) => break error,
         }
@@ -766,7 +770,7 @@ fn no_descriptor_is_left_behind(place: &impl Place) {
 
 #[test]
 fn a_connection_that_always_breaks_is_an_error_in_the_end() {
-    let options = Options { checksum: true, ..options() };
+    let options = options().checksum(true);
     let (mut receiver, address) = Sockets.listen(&options);
     // The same byte of the first block is wrong each time.
     let proxy = Proxy::start(address, |_, passed, bytes| {
@@ -782,7 +786,7 @@ fn a_connection_that_always_breaks_is_an_error_in_the_end() {
         send(&source, to, &options, 1).unwrap_err().to_string()
     });
     while !sender.is_finished() {
-        assert!(receiver.next(Some(LOOK)).unwrap().is_none());
+        assert!(receiver.next_timeout(LOOK).unwrap().is_none());
     }
     let error = sender.join().unwrap();
     assert!(error.contains("before a block is taken over"), "{error}");
@@ -794,7 +798,7 @@ fn after_the_end_there_is_nothing_more_to_send(place: &impl Place) {
     let source = Source::open("synth:counter", &setup(4096)).unwrap();
     let mut sender = connect(&source, address, &options());
     sender.finish(Lost::Samples(0));
-    let error = sender.push(source.next(None).unwrap().unwrap()).unwrap_err();
+    let error = sender.push(source.next().unwrap()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::BrokenPipe);
 }
 
@@ -804,7 +808,7 @@ fn blocks_stay_where_they_came(place: &impl Apart) {
     let sender = send_counter(address, 65_536, 20, &options());
     let mut read = 0;
     while !receiver.is_finished() {
-        let Some(samples) = receiver.next(Some(PATIENCE)).unwrap() else { continue };
+        let Some(samples) = receiver.next_timeout(PATIENCE).unwrap() else { continue };
         assert!(samples.block().is_none());
         let another = samples.clone();
         let before = receiver.copied();
@@ -832,7 +836,7 @@ fn blocks_that_are_too_long_for_the_memory_are_refused(place: &impl Apart) {
         send(&source, address, &options(), 1).unwrap_err()
     });
     while !sender.is_finished() {
-        assert!(receiver.next(Some(LOOK)).unwrap().is_none());
+        assert!(receiver.next_timeout(LOOK).unwrap().is_none());
     }
     let error = sender.join().unwrap();
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
@@ -856,9 +860,9 @@ fn little_memory_is_enough_whatever_is_held(place: &impl Apart) {
     let mut held = std::collections::VecDeque::new();
     let mut next = 0;
     for _ in 0..blocks {
-        let samples = receiver.next(Some(PATIENCE)).unwrap().expect("a block in time");
+        let samples = receiver.next_timeout(PATIENCE).unwrap().expect("a block in time");
         held.push_back(samples);
-        if held.len() == Setup::default().blocks {
+        if held.len() == StreamSetup::default().blocks {
             for number in numbers(&held.pop_front().unwrap()) {
                 assert_eq!(number, next);
                 next += 1;
@@ -874,10 +878,10 @@ fn little_memory_is_enough_whatever_is_held(place: &impl Apart) {
 }
 
 /// What comes after the last block: nothing.
-fn take_counter_end(receiver: &mut Receiver) -> usize {
+fn take_counter_end(receiver: &mut FrameReceiver) -> usize {
     let mut more = 0;
     while !receiver.is_finished() {
-        more += usize::from(receiver.next(Some(PATIENCE)).unwrap().is_some());
+        more += usize::from(receiver.next_timeout(PATIENCE).unwrap().is_some());
     }
     more
 }
@@ -893,12 +897,12 @@ fn the_smallest_segments_do_not_use_up_the_memory(place: &impl Apart) {
         for byte in data(1, sequence, 100) {
             sender.write_all(&[byte]).unwrap();
             if byte == 7 {
-                receiver.turn().unwrap();
+                receiver.advance().unwrap();
             }
         }
     }
     for sequence in 0..3 {
-        let samples = receiver.next(Some(PATIENCE)).unwrap().expect("a block in time");
+        let samples = receiver.next_timeout(PATIENCE).unwrap().expect("a block in time");
         assert_eq!(samples.meta().sequence, sequence);
         assert_eq!(*samples.read().unwrap(), [7; 100]);
     }
@@ -912,19 +916,19 @@ fn blocks_outlive_connection_and_receiver(place: &impl Apart) {
     let mut held = Vec::new();
     for sequence in 0..3 {
         sender.write_all(&data(1, sequence, 100)).unwrap();
-        held.push(receiver.next(Some(PATIENCE)).unwrap().expect("a block in time"));
+        held.push(receiver.next_timeout(PATIENCE).unwrap().expect("a block in time"));
     }
     // In the middle of the fourth.
     sender.write_all(&data(1, 3, 100)[..90]).unwrap();
     drop(sender);
     while receiver.take_trouble().is_none() {
-        assert!(receiver.next(Some(LOOK)).unwrap().is_none());
+        assert!(receiver.next_timeout(LOOK).unwrap().is_none());
     }
     let mut sender = TcpStream::connect(receiver.local_addr().unwrap()).unwrap();
     sender.write_all(&hello(1, 0)).unwrap();
     assert_eq!(answer(&mut sender, &mut receiver, Kind::Welcome).unwrap().sequence, 3);
     sender.write_all(&data(1, 3, 100)).unwrap();
-    held.push(receiver.next(Some(PATIENCE)).unwrap().expect("a block in time"));
+    held.push(receiver.next_timeout(PATIENCE).unwrap().expect("a block in time"));
     assert_eq!(receiver.reconnects(), 1);
     drop((sender, receiver));
     for (sequence, samples) in (0..).zip(&held) {

@@ -86,7 +86,7 @@ fn room() -> Events {
 #[track_caller]
 fn now(poller: &Poller) -> Vec<Event> {
     let mut events = room();
-    let count = poller.wait(&mut events, Duration::ZERO).unwrap();
+    let count = poller.try_wait(&mut events).unwrap();
     assert_eq!(count, events.len());
     let mut events: Vec<_> = events.iter().collect();
     events.sort_by_key(|event| event.key());
@@ -234,7 +234,7 @@ on_all! {
         assert_eq!(now(&poller), []);
         rustix::net::send(&client, b"!", rustix::net::SendFlags::OOB).unwrap();
         let mut events = room();
-        poller.wait(&mut events, LONG).unwrap();
+        poller.wait_timeout(&mut events, LONG).unwrap();
         assert!(events.iter().all(Event::is_priority) && events.len() == 1, "{events:?}");
         let (reader, writer) = pipe().unwrap();
         poller.add(&writer, 2, Interest::NONE).unwrap();
@@ -281,7 +281,7 @@ on_all! {
                 scope.spawn(move || {
                     let mut events = room();
                     while !events.iter().any(|event| event.key() == 2) {
-                        poller.wait(&mut events, LONG).unwrap();
+                        poller.wait_timeout(&mut events, LONG).unwrap();
                         let one = events.iter().any(|event| event.key() == 1);
                         if one && rustix::io::read(event, &mut [0; 8]).is_ok() {
                             took.fetch_add(1, Ordering::Relaxed);
@@ -480,7 +480,7 @@ on_all! {
         for duration in lengths {
             for timeout in timeouts(duration) {
                 let starts = CLOCKS.map(|clock| clock.now() + duration);
-                assert_eq!(poller.wait(&mut events, timeout).unwrap(), 0);
+                assert_eq!(poller.wait_timeout(&mut events, timeout).unwrap(), 0);
                 match timeout {
                     Timeout::At(end) => assert_eq!(end.remaining(), Duration::ZERO, "{timeout:?}"),
                     _ => assert_eq!(starts[0].remaining(), Duration::ZERO, "{timeout:?}"),
@@ -497,11 +497,11 @@ on_all! {
         let over = timeouts(Duration::ZERO).into_iter().chain(zeros);
         let over: Vec<_> = over.chain([Timeout::At(SystemTime::UNIX_EPOCH.into())]).collect();
         for timeout in &over {
-            assert_eq!(poller.wait(&mut room(), *timeout).unwrap(), 0, "{timeout:?}");
+            assert_eq!(poller.wait_timeout(&mut room(), *timeout).unwrap(), 0, "{timeout:?}");
         }
         signal(&event);
         for timeout in &over {
-            assert_eq!(poller.wait(&mut room(), *timeout).unwrap(), 1, "{timeout:?}");
+            assert_eq!(poller.wait_timeout(&mut room(), *timeout).unwrap(), 1, "{timeout:?}");
         }
     }
 
@@ -519,7 +519,7 @@ on_all! {
                 waker
             });
             let mut events = room();
-            assert_eq!(poller.wait(&mut events, timeout).unwrap(), 1, "{timeout:?}");
+            assert_eq!(poller.wait_timeout(&mut events, timeout).unwrap(), 1, "{timeout:?}");
             assert_eq!(events.iter().map(Event::key).collect::<Vec<_>>(), [5]);
             drop(woken.join().unwrap());
         }
@@ -528,10 +528,10 @@ on_all! {
     fn timeouts_are_made_of_what_one_has(backend) {
         let (poller, mut events) = (poller(backend), room());
         let end = std::time::Instant::now() + Duration::from_millis(2);
-        assert_eq!(poller.wait(&mut events, Instant::from(end)).unwrap(), 0);
+        assert_eq!(poller.wait_timeout(&mut events, Instant::from(end)).unwrap(), 0);
         assert!(std::time::Instant::now() >= end);
         let end = SystemTime::now() + Duration::from_millis(2);
-        assert_eq!(poller.wait(&mut events, Some(Instant::from(end))).unwrap(), 0);
+        assert_eq!(poller.wait_timeout(&mut events, Some(Instant::from(end))).unwrap(), 0);
         assert!(SystemTime::now() >= end);
     }
 
@@ -544,13 +544,13 @@ on_all! {
         assert_eq!(events.capacity(), 2);
         let mut seen = Vec::new();
         for _ in 0..3 {
-            assert_eq!(poller.wait(&mut events, Timeout::Never).unwrap(), 2);
+            assert_eq!(poller.wait(&mut events).unwrap(), 2);
             seen.extend(events.iter().map(Event::key));
         }
         seen.sort_unstable();
         assert_eq!(seen, [0, 0, 1, 1, 2, 2]);
         drop(ready);
-        assert_eq!(poller.wait(&mut events, Duration::ZERO).unwrap(), 0);
+        assert_eq!(poller.try_wait(&mut events).unwrap(), 0);
         assert!(events.is_empty());
     }
 
@@ -567,7 +567,7 @@ on_all! {
                     thread::sleep(Duration::from_millis(1));
                 })
             };
-            let error = poller.wait(&mut room(), timeout).unwrap_err();
+            let error = poller.wait_timeout(&mut room(), timeout).unwrap_err();
             ended.store(true, Ordering::Relaxed);
             assert_eq!(error.kind(), ErrorKind::Interrupted, "{timeout:?}: {error}");
             sender.join().unwrap();
@@ -615,7 +615,7 @@ on_all! {
             closed.block().unwrap();
             send_signal(target);
             for timeout in timeouts(Duration::from_millis(1)) {
-                assert_eq!(poller.wait(&mut room(), timeout).unwrap(), 0);
+                assert_eq!(poller.wait_timeout(&mut room(), timeout).unwrap(), 0);
             }
             // And what is ready comes before the signal.
             let event = event(1);
@@ -648,7 +648,7 @@ on_all! {
         for _ in 0..turns {
             asked.wait();
             let mut events = room();
-            assert_eq!(poller.wait(&mut events, LONG).unwrap(), 1);
+            assert_eq!(poller.wait_timeout(&mut events, LONG).unwrap(), 1);
         }
         other.join().unwrap();
         assert_eq!(contents(&poller).len(), 1);
@@ -683,7 +683,7 @@ on_all! {
         poller.queue_add(&events[0], 2, Interest::READABLE);
         poller.queue_change(&events[1], 3, Interest::READABLE);
         let mut room = room();
-        let text = assert_fails(poller.wait(&mut room, Timeout::Never), Errno::PERM);
+        let text = assert_fails(poller.wait(&mut room), Errno::PERM);
         assert!(text.contains("with key 1"), "{text}");
         let told: Vec<_> = room.failures().iter().map(|failure| {
             (failure.operation(), failure.fd(), failure.key(), failure.errno())
@@ -695,7 +695,7 @@ on_all! {
         assert_eq!(told, expected);
         assert!(room.is_empty());
         // Once.
-        assert_eq!(poller.wait(&mut room, Timeout::Never).unwrap(), 1);
+        assert_eq!(poller.wait(&mut room).unwrap(), 1);
         assert_eq!(room.failures(), []);
         poller.queue_add(&file, 1, Interest::READABLE);
         let failures = poller.flush();
@@ -725,7 +725,7 @@ on_all! {
         let file = tempfile::tempfile().unwrap();
         poller.queue_add(&file, 9, Interest::READABLE);
         poller.add(&events[1], 10, Interest::READABLE).unwrap();
-        assert_fails(poller.wait(&mut room(), Timeout::Never), Errno::PERM);
+        assert_fails(poller.wait(&mut room()), Errno::PERM);
         assert_eq!(keys(&poller).len(), 2);
     }
 
@@ -760,7 +760,7 @@ on_all! {
         poller.add(&fd, 8, Interest::READABLE).unwrap();
         reopen(&mut fd, event(1));
         poller.queue_change(&fd, 9, Interest::READABLE);
-        assert_fails(poller.wait(&mut room(), Timeout::Never), Errno::NOENT);
+        assert_fails(poller.wait(&mut room()), Errno::NOENT);
         // A duplicate keeps the old file: removed at once, it is out all the same.
         reopen(&mut fd, &old);
         poller.queue_add(&fd, 10, Interest::READABLE);
@@ -798,7 +798,7 @@ on_all! {
         let fd = private(event(0));
         poller.queue_add(&fd, 1, Interest::READABLE);
         drop(fd);
-        assert_fails(poller.wait(&mut room(), Timeout::Never), Errno::BADF);
+        assert_fails(poller.wait(&mut room()), Errno::BADF);
         let fd = private(event(0));
         poller.add(&fd, 2, Interest::READABLE).unwrap();
         poller.queue_remove(&fd);
@@ -854,7 +854,7 @@ on_all! {
                     let mut room = Events::new(4).unwrap();
                     loop {
                         // One whose event another thread took waits on.
-                        assert_ne!(poller.wait(&mut room, timeout).unwrap(), 0);
+                        assert_ne!(poller.wait_timeout(&mut room, timeout).unwrap(), 0);
                         for event in room.iter() {
                             if event.key() == EVENTS {
                                 return;
@@ -894,7 +894,7 @@ on_all! {
             scope.spawn(move || {
                 let mut room = room();
                 while asleep.load(Ordering::Relaxed) {
-                    poller.wait(&mut room, Timeout::Never).unwrap();
+                    poller.wait(&mut room).unwrap();
                     assert!(room.iter().all(|event| event.key() <= 1000));
                 }
             });
@@ -1118,14 +1118,14 @@ fn room_that_no_kernel_takes_is_named() {
 fn waits_as_it_should(poller: &Poller) {
     for timeout in timeouts(Duration::from_micros(2001)) {
         let start = Clock::Monotonic.now() + Duration::from_millis(1);
-        assert_eq!(poller.wait(&mut room(), timeout).unwrap(), 0, "{timeout:?}");
+        assert_eq!(poller.wait_timeout(&mut room(), timeout).unwrap(), 0, "{timeout:?}");
         assert!(!matches!(timeout, Timeout::After(_)) || start.remaining().is_zero());
         assert!(!matches!(timeout, Timeout::At(end) if !end.remaining().is_zero()));
     }
     let waker = poller.waker(1).unwrap();
     for timeout in timeouts(LONG) {
         waker.wake().unwrap();
-        assert_eq!(poller.wait(&mut room(), timeout).unwrap(), 1, "{timeout:?}");
+        assert_eq!(poller.wait_timeout(&mut room(), timeout).unwrap(), 1, "{timeout:?}");
     }
 }
 
@@ -1174,7 +1174,7 @@ fn another_error_of_a_wait_is_told() {
     apart(|| {
         deny(libc::SYS_epoll_pwait2, Errno::NOMEM);
         let poller = poller(Backend::Pwait2);
-        assert_fails(poller.wait(&mut room(), Duration::from_micros(1)), Errno::NOMEM);
+        assert_fails(poller.wait_timeout(&mut room(), Duration::from_micros(1)), Errno::NOMEM);
         assert_eq!(poller.backend(), Backend::Pwait2);
     });
 }
@@ -1194,7 +1194,7 @@ fn a_wait_by_the_time_of_day_ends_when_the_clock_is_set() {
             time.tv_sec += 601;
             clock_settime(ClockId::Realtime, time).unwrap();
         });
-        assert_eq!(poller.wait(&mut room(), end).unwrap(), 0, "{backend}");
+        assert_eq!(poller.wait_timeout(&mut room(), end).unwrap(), 0, "{backend}");
         assert_eq!(end.remaining(), Duration::ZERO);
         setter.join().unwrap();
         // A length of time is not moved by it.
@@ -1206,7 +1206,7 @@ fn a_wait_by_the_time_of_day_ends_when_the_clock_is_set() {
                 time.tv_sec += 3600;
                 clock_settime(ClockId::Realtime, time).unwrap();
             });
-            assert_eq!(poller.wait(&mut room(), length).unwrap(), 0, "{backend}");
+            assert_eq!(poller.wait_timeout(&mut room(), length).unwrap(), 0, "{backend}");
         });
         assert_eq!(end.remaining(), Duration::ZERO);
     }
@@ -1268,7 +1268,7 @@ fn what_is_read_is_what_was_written() {
     let (poller, (mut reader, mut writer)) = (Poller::new().unwrap(), pipe().unwrap());
     poller.queue_add(&reader, 1, Interest::READABLE);
     writer.write_all(b"hello").unwrap();
-    assert_eq!(poller.wait(&mut room(), Timeout::Never).unwrap(), 1);
+    assert_eq!(poller.wait(&mut room()).unwrap(), 1);
     let mut buffer = [0; 8];
     assert_eq!(reader.read(&mut buffer).unwrap(), 5);
     assert_eq!(&buffer[..5], b"hello");

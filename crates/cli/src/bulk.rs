@@ -99,7 +99,7 @@ fn send(args: &Send) -> Result<()> {
     let block = read(&args.file)?;
     let mut link = args.route.open()?;
     let start = Instant::now();
-    args.route.transfer(|transfer| link.send(&block, transfer))?;
+    args.route.transfer(|transfer| link.send_with(&block, transfer))?;
     args.route.report("sent", &block, start, is_stdio(&args.file))
 }
 
@@ -107,7 +107,7 @@ fn receive(args: &Receive) -> Result<()> {
     let wanted = args.length.map_or(Wanted::Last, Wanted::Pattern);
     let mut link = args.route.open()?;
     let start = Instant::now();
-    let block = args.route.transfer(|transfer| link.receive(wanted, transfer))?;
+    let block = args.route.transfer(|transfer| link.recv_with(wanted, transfer))?;
     write(&args.file, &block)?;
     args.route.report("received", &block, start, is_stdio(&args.file))
 }

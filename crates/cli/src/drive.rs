@@ -34,7 +34,7 @@ pub fn turns(
 ) -> Result<()> {
     let (mut next, mut count) = (Instant::now() + EACH, 0);
     loop {
-        let state = pipeline.turn(TICK);
+        let state = pipeline.turn_timeout(TICK);
         for event in pipeline.take_events() {
             audience.event(&event)?;
         }

@@ -197,12 +197,12 @@ const RETRY: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
-    use busbar::endpoint::Channel;
+    use busbar::endpoint::ChannelInfo;
 
     use super::*;
 
     fn controller(path: &str, services: &[&str]) -> ControllerInfo {
-        let channel = |name: &&str| Channel {
+        let channel = |name: &&str| ChannelInfo {
             name: (*name).into(),
             source: ADDR_ANY,
             destination: 0x400,

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use busbar::block::{Block, Memory};
-use busbar::receive::{Queues, Receiver, Setup, Tokens};
+use busbar::receive::{Queues, ReceiveSetup, Receiver, Tokens};
 use busbar::{Error, Result};
 
 use self::output::To;
@@ -92,7 +92,7 @@ impl Args {
         }
         // What is wrong with the device is told before what is wrong with the memory for it.
         let block = block.or_else(|error| Receiver::offered(&self.device).and(Err(error)))?;
-        let setup = Setup { queues: self.queues.clone(), tokens: self.tokens };
+        let setup = ReceiveSetup::new().queues(self.queues.clone()).tokens(self.tokens);
         Receiver::open(&self.device, block, &setup)
     }
 

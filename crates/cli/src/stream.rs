@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use busbar::Result;
 use busbar::block::Memory;
-use busbar::pipeline::{From, To};
+use busbar::pipeline::{SinkKind, SourceKind};
 use busbar::stream::Interface;
 use clap::value_parser;
 
@@ -47,10 +47,10 @@ pub struct Args {
     verb: Option<Verb>,
     /// Where samples come from
     #[arg(value_name = "SRC", required = true)]
-    from: Option<From>,
+    from: Option<SourceKind>,
     /// Where they go to
     #[arg(value_name = "DST", required = true)]
-    to: Option<To>,
+    to: Option<SinkKind>,
     #[command(flatten)]
     flags: Flags,
 }

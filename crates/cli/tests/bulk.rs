@@ -23,7 +23,7 @@ fn side(transport: Transport, options: &str) -> Side {
     let kind = match transport {
         Transport::Tty => "bulk-tty",
         Transport::Netlink => "bulk-netlink",
-        Transport::Node | Transport::Fd | Transport::Buffer => "bulk",
+        _ => "bulk",
     };
     let service = format!("{kind}{options}");
     if transport == Transport::Node { in_tree(&[&service]) } else { eptfd(&[&service]) }
@@ -66,8 +66,8 @@ fn assert_same(received: &[u8], sent: &[u8]) {
 }
 
 fn exchange(link: &mut Link, bytes: &[u8]) {
-    link.send(bytes, &mut patient()).unwrap();
-    assert_same(&link.receive(Wanted::Last, &mut patient()).unwrap(), bytes);
+    link.send_timeout(bytes, PATIENCE).unwrap();
+    assert_same(&link.recv_timeout(Wanted::Last, PATIENCE).unwrap(), bytes);
 }
 
 fn blocks_of_every_size_come_back(transport: Transport) {
@@ -103,7 +103,7 @@ fn a_pattern_is_received_without_having_been_sent(transport: Transport) {
     for length in [1, 255, 480, 481, 4096, 65_530, 200_000] {
         let expected: Vec<u8> = (0..=u8::MAX).cycle().take(length).collect();
         let wanted = Wanted::Pattern(u32::try_from(length).unwrap());
-        assert_same(&link.receive(wanted, &mut patient()).unwrap(), &expected);
+        assert_same(&link.recv_timeout(wanted, PATIENCE).unwrap(), &expected);
     }
 }
 
@@ -123,7 +123,7 @@ fn a_deadline_ends_a_transfer_and_the_next_one_works(transport: Transport) {
     let side = side(transport, "+delay=3000");
     let mut link = link(&side, transport);
     let late = block(5000, 1);
-    let error = link.send(&late, &mut Transfer::new().timeout(Duration::from_millis(300)));
+    let error = link.send_timeout(&late, Duration::from_millis(300));
     assert_eq!(error.unwrap_err().kind(), ErrorKind::TimedOut);
     exchange(&mut link, &block(3000, 2));
 }
@@ -134,7 +134,7 @@ fn a_crash_ends_a_transfer_in_its_middle(transport: Transport) {
     let (tell, told) = mpsc::channel();
     let sender = thread::spawn(move || {
         tell.send(()).unwrap();
-        link.send(&block(4 << 20, 3), &mut patient()).unwrap_err().kind()
+        link.send_timeout(&block(4 << 20, 3), PATIENCE).unwrap_err().kind()
     });
     told.recv().unwrap();
     thread::sleep(Duration::from_millis(300));
@@ -148,11 +148,11 @@ fn progress_grows_and_ends_with_the_whole(transport: Transport) {
     let mut link = link(&side, transport);
     let bytes = block(300_000, 4);
     let mut told = Vec::new();
-    link.send(&bytes, &mut patient().progress(&mut |done, total| told.push((done, total))))
+    link.send_with(&bytes, &mut patient().progress(&mut |done, total| told.push((done, total))))
         .unwrap();
     assert_told(&told, bytes.len());
     told.clear();
-    link.receive(
+    link.recv_with(
         Wanted::Last,
         &mut patient().progress(&mut |done, total| told.push((done, total))),
     )
@@ -171,8 +171,8 @@ fn changed_bytes_are_an_error(transport: Transport) {
     let mut link = link(&side, transport);
     for size in [1, 496, 5000, 70_000] {
         let wanted = Wanted::Pattern(size);
-        link.receive(wanted, &mut patient()).unwrap();
-        let error = link.receive(wanted, &mut patient()).unwrap_err();
+        link.recv_timeout(wanted, PATIENCE).unwrap();
+        let error = link.recv_timeout(wanted, PATIENCE).unwrap_err();
         assert_eq!(error.errno(), Some(Errno::BADMSG), "{size}: {error}");
     }
 }
@@ -182,9 +182,8 @@ fn missing_bytes_are_an_error_or_a_timeout(transport: Transport) {
     let mut link = link(&side, transport);
     for size in [100, 5000] {
         let wanted = Wanted::Pattern(size);
-        link.receive(wanted, &mut patient()).unwrap();
-        let mut short = Transfer::new().timeout(Duration::from_secs(5));
-        let error = link.receive(wanted, &mut short).unwrap_err();
+        link.recv_timeout(wanted, PATIENCE).unwrap();
+        let error = link.recv_timeout(wanted, Duration::from_secs(5)).unwrap_err();
         // A stream cannot know that nothing follows.
         let timed_out = error.kind() == ErrorKind::TimedOut;
         assert!(error.errno() == Some(Errno::PROTO) || timed_out, "{size}: {error}");
@@ -207,16 +206,16 @@ fn clients_at_once_get_their_own(transport: Transport) {
 
 fn nothing_is_received_where_nobody_has_sent(transport: Transport) {
     let side = side(transport, "");
-    let error = link(&side, transport).receive(Wanted::Last, &mut patient()).unwrap_err();
+    let error = link(&side, transport).recv_timeout(Wanted::Last, PATIENCE).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::NODATA), "{error}");
 }
 
 fn no_block_has_no_bytes(transport: Transport) {
     let side = side(transport, "");
     let mut link = link(&side, transport);
-    let error = link.send(&[], &mut patient()).unwrap_err();
+    let error = link.send_timeout(&[], PATIENCE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    let error = link.receive(Wanted::Pattern(0), &mut patient()).unwrap_err();
+    let error = link.recv_timeout(Wanted::Pattern(0), PATIENCE).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     exchange(&mut link, b"still good");
 }
@@ -292,8 +291,7 @@ fn half_a_block_does_not_harm_the_next_client() {
     for transport in [Transport::Tty, Transport::Netlink, Transport::Node, Transport::Fd] {
         let side = side(transport, "");
         let mut gone = link(&side, transport);
-        let error =
-            gone.send(&block(8 << 20, 5), &mut Transfer::new().timeout(Duration::from_millis(50)));
+        let error = gone.send_timeout(&block(8 << 20, 5), Duration::from_millis(50));
         assert_eq!(error.unwrap_err().kind(), ErrorKind::TimedOut, "{transport}");
         drop(gone);
         exchange(&mut link(&side, transport), &block(2000, 6));

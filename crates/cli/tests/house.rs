@@ -147,3 +147,41 @@ fn links_lead_to_files() {
     assert_eq!(astray, [""; 0]);
     assert!(count > 20, "{count}");
 }
+
+#[test]
+fn every_path_of_the_library_is_a_feature_that_is_tried_alone() {
+    let (library, manifest) = (read("crates/busbar/src/lib.rs"), read("crates/busbar/Cargo.toml"));
+    let makefile = read("Makefile");
+    let features = makefile.lines().find(|line| line.starts_with("FEATURES :=")).unwrap();
+    let paths: Vec<_> = library
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'))
+        .collect();
+    assert!(paths.len() >= 7, "{paths:?}");
+    for path in paths {
+        assert!(
+            library.contains(&format!("#[cfg(feature = \"{path}\")]\npub mod {path};")),
+            "{path}"
+        );
+        assert!(manifest.contains(&format!("\n{path} = [")), "{path}: not in Cargo.toml");
+        assert!(has_word(features, path), "{path}: not in the Makefile's FEATURES");
+    }
+}
+
+#[test]
+fn who_only_waits_compiles_nothing_but_the_system_calls() {
+    let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+    let tree = std::process::Command::new(cargo)
+        .args(["tree", "-p", "busbar", "--offline", "--locked", "--edges", "normal", "--no-dedupe"])
+        .args(["--no-default-features", "--features", "wait,block,endpoint"])
+        .args(["--prefix", "none", "--format", "{lib}"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let mut crates: Vec<_> = std::str::from_utf8(&tree.stdout).unwrap().lines().collect();
+    crates.sort_unstable();
+    crates.dedup();
+    let needed = ["bitflags", "busbar", "busbar_uapi", "libc", "linux_raw_sys", "rustix"];
+    assert!(crates.iter().all(|name| needed.contains(name)), "{crates:?}");
+}

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use busbar::{Error, Result};
+use busbar::{Error, Reason, Result};
 use busbar_uapi::vcoproc::{self, Event, Info};
 use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -53,7 +53,7 @@ impl Core {
         for free in Coprocessor::all()?.into_iter().filter(|each| !each.attached) {
             match Self::open(&free.node) {
                 // Somebody was faster.
-                Err(error) if error.errno() == Some(Errno::BUSY) => {}
+                Err(error) if error.reason() == Reason::Busy => {}
                 result => return result,
             }
         }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use busbar::block::Block;
 use busbar::bulk::packet::{BufferMessage, Direction, Kind, errno};
-use busbar::bulk::{Link, Transfer, Wanted, done};
+use busbar::bulk::{Link, Wanted, done};
 use busbar::endpoint::{Controller, Endpoint, MAX_MESSAGE};
 use busbar_lab::stage::{Driver, Side};
 use rustix::process::Pid;
@@ -54,8 +54,8 @@ impl Bench {
     fn check(&self) {
         assert!(rustix::process::test_kill_process(self.process).is_ok(), "it has died");
         let mut link = Link::over(self.endpoint("bulk"));
-        link.send(b"still there", &mut Transfer::new()).unwrap();
-        assert_eq!(link.receive(Wanted::Last, &mut Transfer::new()).unwrap(), b"still there");
+        link.send(b"still there").unwrap();
+        assert_eq!(link.recv(Wanted::Last).unwrap(), b"still there");
     }
 
     fn set(&self, state: &str) {
@@ -190,8 +190,8 @@ fn delayed_answers_are_late_and_the_buffer_is_not_usable_before() {
     endpoint.attach(&block).unwrap();
     let begun = Instant::now();
     let cookie = endpoint.give(&mut block, 0..4096, Direction::FromRemote).unwrap();
-    assert!(!block.wait_filled(Duration::ZERO).unwrap());
-    assert!(block.wait_filled(PATIENCE).unwrap());
+    assert!(!block.try_wait_filled().unwrap());
+    assert!(block.wait_filled_timeout(PATIENCE).unwrap());
     assert!(begun.elapsed() >= Duration::from_millis(290), "{:?}", begun.elapsed());
     assert_eq!(answer(&endpoint, cookie).status, 0);
 }

@@ -7,7 +7,7 @@ mod pair;
 mod support;
 
 use busbar::block::{Block, Memory};
-use busbar::receive::{Connection, Queues, Receiver, Setup, Tokens};
+use busbar::receive::{Connection, Queues, ReceiveSetup, Receiver, Tokens};
 use busbar_uapi::devmem::{self, CONTROL_SPACE, Control, Fragment, Range};
 use pair::{DEVICE, Pair, Place, pattern, send, settings, wait_until};
 use rustix::io::Errno;
@@ -27,7 +27,8 @@ fn a_bind_that_fails_leaves_nothing() {
     let mut failures = 0;
     for fault in 1..5_000 {
         let block = Block::with(64 * 4096, &Memory::Pages).unwrap();
-        let (opened, hit) = nth.run(fault, || Receiver::open(DEVICE, block, &Setup::default()));
+        let (opened, hit) =
+            nth.run(fault, || Receiver::open(DEVICE, block, &ReceiveSetup::default()));
         failures += u32::from(opened.is_err());
         if opened.is_ok() && !hit {
             assert!(failures > 20, "only {failures} of {fault} faults were noticed");
@@ -67,7 +68,7 @@ fn check(receiver: &Receiver, fragments: &[Fragment], at: &mut u64) {
 fn a_failed_call_loses_nothing(tokens: Tokens) {
     arm();
     let nth = FailNth::open();
-    let pair = Pair::with(Setup { queues: Queues::Count(1), tokens });
+    let pair = Pair::with(ReceiveSetup::new().queues(Queues::Count(1)).tokens(tokens));
     let receiver = pair.receiver(LEN);
     let (connection, sender) = pair.connect(&receiver);
     let sending = send(sender, 1, 64 << 20);
@@ -130,7 +131,7 @@ fn a_failed_call_loses_nothing_with_autorelease_tokens() {
 fn a_close_gives_back_all(tokens: Tokens) {
     arm();
     let nth = FailNth::open();
-    let pair = Pair::with(Setup { queues: Queues::Count(1), tokens });
+    let pair = Pair::with(ReceiveSetup::new().queues(Queues::Count(1)).tokens(tokens));
     let receiver = pair.receiver(LEN);
     let mut control = vec![0; FRAGMENTS * CONTROL_SPACE];
     let mut unharmed = 0;

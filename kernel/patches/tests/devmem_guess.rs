@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use busbar::receive::{Connection, Queues, Setup, Tokens};
+use busbar::receive::{Connection, Queues, ReceiveSetup, Tokens};
 use busbar_uapi::devmem::{self, CONTROL_SPACE, Control, Range};
 use pair::{Pair, Place, send, wait_until};
 use rustix::io::Errno;
@@ -85,7 +85,7 @@ fn put(connection: &Connection, range: Range) -> usize {
 #[test]
 #[ignore = "needs the lab"]
 fn what_is_returned_too_early_is_not_lost() {
-    let pair = Pair::with(Setup { queues: Queues::Count(1), tokens: Tokens::Autorelease });
+    let pair = Pair::with(ReceiveSetup::new().queues(Queues::Count(1)).tokens(Tokens::Autorelease));
     let receiver = pair.receiver(LEN);
     let (connection, sender) = pair.connect(&receiver);
     let sending = send(sender, 1, SENT);

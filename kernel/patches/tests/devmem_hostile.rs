@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use busbar::block::{Block, Memory};
-use busbar::receive::{Connection, Queues, Receiver, Setup, Tokens};
+use busbar::receive::{Connection, Queues, ReceiveSetup, Receiver, Tokens};
 use busbar_uapi::devmem::{self, CONTROL_SPACE, Control, MAX_RANGES, MAX_TOKENS, Range};
 use busbar_uapi::netdev::{command, dmabuf, queue};
 use fastrand::Rng;
@@ -32,7 +32,7 @@ const RESERVED: u32 = 7 << 28;
 
 fn receiver(queue: u32, tokens: Tokens) -> Receiver {
     let block = Block::with(LEN, &Memory::Pages).unwrap();
-    let setup = Setup { queues: Queues::These(vec![queue]), tokens };
+    let setup = ReceiveSetup::new().queues(Queues::These(vec![queue])).tokens(tokens);
     Receiver::open(DEVICE, block, &setup).unwrap()
 }
 

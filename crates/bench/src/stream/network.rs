@@ -6,11 +6,10 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use busbar::block::Memory;
-use busbar::stream::net::{Options, Receiver, Sender};
-use busbar::stream::{Interface, Lost, Setup, Source};
+use busbar::stream::net::{FrameReceiver, FrameSender, Options};
+use busbar::stream::{Interface, Lost, Source, StreamSetup};
 use busbar::{Error, Result};
 use busbar_uapi::epoll::wait_readable;
 use rustix::time::ClockId;
@@ -79,12 +78,12 @@ fn by_write(
 /// Busbar's.
 fn by_sendfile(_: &Converter, size: usize, blocks: usize, keep: bool) -> Result<(Cost, Vec<u8>)> {
     let receiver = Elsewhere::run(move |ready| {
-        let setup = Setup { blocks: 4, ..Setup::default() };
+        let setup = StreamSetup::new().blocks(4);
         let address = format!("{THERE}:{PORT}");
-        let mut receiver = Receiver::listen(&address, &setup, &Options::default())?;
+        let mut receiver = FrameReceiver::listen(&address, &setup, &Options::default())?;
         let _ = ready.send(());
         let mut kept = Vec::new();
-        while let Some(samples) = receiver.next(None)? {
+        while let Some(samples) = receiver.next()? {
             if keep {
                 kept.extend_from_slice(&samples.read()?);
             }
@@ -96,12 +95,12 @@ fn by_sendfile(_: &Converter, size: usize, blocks: usize, keep: bool) -> Result<
         &setup(size, Interface::Dmabuf, Some(Memory::Pages)),
     )?;
     let target = format!("{THERE}:{PORT}");
-    let mut sender = Sender::open(&target, source.format(), size, &Options::default())?;
+    let mut sender = FrameSender::open(&target, source.format(), size, &Options::default())?;
     let start = Start::now(ClockId::ThreadCPUTime);
     for _ in 0..blocks {
         let samples = loop {
-            sender.turn()?;
-            if let Some(samples) = source.next(Some(Duration::ZERO))? {
+            sender.advance()?;
+            if let Some(samples) = source.try_next()? {
                 break samples;
             }
             wait_readable([source.as_fd(), sender.as_fd()], None)
@@ -110,7 +109,7 @@ fn by_sendfile(_: &Converter, size: usize, blocks: usize, keep: bool) -> Result<
         sender.push(samples)?;
     }
     sender.finish(Lost::Samples(0));
-    sender.wait(None)?;
+    sender.wait()?;
     let cost = start.cost(size * blocks);
     Ok((cost, join(receiver)?))
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
+use std::time::Duration;
 
 use super::buffer::Buffers;
 use super::messages::EndpointMessages;
@@ -21,6 +22,7 @@ const TTY_WINDOW: u32 = 16 << 10;
 
 /// What carries blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Transport {
     /// Messages through the TTY of the in-tree `rpmsg_tty`.
     Tty,
@@ -64,6 +66,7 @@ impl FromStr for Transport {
 
 /// The block that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Wanted {
     /// The last one that this link has sent; before it has sent any, the last one of anybody.
     Last,
@@ -173,21 +176,58 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// [`TimedOut`](std::io::ErrorKind::TimedOut), `EBADMSG` if bytes were changed on the way,
-    /// `EMSGSIZE` if the coprocessor does not take blocks so long.
-    pub fn send(&mut self, block: &[u8], transfer: &mut Transfer<'_>) -> Result<()> {
+    /// `EBADMSG` if bytes were changed on the way, `EMSGSIZE` if the coprocessor does not take blocks
+    /// so long.
+    pub fn send(&mut self, block: &[u8]) -> Result<()> {
+        self.send_with(block, &mut Transfer::new())
+    }
+
+    /// Sends a block as [`send`](Self::send), within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send), and [`TimedOut`](std::io::ErrorKind::TimedOut): the coprocessor has not
+    /// said that it has the block.
+    pub fn send_timeout(&mut self, block: &[u8], timeout: Duration) -> Result<()> {
+        self.send_with(block, &mut Transfer::new().timeout(timeout))
+    }
+
+    /// Sends a block as [`send`](Self::send), limited and watched as `transfer` says.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_timeout`](Self::send_timeout).
+    pub fn send_with(&mut self, block: &[u8], transfer: &mut Transfer<'_>) -> Result<()> {
         if block.is_empty() {
             return Err(Error::invalid("a block to send", "0 bytes", "1 byte or more"));
         }
         self.carrier.send(block, transfer)
     }
 
-    /// Receives a block.
+    /// Receives a block, waiting for it as long as it takes.
     ///
     /// # Errors
     ///
     /// As [`send`](Self::send), and `ENODATA` if the last block is asked for and there is none.
-    pub fn receive(&mut self, wanted: Wanted, transfer: &mut Transfer<'_>) -> Result<Vec<u8>> {
+    pub fn recv(&mut self, wanted: Wanted) -> Result<Vec<u8>> {
+        self.recv_with(wanted, &mut Transfer::new())
+    }
+
+    /// Receives a block as [`recv`](Self::recv), within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Self::recv), and [`TimedOut`](std::io::ErrorKind::TimedOut).
+    pub fn recv_timeout(&mut self, wanted: Wanted, timeout: Duration) -> Result<Vec<u8>> {
+        self.recv_with(wanted, &mut Transfer::new().timeout(timeout))
+    }
+
+    /// Receives a block as [`recv`](Self::recv), limited and watched as `transfer` says.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv_timeout`](Self::recv_timeout).
+    pub fn recv_with(&mut self, wanted: Wanted, transfer: &mut Transfer<'_>) -> Result<Vec<u8>> {
         wanted.on_the_wire()?;
         self.carrier.receive(wanted, transfer)
     }

@@ -55,7 +55,7 @@ pub struct ControllerInfo {
     /// The processor behind it, where the remoteproc framework manages it.
     pub remoteproc: Option<Remoteproc>,
     /// The services that the processor has announced.
-    pub channels: Vec<Channel>,
+    pub channels: Vec<ChannelInfo>,
 }
 
 /// A processor that the remoteproc framework manages.
@@ -71,7 +71,7 @@ pub struct Remoteproc {
 
 /// A service that a coprocessor has announced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Channel {
+pub struct ChannelInfo {
     /// Name of the service.
     pub name: String,
     /// Local address of the driver that uses it, or [`ADDR_ANY`].
@@ -84,6 +84,7 @@ pub struct Channel {
 
 /// What an endpoint is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Implementation {
     /// A descriptor where the kernel offers it, otherwise a device node.
     #[default]
@@ -135,7 +136,7 @@ impl Controller {
     ///
     /// [`BrokenPipe`](io::ErrorKind::BrokenPipe) once the coprocessor has stopped, and those of the
     /// system where sysfs is not to be seen.
-    pub fn channels(&self) -> Result<Vec<Channel>> {
+    pub fn channels(&self) -> Result<Vec<ChannelInfo>> {
         self.device()?
             .channels()
             .map_err(|error| Error::new("list the services of", &self.label, error))
@@ -153,7 +154,7 @@ impl Controller {
     /// # Errors
     ///
     /// As [`channels`](Self::channels), and [`NotFound`](io::ErrorKind::NotFound).
-    pub fn find(&self, service: &str) -> Result<Channel> {
+    pub fn find(&self, service: &str) -> Result<ChannelInfo> {
         let channels = self.channels()?;
         let announced = channels.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(", ");
         channels.into_iter().find(|channel| channel.name == service).ok_or_else(|| {
@@ -190,7 +191,7 @@ impl Controller {
             source: ADDR_ANY,
             destination: None,
             nonblocking: false,
-            deadline: NODE_DEADLINE,
+            timeout: NODE_DEADLINE,
             implementation: Implementation::Auto,
         }
     }
@@ -316,7 +317,7 @@ pub struct Builder<'a> {
     source: u32,
     destination: Option<u32>,
     nonblocking: bool,
-    deadline: Duration,
+    timeout: Duration,
     implementation: Implementation,
 }
 
@@ -347,8 +348,8 @@ impl Builder<'_> {
     }
 
     /// How long to wait until a device node is there and may be opened; 5 s without it.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -378,7 +379,7 @@ impl Builder<'_> {
         };
         match support {
             Support::No if self.implementation == Implementation::Fd => Err(self.unsupported()),
-            Support::No => node::create(self.controller, &info, Deadline::after(self.deadline))
+            Support::No => node::create(self.controller, &info, Deadline::after(self.timeout))
                 .map(|fd| Endpoint::new(fd, true, OnceLock::from(true), label(&info))),
             Support::Nowait if !self.nonblocking => self.create_fd(&info, OnceLock::new()),
             Support::Plain | Support::Nowait => self.create_fd(&info, OnceLock::from(true)),

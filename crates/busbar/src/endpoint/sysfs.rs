@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Dev, major, minor};
 use rustix::io::Errno;
 
-use super::{Channel, Remoteproc};
+use super::{ChannelInfo, Remoteproc};
 
 /// Devices that the bus makes for itself: no service is behind them.
 const INTERNAL: [&str; 2] = ["rpmsg_ctrl", "rpmsg_ns"];
@@ -105,7 +105,7 @@ impl ControlDevice {
     }
 
     /// The services that the coprocessor has announced, by name and destination.
-    pub(super) fn channels(&self) -> io::Result<Vec<Channel>> {
+    pub(super) fn channels(&self) -> io::Result<Vec<ChannelInfo>> {
         let mut channels = self.siblings()?;
         channels.retain(|channel| !INTERNAL.contains(&channel.name.as_str()));
         channels.sort_by(|a, b| (&a.name, a.destination).cmp(&(&b.name, b.destination)));
@@ -115,7 +115,7 @@ impl ControlDevice {
     /// Whether a driver in the kernel has an endpoint with this local address.
     pub(super) fn has_driver_at(&self, source: u32) -> io::Result<bool> {
         // The control device has an address, but no endpoint.
-        let has = |one: &Channel| one.name != "rpmsg_ctrl" && one.driver.is_some();
+        let has = |one: &ChannelInfo| one.name != "rpmsg_ctrl" && one.driver.is_some();
         Ok(self.siblings()?.iter().any(|one| one.source == source && has(one)))
     }
 
@@ -135,7 +135,7 @@ impl ControlDevice {
     }
 
     /// All rpmsg devices of the same bus.
-    fn siblings(&self) -> io::Result<Vec<Channel>> {
+    fn siblings(&self) -> io::Result<Vec<ChannelInfo>> {
         let mut channels = Vec::new();
         for dir in self.bus()? {
             channels.extend(unless_gone(|| channel(&dir))?);
@@ -212,11 +212,11 @@ fn directories(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn channel(dir: &Path) -> io::Result<Option<Channel>> {
+fn channel(dir: &Path) -> io::Result<Option<ChannelInfo>> {
     if subsystem(dir).as_deref() != Some("rpmsg") {
         return Ok(None);
     }
-    Ok(Some(Channel {
+    Ok(Some(ChannelInfo {
         name: attribute(dir, "name")?,
         source: address(&attribute(dir, "src")?)?,
         destination: address(&attribute(dir, "dst")?)?,

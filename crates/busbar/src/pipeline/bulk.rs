@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::edge::Item;
 use super::endpoint::on_any;
-use crate::bulk::{Link, Transfer, Transport};
+use crate::bulk::{Link, Transport};
 use crate::{Error, Result};
 
 /// Longer no block takes.
@@ -92,7 +92,7 @@ impl AsFd for Bulk {
 /// Sends a block; how many bytes were copied for it.
 fn send(link: &mut Link, item: &Item) -> Result<u64> {
     let bytes = item.samples.read()?;
-    link.send(&bytes, &mut Transfer::new().timeout(PATIENCE))?;
+    link.send_timeout(&bytes, PATIENCE)?;
     Ok(bytes.len() as u64)
 }
 

@@ -11,19 +11,22 @@ use super::message::Action;
 use crate::block::Memory;
 use crate::bulk::Transport;
 use crate::stream::sigmf::Datatype;
-use crate::stream::{Interface, Setup};
+use crate::stream::{Interface, StreamSetup};
 use crate::{Error, Result};
 
 /// Nodes of one kind that a pipeline can have.
 const MOST_NODES: usize = 64;
 /// Blocks of a source whose edges do not say how many they need.
 const BLOCKS: usize = 4;
+/// What a reaction may take, unless it is said.
+pub(super) const REACTION: Duration = Duration::from_millis(10);
 
 /// A pipeline, as it is to be.
 ///
 /// From a file by [`Config::parse`], or put together; [`Pipeline::open`](super::Pipeline::open)
 /// checks both alike.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Config {
     /// How long the end may take: what is under way is delivered within it.
     pub drain: Option<Duration>,
@@ -41,11 +44,12 @@ pub struct Config {
 
 /// A source of samples.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct SourceConfig {
     /// What it is called.
     pub name: String,
     /// Where samples come from.
-    pub from: From,
+    pub from: SourceKind,
     /// Number of blocks, 1 to 1024; as many as the edges behind it need, if not given.
     pub blocks: Option<usize>,
     /// Bytes of a block.
@@ -64,7 +68,8 @@ pub struct SourceConfig {
 
 /// What a source is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum From {
+#[non_exhaustive]
+pub enum SourceKind {
     /// `iio:NAME` or `synth:PATTERN`, see [`stream`](crate::stream#names).
     Device(String),
     /// `tcp-listen:[HOST:]PORT`.
@@ -92,6 +97,7 @@ pub enum From {
 
 /// Something that is done with samples.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct StageConfig {
     /// What it is called.
     pub name: String,
@@ -103,6 +109,7 @@ pub struct StageConfig {
 
 /// What a stage does.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Work {
     /// Keeps every Nth sample. Does not filter.
     Decimate(u32),
@@ -116,6 +123,7 @@ pub enum Work {
 
 /// A gate for blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Gate {
     /// The control whose events it obeys.
     pub control: String,
@@ -131,13 +139,14 @@ pub struct Gate {
 
 /// A sink of samples.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct SinkConfig {
     /// What it is called.
     pub name: String,
     /// Whose samples.
     pub input: Edge,
     /// Where they go.
-    pub to: To,
+    pub to: SinkKind,
     /// Number of blocks of a converter, 1 to 1024; 4 if not given.
     pub blocks: Option<usize>,
     /// Memory of its blocks, as that of a [`SourceConfig`].
@@ -150,7 +159,8 @@ pub struct SinkConfig {
 
 /// What a sink is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum To {
+#[non_exhaustive]
+pub enum SinkKind {
     /// `iio:NAME`.
     Device(String),
     /// `tcp:HOST:PORT`.
@@ -172,6 +182,7 @@ pub enum To {
 
 /// How samples get from one node to the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Edge {
     /// The source or stage.
     pub from: String,
@@ -183,6 +194,7 @@ pub struct Edge {
 
 /// What an edge does with one block too many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum WhenFull {
     /// Has what is before it wait.
     #[default]
@@ -195,6 +207,7 @@ pub enum WhenFull {
 
 /// A coprocessor that has a say.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ControlConfig {
     /// What it is called.
     pub name: String,
@@ -210,6 +223,7 @@ pub struct ControlConfig {
 
 /// What is done about an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Reaction {
     /// The event.
     pub event: String,
@@ -223,12 +237,26 @@ impl Edge {
     pub fn new(from: impl Into<String>) -> Self {
         Self { from: from.into(), queue: 4, when_full: WhenFull::Block }
     }
+
+    /// Sets [`queue`](Self#structfield.queue).
+    #[must_use]
+    pub fn queue(mut self, queue: usize) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// Sets [`when_full`](Self#structfield.when_full).
+    #[must_use]
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
+        self
+    }
 }
 
 impl SourceConfig {
     /// A source with blocks of 64 KiB, the rest left to the pipeline.
     #[must_use]
-    pub fn new(name: impl Into<String>, from: From) -> Self {
+    pub fn new(name: impl Into<String>, from: SourceKind) -> Self {
         Self {
             name: name.into(),
             from,
@@ -241,12 +269,103 @@ impl SourceConfig {
             patience: None,
         }
     }
+
+    /// Sets [`blocks`](Self#structfield.blocks).
+    #[must_use]
+    pub fn blocks(mut self, blocks: impl Into<Option<usize>>) -> Self {
+        self.blocks = blocks.into();
+        self
+    }
+
+    /// Sets [`block_len`](Self#structfield.block_len).
+    #[must_use]
+    pub fn block_len(mut self, block_len: usize) -> Self {
+        self.block_len = block_len;
+        self
+    }
+
+    /// Sets [`memory`](Self#structfield.memory).
+    #[must_use]
+    pub fn memory(mut self, memory: impl Into<Option<Memory>>) -> Self {
+        self.memory = memory.into();
+        self
+    }
+
+    /// Sets [`interface`](Self#structfield.interface).
+    #[must_use]
+    pub fn interface(mut self, interface: impl Into<Option<Interface>>) -> Self {
+        self.interface = interface.into();
+        self
+    }
+
+    /// Sets [`channels`](Self#structfield.channels).
+    #[must_use]
+    pub fn channels<T: Into<String>>(mut self, channels: impl IntoIterator<Item = T>) -> Self {
+        self.channels = channels.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets [`count`](Self#structfield.count).
+    #[must_use]
+    pub fn count(mut self, count: impl Into<Option<u64>>) -> Self {
+        self.count = count.into();
+        self
+    }
+
+    /// Sets [`patience`](Self#structfield.patience).
+    #[must_use]
+    pub fn patience(mut self, patience: impl Into<Option<Duration>>) -> Self {
+        self.patience = patience.into();
+        self
+    }
+}
+
+impl StageConfig {
+    /// A stage behind `input`.
+    #[must_use]
+    pub fn new(name: impl Into<String>, input: Edge, work: Work) -> Self {
+        Self { name: name.into(), input, work }
+    }
+}
+
+impl Gate {
+    /// Closed until `control` tells of the event `open_on`.
+    #[must_use]
+    pub fn new(control: impl Into<String>, open_on: impl Into<String>) -> Self {
+        Self { control: control.into(), open_on: open_on.into(), ..Self::default() }
+    }
+}
+
+impl ControlConfig {
+    /// A coprocessor's service with a say in `sources`, and nothing done about its events.
+    #[must_use]
+    pub fn new<T: Into<String>>(
+        name: impl Into<String>,
+        endpoint: impl Into<String>,
+        sources: impl IntoIterator<Item = T>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            endpoint: endpoint.into(),
+            sources: sources.into_iter().map(Into::into).collect(),
+            deadline: REACTION,
+            on: Vec::new(),
+        }
+    }
+}
+
+impl Reaction {
+    /// To an event.
+    #[must_use]
+    pub fn new(event: impl Into<String>, actions: Vec<Action>) -> Self {
+        Self { event: event.into(), actions }
+    }
 }
 
 impl SinkConfig {
     /// A sink with the rest left to the pipeline.
     #[must_use]
-    pub fn new(name: impl Into<String>, input: Edge, to: To) -> Self {
+    pub fn new(name: impl Into<String>, input: Edge, to: SinkKind) -> Self {
         Self {
             name: name.into(),
             input,
@@ -256,6 +375,34 @@ impl SinkConfig {
             interface: None,
             patience: None,
         }
+    }
+
+    /// Sets [`blocks`](Self#structfield.blocks).
+    #[must_use]
+    pub fn blocks(mut self, blocks: impl Into<Option<usize>>) -> Self {
+        self.blocks = blocks.into();
+        self
+    }
+
+    /// Sets [`memory`](Self#structfield.memory).
+    #[must_use]
+    pub fn memory(mut self, memory: impl Into<Option<Memory>>) -> Self {
+        self.memory = memory.into();
+        self
+    }
+
+    /// Sets [`interface`](Self#structfield.interface).
+    #[must_use]
+    pub fn interface(mut self, interface: impl Into<Option<Interface>>) -> Self {
+        self.interface = interface.into();
+        self
+    }
+
+    /// Sets [`patience`](Self#structfield.patience).
+    #[must_use]
+    pub fn patience(mut self, patience: impl Into<Option<Duration>>) -> Self {
+        self.patience = patience.into();
+        self
     }
 }
 
@@ -275,13 +422,72 @@ impl Fault {
     }
 }
 
-impl std::convert::From<Fault> for Error {
+impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         Error::invalid(format!("`{}`", fault.path.join(".")), fault.value, fault.allowed)
     }
 }
 
+/// ```
+/// use busbar::pipeline::{Config, Edge, Pipeline, SinkConfig, SinkKind, SourceConfig, SourceKind, State};
+///
+/// # fn main() -> busbar::Result<()> {
+/// let adc = SourceConfig::new("adc", SourceKind::Device("synth:counter".into())).count(100_000);
+/// let all = SinkConfig::new("all", Edge::new("adc"), SinkKind::Verify { counter: true });
+/// let mut pipeline = Pipeline::open(Config::new().source(adc).sink(all))?;
+/// while pipeline.turn()? != State::Finished {}
+/// # Ok(())
+/// # }
+/// ```
 impl Config {
+    /// Nothing: a pipeline has one source and one sink at least.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`drain`](Self#structfield.drain).
+    #[must_use]
+    pub fn drain(mut self, drain: impl Into<Option<Duration>>) -> Self {
+        self.drain = drain.into();
+        self
+    }
+
+    /// Sets [`fail_fast`](Self#structfield.fail_fast).
+    #[must_use]
+    pub fn fail_fast(mut self, fail_fast: bool) -> Self {
+        self.fail_fast = fail_fast;
+        self
+    }
+
+    /// Adds one of [`sources`](Self#structfield.sources).
+    #[must_use]
+    pub fn source(mut self, source: SourceConfig) -> Self {
+        self.sources.push(source);
+        self
+    }
+
+    /// Adds one of [`stages`](Self#structfield.stages).
+    #[must_use]
+    pub fn stage(mut self, stage: StageConfig) -> Self {
+        self.stages.push(stage);
+        self
+    }
+
+    /// Adds one of [`sinks`](Self#structfield.sinks).
+    #[must_use]
+    pub fn sink(mut self, sink: SinkConfig) -> Self {
+        self.sinks.push(sink);
+        self
+    }
+
+    /// Adds one of [`controls`](Self#structfield.controls).
+    #[must_use]
+    pub fn control(mut self, control: ControlConfig) -> Self {
+        self.controls.push(control);
+        self
+    }
+
     /// Everything that can be said without opening anything.
     ///
     /// # Errors
@@ -336,8 +542,8 @@ impl Config {
                 let allowed = format!("the name of a source or stage: {}", names.join(", "));
                 return Err(Fault::new(&[kind, name, "input"], &edge.from, allowed));
             }
-            if !(1..=Setup::MAX_BLOCKS).contains(&edge.queue) {
-                let allowed = format!("1 to {}", Setup::MAX_BLOCKS);
+            if !(1..=StreamSetup::MAX_BLOCKS).contains(&edge.queue) {
+                let allowed = format!("1 to {}", StreamSetup::MAX_BLOCKS);
                 return Err(Fault::new(&[kind, name, "queue"], edge.queue, allowed));
             }
         }
@@ -395,8 +601,8 @@ impl Config {
     fn verify_blocks(&self, source: &SourceConfig) -> Result<(), Fault> {
         let needed = 1 + self.queued(&source.name, |edge| self.drops(edge));
         match source.blocks {
-            Some(blocks) if !(1..=Setup::MAX_BLOCKS).contains(&blocks) => {
-                let allowed = format!("1 to {}", Setup::MAX_BLOCKS);
+            Some(blocks) if !(1..=StreamSetup::MAX_BLOCKS).contains(&blocks) => {
+                let allowed = format!("1 to {}", StreamSetup::MAX_BLOCKS);
                 Err(Fault::new(&["source", &source.name, "blocks"], blocks, allowed))
             }
             Some(blocks) if blocks < needed => {
@@ -407,8 +613,9 @@ impl Config {
                 );
                 Err(Fault::new(&["source", &source.name, "blocks"], blocks, allowed))
             }
-            None if needed > Setup::MAX_BLOCKS => {
-                let allowed = format!("edges that hold up to {} in all", Setup::MAX_BLOCKS - 1);
+            None if needed > StreamSetup::MAX_BLOCKS => {
+                let allowed =
+                    format!("edges that hold up to {} in all", StreamSetup::MAX_BLOCKS - 1);
                 Err(Fault::new(&["source", &source.name], needed, allowed))
             }
             _ => Ok(()),
@@ -419,7 +626,7 @@ impl Config {
     pub(super) fn blocks(&self, source: &SourceConfig) -> usize {
         source.blocks.unwrap_or_else(|| {
             let held = 2 + self.queued(&source.name, |_| true);
-            held.clamp(BLOCKS, Setup::MAX_BLOCKS)
+            held.clamp(BLOCKS, StreamSetup::MAX_BLOCKS)
         })
     }
 
@@ -490,7 +697,7 @@ const SOURCES: &str = "iio:NAME, synth:PATTERN, tcp-listen:[HOST:]PORT, \
 const SINKS: &str = "iio:NAME, tcp:HOST:PORT, file:NAME, endpoint:SERVICE, bulk:TRANSPORT, null:, verify:, \
      verify:counter";
 
-impl FromStr for From {
+impl FromStr for SourceKind {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -506,7 +713,7 @@ impl FromStr for From {
     }
 }
 
-impl FromStr for To {
+impl FromStr for SinkKind {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -543,18 +750,18 @@ impl FromStr for WhenFull {
 }
 
 /// `DEVICE:ADDRESS:PORT`.
-fn receive(rest: &str) -> Option<From> {
+fn receive(rest: &str) -> Option<SourceKind> {
     let (device, address) = rest.split_once(':')?;
     let address = address.parse().ok()?;
     match device {
         "" => None,
-        "host" => Some(From::Receive { device: None, address }),
-        device => Some(From::Receive { device: Some(device.into()), address }),
+        "host" => Some(SourceKind::Receive { device: None, address }),
+        device => Some(SourceKind::Receive { device: Some(device.into()), address }),
     }
 }
 
 /// `SERVICE?type=TYPE&channels=N`, both of them optional.
-fn endpoint(rest: &str) -> Option<From> {
+fn endpoint(rest: &str) -> Option<SourceKind> {
     let (service, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (mut datatype, mut channels) = ("ci16_le", 1);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -566,7 +773,7 @@ fn endpoint(rest: &str) -> Option<From> {
     }
     let datatype = datatype.parse().ok()?;
     let fits = !service.is_empty() && (1..=16).contains(&channels);
-    fits.then(|| From::Endpoint { service: service.into(), datatype, channels })
+    fits.then(|| SourceKind::Endpoint { service: service.into(), datatype, channels })
 }
 
 #[cfg(test)]
@@ -574,7 +781,7 @@ mod tests {
     use super::*;
 
     fn sink(name: &str, from: &str) -> SinkConfig {
-        SinkConfig::new(name, Edge::new(from), To::Null)
+        SinkConfig::new(name, Edge::new(from), SinkKind::Null)
     }
 
     fn stage(name: &str, from: &str) -> StageConfig {
@@ -582,7 +789,7 @@ mod tests {
     }
 
     fn config() -> Config {
-        let from = From::Device("synth:counter".into());
+        let from = SourceKind::Device("synth:counter".into());
         Config {
             sources: vec![SourceConfig::new("a", from)],
             stages: vec![stage("b", "a")],
@@ -599,16 +806,22 @@ mod tests {
 
     #[test]
     fn ends_are_what_they_say() {
-        let from = |text: &str| text.parse::<From>();
-        assert_eq!(from("iio:vconv0").unwrap(), From::Device("iio:vconv0".into()));
-        assert_eq!(from("tcp-listen:[::1]:4950").unwrap(), From::Listen("[::1]:4950".into()));
+        let from = |text: &str| text.parse::<SourceKind>();
+        assert_eq!(from("iio:vconv0").unwrap(), SourceKind::Device("iio:vconv0".into()));
+        assert_eq!(from("tcp-listen:[::1]:4950").unwrap(), SourceKind::Listen("[::1]:4950".into()));
         let address = ([10, 0, 0, 1], 4950).into();
         let device = Some("nic0".into());
-        assert_eq!(from("receive:nic0:10.0.0.1:4950").unwrap(), From::Receive { device, address });
+        assert_eq!(
+            from("receive:nic0:10.0.0.1:4950").unwrap(),
+            SourceKind::Receive { device, address }
+        );
         let address = "[::1]:7".parse().unwrap();
-        assert_eq!(from("receive:host:[::1]:7").unwrap(), From::Receive { device: None, address });
+        assert_eq!(
+            from("receive:host:[::1]:7").unwrap(),
+            SourceKind::Receive { device: None, address }
+        );
         let datatype = "ri32_be".parse().unwrap();
-        let endpoint = From::Endpoint { service: "adc".into(), datatype, channels: 3 };
+        let endpoint = SourceKind::Endpoint { service: "adc".into(), datatype, channels: 3 };
         assert_eq!(from("endpoint:adc?type=ri32_be&channels=3").unwrap(), endpoint);
         for bad in [
             "",
@@ -627,10 +840,10 @@ mod tests {
         ] {
             assert!(from(bad).unwrap_err().to_string().contains("tcp-listen"), "{bad}");
         }
-        let to = |text: &str| text.parse::<To>();
-        assert_eq!(to("tcp:host:4950").unwrap(), To::Connect("host:4950".into()));
-        assert_eq!(to("bulk:buffer").unwrap(), To::Bulk(Transport::Buffer));
-        assert_eq!(to("verify:counter").unwrap(), To::Verify { counter: true });
+        let to = |text: &str| text.parse::<SinkKind>();
+        assert_eq!(to("tcp:host:4950").unwrap(), SinkKind::Connect("host:4950".into()));
+        assert_eq!(to("bulk:buffer").unwrap(), SinkKind::Bulk(Transport::Buffer));
+        assert_eq!(to("verify:counter").unwrap(), SinkKind::Verify { counter: true });
         for bad in ["", "iio:", "synth:sine", "tcp:host", "null:x", "verify:sine", "bulk:pigeon"] {
             assert!(to(bad).unwrap_err().to_string().contains("verify:counter"), "{bad}");
         }

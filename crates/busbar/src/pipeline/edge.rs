@@ -181,12 +181,12 @@ impl Edge {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::{Setup, Source};
+    use crate::stream::{Source, StreamSetup};
 
     fn items(count: u64) -> Vec<Item> {
-        let setup = Setup { blocks: 32, block_len: 800, ..Setup::default() };
+        let setup = StreamSetup { blocks: 32, block_len: 800, ..StreamSetup::default() };
         let source = Source::open("synth:counter", &setup).unwrap();
-        let item = |_| Item::new(source.next(None).unwrap().unwrap(), 8);
+        let item = |_| Item::new(source.next().unwrap(), 8);
         (0..count).map(item).collect()
     }
 

@@ -9,8 +9,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::config::{
-    Config, ControlConfig, Edge, Fault, From, Gate, Reaction, SinkConfig, SourceConfig,
-    StageConfig, To, WhenFull, Work,
+    Config, ControlConfig, Edge, Fault, Gate, REACTION, Reaction, SinkConfig, SinkKind,
+    SourceConfig, SourceKind, StageConfig, WhenFull, Work,
 };
 use super::message::{Action, Report};
 use crate::{Error, Result};
@@ -223,7 +223,7 @@ fn nodes<'a, T>(
 
 fn source(name: String, keys: &mut Keys<'_>) -> Result<SourceConfig, Fault> {
     keys.required("from", "a source such as \"iio:NAME\" or \"synth:counter\"")?;
-    let Some(from) = keys.parsed::<From>("from")? else {
+    let Some(from) = keys.parsed::<SourceKind>("from")? else {
         return Err(keys.fault("from", "nothing", "a source"));
     };
     let default = SourceConfig::new(name, from);
@@ -280,7 +280,7 @@ fn stage(name: String, keys: &mut Keys<'_>) -> Result<StageConfig, Fault> {
 fn sink(name: String, keys: &mut Keys<'_>) -> Result<SinkConfig, Fault> {
     let input = edge(keys)?;
     keys.required("to", "a sink such as \"tcp:HOST:PORT\", \"file:NAME\" or \"null:\"")?;
-    let Some(to) = keys.parsed::<To>("to")? else {
+    let Some(to) = keys.parsed::<SinkKind>("to")? else {
         return Err(keys.fault("to", "nothing", "a sink"));
     };
     Ok(SinkConfig {
@@ -295,7 +295,7 @@ fn sink(name: String, keys: &mut Keys<'_>) -> Result<SinkConfig, Fault> {
 fn control(name: String, keys: &mut Keys<'_>) -> Result<ControlConfig, Fault> {
     let endpoint = keys.required("endpoint", "the name of a coprocessor's service")?.into();
     let sources = keys.texts("sources")?;
-    let deadline = keys.time("deadline")?.unwrap_or(Duration::from_millis(10));
+    let deadline = keys.time("deadline")?.unwrap_or(REACTION);
     let mut on = Vec::new();
     if let Some(value) = keys.get("on") {
         let DeValue::Table(table) = value else {

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use super::bulk::Bulk;
-use super::config::{Config, SinkConfig, To};
+use super::config::{Config, SinkConfig, SinkKind};
 use super::edge::{Edge, Item, NOTHING, Next, sum};
 use super::endpoint;
 use super::source::{Retry, options, patience};
 use super::stage::Shape;
 use crate::endpoint::{Controller, Endpoint, MAX_MESSAGE};
-use crate::stream::net::Sender;
+use crate::stream::net::FrameSender;
 use crate::stream::sigmf::Recorder;
 use crate::stream::verify::Counter;
-use crate::stream::{self, Lost, Setup};
+use crate::stream::{self, Lost, StreamSetup};
 use crate::{Error, Result};
 
 /// Latencies are told in microseconds, up to an hour.
@@ -53,7 +53,7 @@ enum State {
 #[derive(Debug)]
 enum Way {
     Device(stream::Sink),
-    Net(Box<Sender>),
+    Net(Box<FrameSender>),
     Recording(Box<Recorder>),
     Endpoint(Box<Messages>),
     Bulk(Bulk),
@@ -183,7 +183,10 @@ impl Sink {
                 Ok(None)
             }
             // A coprocessor may take longer to start than a program.
-            Err(error) if is_first && !matches!(self.config.to, To::Endpoint(_) | To::Bulk(_)) => {
+            Err(error)
+                if is_first
+                    && !matches!(self.config.to, SinkKind::Endpoint(_) | SinkKind::Bulk(_)) =>
+            {
                 Err(error)
             }
             Err(error) => {
@@ -321,9 +324,9 @@ impl Counts {
 impl Way {
     fn open(config: &SinkConfig, shape: &Shape, from: Option<&str>) -> Result<Self> {
         Ok(match &config.to {
-            To::Device(name) => {
-                let default = Setup::default();
-                let setup = Setup {
+            SinkKind::Device(name) => {
+                let default = StreamSetup::default();
+                let setup = StreamSetup {
                     blocks: config.blocks.unwrap_or(default.blocks),
                     block_len: shape.block_len,
                     memory: config.memory.clone(),
@@ -332,20 +335,20 @@ impl Way {
                 };
                 Self::Device(stream::Sink::open_for(name, &shape.format, &setup)?)
             }
-            To::Connect(target) => {
+            SinkKind::Connect(target) => {
                 let options = options(config.patience);
-                let sender = Sender::open(target, &shape.format, shape.block_len, &options)?;
+                let sender = FrameSender::open(target, &shape.format, shape.block_len, &options)?;
                 Self::Net(Box::new(sender))
             }
-            To::Recording(path) => {
+            SinkKind::Recording(path) => {
                 Self::Recording(Box::new(Recorder::create(path, &shape.format, from)?))
             }
-            To::Endpoint(service) => {
+            SinkKind::Endpoint(service) => {
                 Self::Endpoint(Box::new(Messages::open(service, shape.format.sample_len)?))
             }
-            To::Bulk(transport) => Self::Bulk(Bulk::open(*transport)?),
-            To::Null => Self::Null,
-            To::Verify { counter } => {
+            SinkKind::Bulk(transport) => Self::Bulk(Bulk::open(*transport)?),
+            SinkKind::Null => Self::Null,
+            SinkKind::Verify { counter } => {
                 Self::Verify(counter.then(|| Counter::new(&shape.format)).transpose()?)
             }
         })
@@ -380,7 +383,7 @@ impl Way {
                 Ok(sink.queued().min(under_way))
             }
             Self::Net(sender) => {
-                sender.turn()?;
+                sender.advance()?;
                 Ok(sender.unacknowledged())
             }
             Self::Endpoint(messages) => messages.turn(),
@@ -392,10 +395,10 @@ impl Way {
     /// There is nothing more to come; whether everything is where it should be.
     fn finish(&mut self, lost: Lost) -> Result<bool> {
         match self {
-            Self::Device(sink) => sink.drain(Some(Duration::ZERO)),
+            Self::Device(sink) => sink.try_drain(),
             Self::Net(sender) => {
                 sender.finish(lost);
-                sender.turn()?;
+                sender.advance()?;
                 Ok(sender.is_finished())
             }
             Self::Endpoint(_)

@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use super::config::{Config, From, SourceConfig, To};
+use super::config::{Config, SinkKind, SourceConfig, SourceKind};
 use super::edge::{Item, NOTHING, sum};
 use super::endpoint;
 use super::stage::Shape;
 use crate::block::{Block, Memory, Purpose};
 use crate::endpoint::{Controller, Endpoint, MAX_MESSAGE};
 use crate::receive;
-use crate::stream::net::{Options, Pool, Receiver};
+use crate::stream::net::{FrameReceiver, Options, Pool};
 use crate::stream::sigmf::{Player, Recording};
-use crate::stream::{self, Format, Interface, Lost, Meta, Samples, Setup};
-use crate::{Error, Result};
+use crate::stream::{self, Format, Interface, Lost, Meta, Samples, StreamSetup};
+use crate::{Error, Reason, Result};
 
 /// Between two attempts to have something back.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
@@ -76,7 +76,7 @@ pub(super) fn options(patience: Option<Duration>) -> Options {
 #[derive(Debug)]
 enum Feed {
     Device(stream::Source),
-    Net(Box<Receiver>),
+    Net(Box<FrameReceiver>),
     Recording(Box<Player>),
     Endpoint(Box<Messages>),
 }
@@ -85,12 +85,12 @@ enum Feed {
 #[derive(Debug)]
 pub(super) struct Source {
     config: SourceConfig,
-    setup: Setup,
+    setup: StreamSetup,
     /// How long to try to have it back.
     patience: Option<Duration>,
     state: State,
     /// A sender that has to hear of the end, and how long there is for that.
-    leaving: Option<(Box<Receiver>, Instant)>,
+    leaving: Option<(Box<FrameReceiver>, Instant)>,
     /// How what is open now or was last is read, and where its blocks are.
     about: Option<(Interface, Memory)>,
     /// Known from the first time on; may not change.
@@ -144,7 +144,7 @@ pub(super) enum Taken {
 impl Source {
     /// `is_on`: opened at once, and not only when it is started.
     pub(super) fn new(config: &SourceConfig, all: &Config, is_on: bool) -> Result<Self> {
-        let setup = Setup {
+        let setup = StreamSetup {
             blocks: all.blocks(config),
             block_len: config.block_len,
             memory: config.memory.clone().or_else(|| memory(config, all)),
@@ -167,7 +167,7 @@ impl Source {
         };
         match config.from {
             // A coprocessor may take longer to start than a program.
-            From::Endpoint { .. } if is_on => {
+            SourceKind::Endpoint { .. } if is_on => {
                 source.state = State::Down(Retry::new(source.patience));
             }
             _ if is_on => source.open()?,
@@ -183,7 +183,7 @@ impl Source {
     /// The converter's name, where it is one.
     pub(super) fn device(&self) -> Option<&str> {
         match &self.config.from {
-            From::Device(name) => name.strip_prefix("iio:"),
+            SourceKind::Device(name) => name.strip_prefix("iio:"),
             _ => None,
         }
     }
@@ -422,19 +422,21 @@ impl Counts {
 }
 
 impl Feed {
-    fn open(config: &SourceConfig, setup: &Setup) -> Result<Self> {
+    fn open(config: &SourceConfig, setup: &StreamSetup) -> Result<Self> {
         Ok(match &config.from {
-            From::Device(name) => Self::Device(stream::Source::open(name, setup)?),
-            From::Listen(address) => {
-                Self::Net(Box::new(Receiver::listen(address, setup, &options(config.patience))?))
-            }
-            From::Receive { device, address } => {
+            SourceKind::Device(name) => Self::Device(stream::Source::open(name, setup)?),
+            SourceKind::Listen(address) => Self::Net(Box::new(FrameReceiver::listen(
+                address,
+                setup,
+                &options(config.patience),
+            )?)),
+            SourceKind::Receive { device, address } => {
                 Self::Net(Box::new(received(device.as_deref(), *address, config, setup)?))
             }
-            From::Recording(path) => {
+            SourceKind::Recording(path) => {
                 Self::Recording(Box::new(Player::new(Recording::open(path)?, setup)?))
             }
-            From::Endpoint { service, datatype, channels } => {
+            SourceKind::Endpoint { service, datatype, channels } => {
                 let format = datatype.format(*channels, None, None, None);
                 Self::Endpoint(Box::new(Messages::open(service, format, setup)?))
             }
@@ -456,9 +458,9 @@ impl Feed {
 
     fn next(&mut self) -> Result<Option<Samples>> {
         match self {
-            Self::Device(source) => source.next(Some(Duration::ZERO)),
-            Self::Net(receiver) => receiver.next(Some(Duration::ZERO)),
-            Self::Recording(player) => player.next(Some(Duration::ZERO)),
+            Self::Device(source) => source.try_next(),
+            Self::Net(receiver) => receiver.try_next(),
+            Self::Recording(player) => player.try_next(),
             Self::Endpoint(messages) => messages.next(),
         }
     }
@@ -523,27 +525,28 @@ fn received(
     device: Option<&str>,
     address: SocketAddr,
     config: &SourceConfig,
-    setup: &Setup,
-) -> Result<Receiver> {
+    setup: &StreamSetup,
+) -> Result<FrameReceiver> {
     // As `stream::net` asks for, of what is known before anybody calls.
     let len = (4 * setup.blocks * setup.block_len + SLACK).max(LEAST_MEMORY);
     let usual = if device.is_some() { Memory::Pages } else { Memory::Memfd };
     let block = Block::with(len, config.memory.as_ref().unwrap_or(&usual))?;
     let receiver = match device {
-        Some(device) => receive::Receiver::open(device, block, &receive::Setup::default())?,
+        Some(device) => receive::Receiver::open(device, block, &receive::ReceiveSetup::default())?,
         None => receive::Receiver::host(block)?,
     };
-    Receiver::over(receiver, address, setup, &options(config.patience))
+    FrameReceiver::over(receiver, address, setup, &options(config.patience))
 }
 
 /// The memory that a source and what is behind it do best with, where it would choose another.
 fn memory(config: &SourceConfig, all: &Config) -> Option<Memory> {
-    let is_converter = matches!(&config.from, From::Device(name) if name.starts_with("iio:"));
-    let leads = |wanted: fn(&To) -> bool| all.sinks_of(&config.name).any(|sink| wanted(&sink.to));
-    if leads(|to| matches!(to, To::Connect(_))) && is_converter {
+    let is_converter = matches!(&config.from, SourceKind::Device(name) if name.starts_with("iio:"));
+    let leads =
+        |wanted: fn(&SinkKind) -> bool| all.sinks_of(&config.name).any(|sink| wanted(&sink.to));
+    if leads(|to| matches!(to, SinkKind::Connect(_))) && is_converter {
         return Some(Memory::choose(Purpose::Network));
     }
-    let is_device = leads(|to| matches!(to, To::Device(_)));
+    let is_device = leads(|to| matches!(to, SinkKind::Device(_)));
     (is_device && !is_converter).then(|| Memory::choose(Purpose::Device))
 }
 
@@ -564,7 +567,7 @@ struct Messages {
 }
 
 impl Messages {
-    fn open(service: &str, format: Format, setup: &Setup) -> Result<Self> {
+    fn open(service: &str, format: Format, setup: &StreamSetup) -> Result<Self> {
         let (controller, endpoint) = endpoint::open(service)?;
         // Whoever sends has to know where to.
         endpoint.try_send(&[])?;
@@ -621,7 +624,7 @@ impl Messages {
                 Ok(Some(length)) => length,
                 Ok(None) => break,
                 // Messages were dropped since nobody took them in time.
-                Err(error) if error.errno() == Some(Errno::NOBUFS) => {
+                Err(error) if error.reason() == Reason::Lost => {
                     if len > 0 {
                         self.lost = Lost::Unknown;
                         break;

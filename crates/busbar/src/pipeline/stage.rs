@@ -340,10 +340,10 @@ impl GateState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::{Setup, Source};
+    use crate::stream::{Source, StreamSetup};
 
     fn source(samples: usize) -> Source {
-        let setup = Setup { blocks: 8, block_len: 8 * samples, ..Setup::default() };
+        let setup = StreamSetup { blocks: 8, block_len: 8 * samples, ..StreamSetup::default() };
         Source::open("synth:counter", &setup).unwrap()
     }
 
@@ -353,7 +353,7 @@ mod tests {
     }
 
     fn item(source: &Source, lost: Lost) -> Item {
-        let mut item = Item::new(source.next(None).unwrap().unwrap(), 8);
+        let mut item = Item::new(source.next().unwrap(), 8);
         item.lost = lost;
         item
     }
@@ -412,17 +412,17 @@ mod tests {
 
     #[test]
     fn selected_channels_are_packed_as_iio_has_them() {
-        let setup = Setup {
+        let setup = StreamSetup {
             channels: ["voltage0_i", "voltage1_q", "count0"].map(Into::into).into(),
             block_len: 160,
-            ..Setup::default()
+            ..StreamSetup::default()
         };
         let source = Source::open("synth:counter", &setup).unwrap();
         let names = ["count0", "voltage1_q"].map(String::from);
         let (mut stage, out) =
             Stage::open(&Work::Select(names.into()), &shape(&source), 2).unwrap();
         assert_eq!((out.format.sample_len, out.format.channels[1].offset), (16, 8));
-        let item = Item::new(source.next(None).unwrap().unwrap(), 16);
+        let item = Item::new(source.next().unwrap(), 16);
         let item = made(&mut stage, item).unwrap();
         let bytes = item.samples.read().unwrap();
         assert_eq!((item.count, bytes.len(), bytes[16], bytes[24]), (10, 160, 1, 0));

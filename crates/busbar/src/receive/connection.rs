@@ -28,8 +28,8 @@ pub(super) enum Filled {
 
 /// A TCP connection whose data comes in [`Piece`]s.
 ///
-/// For a [`Poller`](crate::wait::Poller), it is readable when [`next`](Self::next) may have something
-/// new; then take pieces, with no time, until there is none.
+/// For a [`Poller`](crate::wait::Poller), it is readable when there may be something new; then take
+/// pieces by [`try_next`](Self::try_next) until there is none.
 #[derive(Debug)]
 pub struct Connection {
     socket: Arc<TcpStream>,
@@ -67,8 +67,7 @@ impl Connection {
         Ok(Self { socket, way, ready: VecDeque::new(), has_ended: false, _steering: steering })
     }
 
-    /// What comes next in the stream. Waits for it, at most for `timeout` if there is one; `None` after
-    /// that time, and at the end of the stream, see [`is_finished`](Self::is_finished).
+    /// What comes next in the stream; `None` at its [end](Self::is_finished). Waits as long as it takes.
     ///
     /// On a host without a device, it also waits for memory that views hold.
     ///
@@ -78,8 +77,31 @@ impl Connection {
     /// [`InvalidData`](std::io::ErrorKind::InvalidData) where data came into other memory than the
     /// block. The connection is finished then.
     #[allow(clippy::should_implement_trait)] // fails, and may have to wait
-    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Piece>> {
-        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+    pub fn next(&mut self) -> Result<Option<Piece>> {
+        self.next_until(Deadline::NEVER)
+    }
+
+    /// What comes next in the stream, if it is there now; `None` otherwise, and at the
+    /// [end](Self::is_finished).
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    pub fn try_next(&mut self) -> Result<Option<Piece>> {
+        self.next_until(Deadline::now())
+    }
+
+    /// What comes next in the stream; `None` if nothing came within `timeout`, and at the
+    /// [end](Self::is_finished).
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Piece>> {
+        self.next_until(Deadline::after(timeout))
+    }
+
+    fn next_until(&mut self, deadline: Deadline) -> Result<Option<Piece>> {
         loop {
             if let Some(piece) = self.ready.pop_front() {
                 return Ok(Some(piece));

@@ -27,14 +27,35 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Waits for a connection, at most for `timeout` if there is one; `None` after that time.
+    /// Waits for a connection, as long as it takes.
     ///
     /// # Errors
     ///
     /// `EMFILE`, `ENOMEM`.
-    pub fn accept(&self, timeout: Option<Duration>) -> Result<Option<Connection>> {
+    pub fn accept(&self) -> Result<Connection> {
+        poll::forever(|deadline| self.accept_until(deadline))
+    }
+
+    /// A connection if somebody waits to be accepted now.
+    ///
+    /// # Errors
+    ///
+    /// As [`accept`](Self::accept).
+    pub fn try_accept(&self) -> Result<Option<Connection>> {
+        self.accept_until(Deadline::now())
+    }
+
+    /// Waits for a connection; `None` if nobody called within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`accept`](Self::accept).
+    pub fn accept_timeout(&self, timeout: Duration) -> Result<Option<Connection>> {
+        self.accept_until(Deadline::after(timeout))
+    }
+
+    fn accept_until(&self, deadline: Deadline) -> Result<Option<Connection>> {
         let failed = |why| Error::new("accept", "a connection", why);
-        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
         loop {
             match self.socket.accept() {
                 Ok((socket, _)) => {

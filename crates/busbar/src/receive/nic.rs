@@ -10,7 +10,7 @@ use super::ethtool::{Device, Split};
 use super::netdev::{Netdev, Queue};
 use super::rule::{Rules, Steering};
 use super::settings::Settings;
-use super::{Offer, Queues, Setup, Tokens};
+use super::{Offer, Queues, ReceiveSetup, Tokens};
 use crate::block::Block;
 use crate::{Error, Result};
 
@@ -35,7 +35,7 @@ pub(super) struct Nic {
 }
 
 impl Nic {
-    pub(super) fn open(name: &str, block: &Block, setup: &Setup) -> Result<Self> {
+    pub(super) fn open(name: &str, block: &Block, setup: &ReceiveSetup) -> Result<Self> {
         check_block(block)?;
         let device = Arc::new(Device::open(name)?);
         // Before the socket, so that it is dropped after it: while something is bound, the device

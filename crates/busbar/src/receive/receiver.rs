@@ -16,7 +16,7 @@ use super::connection::Connection;
 use super::listener::Listener;
 use super::memory::Memory;
 use super::nic::Nic;
-use super::{Setup, Statistics, Tokens};
+use super::{ReceiveSetup, Statistics, Tokens};
 use crate::block::Block;
 use crate::poll::{self, Deadline};
 use crate::{Error, Result};
@@ -46,7 +46,7 @@ impl Receiver {
     /// `ENODEV`; `EPERM` without `CAP_NET_ADMIN`; `EOPNOTSUPP` where kernel or driver cannot do it;
     /// `EBUSY` where queues are bound to other memory; bad input for queues and tokens that are not to
     /// be had. Everything is undone then.
-    pub fn open(name: &str, block: Block, setup: &Setup) -> Result<Self> {
+    pub fn open(name: &str, block: Block, setup: &ReceiveSetup) -> Result<Self> {
         let nic = Nic::open(name, &block, setup)?;
         Ok(Self { memory: Arc::new(Memory::new(block)?), nic: Some(nic) })
     }
@@ -87,12 +87,25 @@ impl Receiver {
         Ok(Listener { socket, memory, binding, steering })
     }
 
-    /// Calls `address`, and waits for the answer, at most for `timeout` if there is one.
+    /// Calls `address`, and waits for the answer as long as TCP does, some minutes.
     ///
     /// # Errors
     ///
     /// `ETIMEDOUT`, `ECONNREFUSED`, `EHOSTUNREACH`; `ENOSPC` as [`listen`](Self::listen).
-    pub fn connect(&self, address: SocketAddr, timeout: Option<Duration>) -> Result<Connection> {
+    pub fn connect(&self, address: SocketAddr) -> Result<Connection> {
+        self.connect_until(address, Deadline::NEVER)
+    }
+
+    /// Calls `address`, and waits for the answer, at most for `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`connect`](Self::connect); `ETIMEDOUT` after that time.
+    pub fn connect_timeout(&self, address: SocketAddr, timeout: Duration) -> Result<Connection> {
+        self.connect_until(address, Deadline::after(timeout))
+    }
+
+    fn connect_until(&self, address: SocketAddr, deadline: Deadline) -> Result<Connection> {
         let failed = |errno| Error::new("connect to", address.to_string(), errno);
         let (family, any): (_, SocketAddr) = match address {
             SocketAddr::V4(_) => (AddressFamily::INET, (Ipv4Addr::UNSPECIFIED, 0).into()),
@@ -111,8 +124,7 @@ impl Receiver {
             }
             None => None,
         };
-        call(&socket, &address, timeout.map_or(Deadline::NEVER, Deadline::after))
-            .map_err(failed)?;
+        call(&socket, &address, deadline).map_err(failed)?;
         Connection::new(TcpStream::from(socket), &self.memory, self.binding(), steering)
     }
 

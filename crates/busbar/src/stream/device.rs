@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::Format;
 use super::scan::{self, Type};
+use super::{Format, Scale};
 use crate::{Error, Result};
 
 /// Bytes of an attribute at most: a page.
@@ -163,6 +163,34 @@ impl Device {
         let index = index.1.parse().map_err(|_| bad(index, "a number"))?;
         let is_on = read("en")?.1 == "1";
         Ok(Element { index, name: name.to_owned(), kind, is_on })
+    }
+
+    /// How values of a channel get a unit; what the device does not say is as IIO has it then.
+    pub(super) fn scale(&self, direction: Direction, channel: &str) -> Scale {
+        let Scale { offset, scale } = Scale::default();
+        let number = |what| self.number(direction, channel, what);
+        Scale {
+            offset: number("offset").unwrap_or(offset),
+            scale: number("scale").unwrap_or(scale),
+        }
+    }
+
+    /// An attribute of a channel, or the one that it shares with others: of `in_voltage0_i_scale`,
+    /// `in_voltage_i_scale`, `in_voltage0_scale`, `in_voltage_scale`, `in_scale` and `scale` the first.
+    fn number(&self, direction: Direction, channel: &str, what: &str) -> Option<f64> {
+        let mut names = Vec::new();
+        let mut rest = Some(channel);
+        while let Some(name) = rest {
+            names.push(format!("{}{name}_{what}", direction.prefix()));
+            let shared = name.replace(|letter: char| letter.is_ascii_digit(), "");
+            names.push(format!("{}{shared}_{what}", direction.prefix()));
+            rest = name.rsplit_once('_').map(|(before, _)| before);
+        }
+        names.push(format!("{}{what}", direction.prefix()));
+        names.push(what.to_owned());
+        let found =
+            names.iter().find_map(|name| self.attribute(name)?.trim().parse::<f64>().ok())?;
+        found.is_finite().then_some(found)
     }
 
     /// The rate, where the device has one.
@@ -473,6 +501,32 @@ mod tests {
         let error = fake.find("same").unwrap_err();
         assert!(error.to_string().contains("iio:device0, iio:device1"), "{error}");
         assert_eq!(fake.find("iio:device0").unwrap().id, "iio:device0");
+    }
+
+    #[test]
+    fn a_scale_is_that_of_the_channel_or_the_one_that_it_shares() {
+        let fake = Fake::new();
+        fake.device(0, "one", &CHANNELS);
+        let device = fake.find("one").unwrap();
+        let is = |offset, scale| {
+            assert_eq!(device.scale(Direction::Receive, "voltage0_i"), Scale { offset, scale });
+        };
+        is(0.0, 1.0);
+        let mut next = 1.0;
+        for name in ["scale", "in_scale", "in_voltage_scale", "in_voltage0_scale"] {
+            next *= 0.5;
+            fake.put(&format!("devices/iio:device0/{name}"), &format!("{next}\n"));
+            is(0.0, next);
+        }
+        fake.put("devices/iio:device0/in_voltage_i_scale", "0.061035156");
+        fake.put("devices/iio:device0/in_voltage0_i_offset", "-2048");
+        is(-2048.0, 0.061_035_156);
+        // Of others: channel 1, the way out, and what is no number.
+        for name in ["in_voltage1_i_scale", "out_voltage0_i_scale"] {
+            fake.put(&format!("devices/iio:device0/{name}"), "7");
+        }
+        fake.put("devices/iio:device0/in_voltage0_i_scale", "inf");
+        is(-2048.0, 1.0);
     }
 
     #[test]

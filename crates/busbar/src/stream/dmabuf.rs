@@ -269,7 +269,7 @@ impl<L: Load> Flying<L> {
     fn ended(&self) -> Option<(Result<(), Errno>, Option<Duration>)> {
         let Some(fence) = &self.fence else {
             // How it ended cannot be known.
-            let unused = self.load.block().wait_unused(Duration::ZERO).unwrap_or(true);
+            let unused = self.load.block().try_wait_unused().unwrap_or(true);
             return unused.then_some((Ok(()), None));
         };
         let mut fences = [Fence::default(); 4];

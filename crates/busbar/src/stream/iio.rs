@@ -13,11 +13,11 @@ use rustix::io::Errno;
 use super::device::{Control, Device, Direction};
 use super::loss::Detector;
 use super::source::{About, Source};
-use super::{Format, Interface, Setup, dmabuf, fileio};
+use super::{Format, Interface, StreamSetup, dmabuf, fileio};
 use crate::block::{Block, Memory, Purpose};
 use crate::{Error, Result};
 
-pub(super) fn receive(name: &str, setup: &Setup) -> Result<Source> {
+pub(super) fn receive(name: &str, setup: &StreamSetup) -> Result<Source> {
     let opened = Opened::new(name, setup, Direction::Receive)?;
     let is_counter = opened.is_counter;
     let detector = Detector::new(&opened.format, is_counter);
@@ -62,7 +62,7 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    pub(super) fn new(name: &str, setup: &Setup, direction: Direction) -> Result<Self> {
+    pub(super) fn new(name: &str, setup: &StreamSetup, direction: Direction) -> Result<Self> {
         let device = Device::find(Path::new("/sys"), name)?;
         let (label, is_counter) = (device.label(), is_counter(&device));
         let buffer = open_buffer(&device)?;
@@ -80,7 +80,7 @@ impl Opened {
     /// Takes the interface that was asked for, or the best one, and its blocks.
     pub(super) fn access<L: dmabuf::Load>(
         self,
-        setup: &Setup,
+        setup: &StreamSetup,
     ) -> Result<(About, Access<L>, Vec<Block>)> {
         let len = self.len();
         let dmabufs = match setup.interface {
@@ -95,12 +95,14 @@ impl Opened {
                 return Err(Error::invalid("the interface of a device", "synth", allowed));
             }
         };
+        let device = (self.control.device().clone(), self.direction);
         let about = |format, interface, memory| About {
             format,
             interface,
             memory,
             blocks: setup.blocks,
             block_len: len,
+            device: Some(Box::new(device)),
         };
         if let Some((memory, blocks)) = dmabufs {
             let about = about(self.format, Interface::Dmabuf, memory);
@@ -119,7 +121,7 @@ impl Opened {
     }
 
     /// Blocks that the driver can use.
-    fn attached(&self, setup: &Setup) -> Result<(Memory, Vec<Block>)> {
+    fn attached(&self, setup: &StreamSetup) -> Result<(Memory, Vec<Block>)> {
         if setup.interface.is_none() && !offers_dmabufs(&self.buffer) {
             return Err(self.not_attached(Errno::PERM));
         }

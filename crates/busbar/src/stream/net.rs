@@ -1,23 +1,23 @@
 //! Streams over TCP.
 //!
-//! A [`Sender`] connects and sends the blocks of a source as [frames](super::frame); a [`Receiver`]
+//! A [`FrameSender`] connects and sends the blocks of a source as [frames](super::frame); a [`FrameReceiver`]
 //! listens and hands them out as [`Samples`](super::Samples). Neither ever waits, but for
-//! [`Receiver::next`]: each has a descriptor that is readable when its `turn` has something to do.
+//! [`FrameReceiver::next`]: each has a descriptor that is readable when its `advance` has something to do.
 //!
 //! ```no_run
-//! use busbar::stream::net::{Options, Sender};
-//! use busbar::stream::{Lost, Setup, Source};
+//! use busbar::stream::net::{Options, FrameSender};
+//! use busbar::stream::{Lost, StreamSetup, Source};
 //!
 //! # fn main() -> busbar::Result<()> {
-//! let source = Source::open("synth:sine?rate=1M", &Setup::default())?;
+//! let source = Source::open("synth:sine?rate=1M", &StreamSetup::default())?;
 //! let (format, len) = (source.format(), source.block_len());
-//! let mut sender = Sender::open("receiver.example:4950", format, len, &Options::default())?;
+//! let mut sender = FrameSender::open("receiver.example:4950", format, len, &Options::default())?;
 //! for _ in 0..100 {
-//!     sender.push(source.next(None)?.expect("there is no time limit"))?;
-//!     sender.turn()?;
+//!     sender.push(source.next()?)?;
+//!     sender.advance()?;
 //! }
 //! sender.finish(Lost::Samples(0));
-//! sender.wait(None)?;
+//! sender.wait()?;
 //! # Ok(())
 //! # }
 //! ```
@@ -31,16 +31,16 @@
 //! | a heap, from elsewhere | `sendmsg` from the mapping | everything |
 //!
 //! Receiving copies from the socket's memory straight into a block, or not at all: below.
-//! [`Sender::copied`] and [`Receiver::copied`] count.
+//! [`FrameSender::copied`] and [`FrameReceiver::copied`] count.
 //!
 //! # Device memory
 //!
-//! [`Receiver::over`] takes what a [`receive::Receiver`](crate::receive::Receiver) receives, and leaves
+//! [`FrameReceiver::over`] takes what a [`receive::Receiver`](crate::receive::Receiver) receives, and leaves
 //! blocks where that has put them: with a network device that can do it, no processor has touched them.
 //! Such a block has [parts](super::Samples::parts), which may end anywhere, and is no
-//! [`Block`](super::Samples::block) to hand over. Everything else is as with [`Receiver::listen`].
+//! [`Block`](super::Samples::block) to hand over. Everything else is as with [`FrameReceiver::listen`].
 //!
-//! * A block that is out holds its part of the memory. At most [`Setup::blocks`](super::Setup::blocks) are
+//! * A block that is out holds its part of the memory. At most [`StreamSetup::blocks`](super::StreamSetup::blocks) are
 //!   out at a time; what comes meanwhile waits in the socket, up to three quarters of the memory, and
 //!   then in the sender. A megabyte of it is taken from there beforehand. So memory of four times what
 //!   the blocks take and 4 MiB more is enough, if the sender's segments fill their pages.
@@ -76,13 +76,14 @@ mod watch;
 
 use std::time::{Duration, SystemTime};
 
-pub use self::receiver::Receiver;
-pub use self::sender::Sender;
+pub use self::receiver::FrameReceiver;
+pub use self::sender::FrameSender;
 
 pub(crate) use self::pool::Pool;
 
 /// How a stream goes over the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Options {
     /// Whether the sender computes a check sum of each block. The receiver verifies all there are.
     pub checksum: bool,
@@ -102,6 +103,33 @@ impl Default for Options {
 }
 
 impl Options {
+    /// No check sums, patience of 30 s, silence of 10 s.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`checksum`](Self#structfield.checksum).
+    #[must_use]
+    pub fn checksum(mut self, checksum: bool) -> Self {
+        self.checksum = checksum;
+        self
+    }
+
+    /// Sets [`patience`](Self#structfield.patience).
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Sets [`silence`](Self#structfield.silence).
+    #[must_use]
+    pub fn silence(mut self, silence: Duration) -> Self {
+        self.silence = silence;
+        self
+    }
+
     /// Long enough for a sign or two to get lost.
     fn mute_after(&self) -> Duration {
         self.silence.max(3 * BEAT)

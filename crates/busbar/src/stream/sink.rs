@@ -17,15 +17,31 @@ use super::driver::{self, Monitor, Pending};
 use super::fileio::Buffer;
 use super::iio::{Access, Opened};
 use super::source::About;
-use super::{Channel, Format, Interface, Samples, Setup};
+use super::{Channel, Format, Interface, Samples, StreamSetup};
 use crate::block::{Block, Memory, Writing};
-use crate::poll::Deadline;
+use crate::poll::{self, Deadline};
 use crate::{Error, Result};
 
 /// How often to look whether `write` was transmitted.
 const DRAINING: Duration = Duration::from_millis(1);
 
 /// Where samples go to.
+///
+/// ```no_run
+/// use busbar::stream::{Sink, StreamSetup};
+///
+/// # fn main() -> busbar::Result<()> {
+/// let sink = Sink::open("iio:vconv0-tx", &StreamSetup::new().block_len(4096))?;
+/// for level in 0..100 {
+///     let mut space = sink.space()?;
+///     space.write()?.fill(level);
+///     let len = space.len();
+///     space.send(len)?;
+/// }
+/// sink.drain()?;
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// Dropping it stops the device at once, transmitted or not ([`drain`](Self::drain) before), and puts
 /// its settings back.
@@ -119,7 +135,7 @@ impl Sink {
     /// # Errors
     ///
     /// As [`Source::open`](super::Source::open).
-    pub fn open(name: &str, setup: &Setup) -> Result<Self> {
+    pub fn open(name: &str, setup: &StreamSetup) -> Result<Self> {
         setup.check()?;
         let device = name
             .strip_prefix("iio:")
@@ -157,9 +173,9 @@ impl Sink {
     /// # Errors
     ///
     /// As [`open`](Self::open); bad input if the types or places of the channels are others here.
-    pub fn open_for(name: &str, format: &Format, setup: &Setup) -> Result<Self> {
+    pub fn open_for(name: &str, format: &Format, setup: &StreamSetup) -> Result<Self> {
         let channels = format.channels.iter().map(|channel| channel.name.clone()).collect();
-        let sink = Self::open(name, &Setup { channels, ..setup.clone() })?;
+        let sink = Self::open(name, &StreamSetup { channels, ..setup.clone() })?;
         let layout = |format: &Format| -> Vec<_> {
             let of = |channel: &Channel| {
                 let Channel { bits, storage_bits, shift, big_endian, repeat, offset, .. } =
@@ -211,15 +227,35 @@ impl Sink {
         self.about.block_len
     }
 
-    /// A block to fill, or nothing if none was free within `timeout`; without one, waits as long as
-    /// it takes.
+    /// A block to fill. Waits for it as long as it takes.
     ///
     /// # Errors
     ///
     /// That of the driver if it has failed with a block. `EBUSY` while a block is repeated. Kind
     /// [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the stream has ended.
-    pub fn space(&self, timeout: Option<Duration>) -> Result<Option<Space>> {
-        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+    pub fn space(&self) -> Result<Space> {
+        poll::forever(|deadline| self.space_until(deadline))
+    }
+
+    /// A block to fill if one is free now.
+    ///
+    /// # Errors
+    ///
+    /// As [`space`](Self::space).
+    pub fn try_space(&self) -> Result<Option<Space>> {
+        self.space_until(Deadline::now())
+    }
+
+    /// A block to fill, or nothing if none was free within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`space`](Self::space).
+    pub fn space_timeout(&self, timeout: Duration) -> Result<Option<Space>> {
+        self.space_until(Deadline::after(timeout))
+    }
+
+    fn space_until(&self, deadline: Deadline) -> Result<Option<Space>> {
         let mut state = self.shared.lock();
         loop {
             self.shared.reap(&mut state)?;
@@ -275,14 +311,32 @@ impl Sink {
     /// As `forward`; bad input if the samples have to be copied and are more than a block of the sink
     /// holds.
     pub fn try_forward(&self, samples: &Samples) -> Result<bool> {
+        self.forward_until(samples, Deadline::now())
+    }
+
+    /// As [`forward`](Self::forward), but waits for room before, at most for `timeout`: `false` if there
+    /// was none.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_forward`](Self::try_forward).
+    pub fn forward_timeout(&self, samples: &Samples, timeout: Duration) -> Result<bool> {
+        self.forward_until(samples, Deadline::after(timeout))
+    }
+
+    fn forward_until(&self, samples: &Samples, deadline: Deadline) -> Result<bool> {
         let len = samples.meta().len;
         self.check_len(len)?;
         let mut state = self.shared.lock();
         self.shared.reap(&mut state)?;
         self.shared.refuse_cyclic(&state)?;
         if samples.block().is_some_and(|block| state.can_take(block)) {
-            if state.foreign >= (samples.total() / 2).max(1) {
-                return Ok(false);
+            while state.foreign >= (samples.total() / 2).max(1) {
+                if deadline.has_passed() {
+                    return Ok(false);
+                }
+                state = self.shared.wait(state, deadline)?;
+                self.shared.reap(&mut state)?;
             }
             self.shared.lend(&mut state, samples.clone())?;
             return Ok(true);
@@ -292,7 +346,7 @@ impl Sink {
             let allowed = format!("up to {}", self.about.block_len);
             return Err(Error::invalid("the length of samples", len, allowed));
         }
-        let Some(space) = self.space(Some(Duration::ZERO))? else { return Ok(false) };
+        let Some(space) = self.space_until(deadline)? else { return Ok(false) };
         self.fill(space, samples.parts()?.iter())?;
         Ok(true)
     }
@@ -316,8 +370,7 @@ impl Sink {
     fn copy(&self, samples: &Samples) -> Result<()> {
         let bytes = samples.read()?;
         for part in bytes.chunks(self.about.block_len) {
-            let Some(space) = self.space(None)? else { continue };
-            self.fill(space, [part].into_iter())?;
+            self.fill(self.space()?, [part].into_iter())?;
         }
         Ok(())
     }
@@ -343,7 +396,7 @@ impl Sink {
         Err(Error::invalid("the length of samples", len, format!("multiples of {sample_len}")))
     }
 
-    /// Waits until all was transmitted; `false` if that took longer than `timeout`.
+    /// Waits until all was transmitted.
     ///
     /// With [`Interface::Fileio`], a driver may transmit only full blocks: the rest of the last one is
     /// filled with zeros.
@@ -351,8 +404,29 @@ impl Sink {
     /// # Errors
     ///
     /// As [`space`](Self::space).
-    pub fn drain(&self, timeout: Option<Duration>) -> Result<bool> {
-        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+    pub fn drain(&self) -> Result<()> {
+        self.drain_until(Deadline::NEVER).map(drop)
+    }
+
+    /// Whether all was transmitted by now. As [`drain`](Self::drain), it fills up the last block.
+    ///
+    /// # Errors
+    ///
+    /// As [`space`](Self::space).
+    pub fn try_drain(&self) -> Result<bool> {
+        self.drain_until(Deadline::now())
+    }
+
+    /// Waits until all was transmitted; `false` if that took longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`space`](Self::space).
+    pub fn drain_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.drain_until(Deadline::after(timeout))
+    }
+
+    fn drain_until(&self, deadline: Deadline) -> Result<bool> {
         let mut state = self.shared.lock();
         loop {
             self.shared.reap(&mut state)?;

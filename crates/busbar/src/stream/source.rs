@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::device::{Device, Direction};
 use super::driver::{self, Filled, Monitor, Receiver, Taken};
 use super::loss::Detector;
-use super::{Format, Interface, Lost, Meta, Setup, iio, synth};
+use super::{Format, Interface, Lost, Meta, Scale, StreamSetup, iio, synth};
 use crate::block::{Block, Memory, Reading};
-use crate::poll::Deadline;
+use crate::poll::{self, Deadline};
 use crate::receive::Piece;
 use crate::{Error, Result};
 
@@ -26,7 +27,7 @@ use crate::{Error, Result};
 /// signal does not end a wait: poll the descriptor together with the signal for that.
 ///
 /// The descriptor ([`AsFd`]) is readable while [`next`](Self::next) has a block or an error to
-/// tell. It may be readable when there is nothing; then `next` with a timeout of 0 says so.
+/// tell. It may be readable when there is nothing; then [`try_next`](Self::try_next) says so.
 pub struct Source {
     shared: Arc<Shared>,
     back: Back,
@@ -41,6 +42,18 @@ pub(super) struct About {
     pub memory: Memory,
     pub blocks: usize,
     pub block_len: usize,
+    /// The device, which is asked for what may change.
+    pub device: Option<Box<(Device, Direction)>>,
+}
+
+impl About {
+    /// How values of a channel get a unit.
+    pub(super) fn scale(&self, channel: &str) -> Result<Scale> {
+        let channel = self.format.channel(channel)?;
+        let Some(device) = &self.device else { return Ok(Scale::default()) };
+        let (device, direction) = &**device;
+        Ok(device.scale(*direction, &channel.name))
+    }
 }
 
 /// What the source shares with the blocks that were handed out.
@@ -73,7 +86,7 @@ impl Source {
     /// `ENOENT` where there is no such device, `EBUSY` if somebody uses it, `EACCES`; bad input for a
     /// name, a channel or a number that is not allowed; as [`Block::with`] for its memory. With an
     /// interface that was asked for, `EPERM` or `ENOTTY` where the driver does not offer it.
-    pub fn open(name: &str, setup: &Setup) -> Result<Self> {
+    pub fn open(name: &str, setup: &StreamSetup) -> Result<Self> {
         setup.check()?;
         if let Some(synth) = name.strip_prefix("synth:") {
             return synth::open(synth, setup);
@@ -110,6 +123,16 @@ impl Source {
         &self.about.format
     }
 
+    /// How to make the values of a channel ones with a unit, as the device says now: `scale` and `offset`
+    /// in sysfs, where it has them. Setting a gain may change it.
+    ///
+    /// # Errors
+    ///
+    /// Bad input for a channel that is not received.
+    pub fn scale(&self, channel: &str) -> Result<Scale> {
+        self.about.scale(channel)
+    }
+
     /// How it talks to its driver.
     #[must_use]
     pub fn interface(&self) -> Interface {
@@ -134,8 +157,7 @@ impl Source {
         self.about.block_len
     }
 
-    /// The next block, or nothing if none was complete within `timeout`; without one, waits as long
-    /// as it takes.
+    /// The next block. Waits for it as long as it takes.
     ///
     /// While all blocks are handed out there is nothing to come until one is given back.
     ///
@@ -144,8 +166,50 @@ impl Source {
     /// That of the driver if it has failed with a block; the next one is tried then. `EIO` if nothing
     /// was filled of it. Kind [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the stream has
     /// ended: by [`stop`](Self::stop), or since the device was disabled or has gone.
-    pub fn next(&self, timeout: Option<Duration>) -> Result<Option<Samples>> {
-        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+    pub fn next(&self) -> Result<Samples> {
+        poll::forever(|deadline| self.next_until(deadline))
+    }
+
+    /// The next block if one is complete now.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use busbar::stream::{Source, StreamSetup};
+    /// use busbar::wait::{Events, Interest, Poller};
+    ///
+    /// # fn main() -> busbar::Result<()> {
+    /// let source = Source::open("synth:sine?rate=1M", &StreamSetup::new().block_len(8000))?;
+    /// let (poller, mut events) = (Poller::new()?, Events::new(8)?);
+    /// poller.add(&source, 1, Interest::READABLE)?;
+    /// let mut blocks = 0;
+    /// while blocks < 3 && poller.wait_timeout(&mut events, Duration::from_secs(60))? > 0 {
+    ///     while let Some(samples) = source.try_next()? {
+    ///         blocks += 1;
+    ///         assert_eq!(samples.meta().len, 8000);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    pub fn try_next(&self) -> Result<Option<Samples>> {
+        self.next_until(Deadline::now())
+    }
+
+    /// The next block, or nothing if none was complete within `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    pub fn next_timeout(&self, timeout: Duration) -> Result<Option<Samples>> {
+        self.next_until(Deadline::after(timeout))
+    }
+
+    fn next_until(&self, deadline: Deadline) -> Result<Option<Samples>> {
         let mut state = self.shared.lock();
         loop {
             if let Some(block) = self.shared.take(&mut state, self.about.format.sample_len)? {

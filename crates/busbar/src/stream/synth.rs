@@ -15,7 +15,7 @@ use super::driver::{self, Filled, Pending, Receiver, Taken, Timer};
 use super::loss::Detector;
 use super::scan::{self, Type};
 use super::source::{About, Source};
-use super::{Channel, Format, Interface, Lost, Setup};
+use super::{Channel, Format, Interface, Lost, StreamSetup};
 use crate::block::{Block, Memory, Purpose};
 use crate::{Error, Result};
 
@@ -23,7 +23,7 @@ const VALUES: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q
 /// Samples of one period in the table of the sine.
 const TABLE: usize = 1 << 14;
 
-pub(super) fn open(text: &str, setup: &Setup) -> Result<Source> {
+pub(super) fn open(text: &str, setup: &StreamSetup) -> Result<Source> {
     if setup.interface.is_some_and(|interface| interface != Interface::Synth) {
         let asked = setup.interface.map_or(String::new(), |interface| interface.to_string());
         return Err(Error::invalid("the interface of a `synth:` source", asked, "synth"));
@@ -40,7 +40,8 @@ pub(super) fn open(text: &str, setup: &Setup) -> Result<Source> {
     let synth = Synth::new(generator, rate, samples, blocks.collect::<Result<_>>()?);
     let detector = Detector::new(&format, false);
     let (blocks, block_len) = (setup.blocks, samples * sample_len);
-    let about = About { format, interface: Interface::Synth, memory, blocks, block_len };
+    let about =
+        About { format, interface: Interface::Synth, memory, blocks, block_len, device: None };
     Source::start(format!("synth:{text}"), Box::new(synth), detector, about)
 }
 

@@ -17,6 +17,7 @@ use super::time::{Clock, Instant, Timeout, millis, timespec, whole_millis};
 
 /// What a [`Poller`](super::Poller) is made of; each means the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Backend {
     /// `epoll_ctl_batch` and `epoll_pwait1`, which Busbar's kernel patches add: one call for a
     /// batch, one for any wait.

@@ -8,6 +8,7 @@ use rustix::time::{ClockId, TimerfdClockId, clock_gettime};
 
 /// A clock to wait by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Clock {
     /// Nobody can set it; it stands still in suspend (`CLOCK_MONOTONIC`).
     Monotonic,
@@ -110,6 +111,7 @@ impl From<std::time::Instant> for Instant {
 /// Made from a [`Duration`], which is [`After`](Self::After), from an [`Instant`], or from an
 /// `Option` of one of them, of which `None` is [`Never`](Self::Never).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Timeout {
     /// It does not end.
     Never,

@@ -51,7 +51,7 @@ impl Bench {
     fn with(implementation: Implementation, guard: Option<RwLockReadGuard<'static, ()>>) -> Self {
         let variable = match implementation {
             Implementation::Node => "BUSBAR_TEST_CTRL_NODE",
-            Implementation::Fd | Implementation::Auto => "BUSBAR_TEST_CTRL_FD",
+            _ => "BUSBAR_TEST_CTRL_FD",
         };
         let path = env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set"));
         let controller = Controller::open(&path).unwrap();
@@ -68,7 +68,7 @@ impl Bench {
             .endpoint(name)
             .destination(self.address(service))
             .implementation(self.implementation)
-            .deadline(PATIENCE)
+            .timeout(PATIENCE)
     }
 
     pub fn endpoint(&self, service: &str) -> Endpoint {

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use busbar::block::{Block, Memory};
-use busbar::receive::{Connection, Listener, Piece, Receiver, Setup};
+use busbar::receive::{Connection, Listener, Piece, ReceiveSetup, Receiver};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Time in which anything that is to happen happens, emulated and with a debug kernel too.
@@ -56,7 +56,7 @@ pub trait Place: Sync {
     fn connect(&self, receiver: &Receiver) -> (Connection, TcpStream) {
         let (listener, address) = self.listen(receiver);
         let sender = self.far(|| TcpStream::connect_timeout(&address, PATIENCE).unwrap());
-        (listener.accept(Some(PATIENCE)).unwrap().expect("a connection in time"), sender)
+        (listener.accept_timeout(PATIENCE).unwrap().expect("a connection in time"), sender)
     }
 }
 
@@ -91,7 +91,7 @@ impl Place for Loopback {
 
 /// A pair, which goes with this.
 pub struct Pair {
-    pub setup: Setup,
+    pub setup: ReceiveSetup,
     addresses: [&'static str; 2],
 }
 
@@ -100,7 +100,7 @@ impl Pair {
         if !Path::new("/sys/module/vnic").exists() {
             run("modprobe vnic");
         }
-        let pair = Self { setup: Setup::default(), addresses: V4 };
+        let pair = Self { setup: ReceiveSetup::default(), addresses: V4 };
         Self::remove();
         // Few processes: emulated, to start one takes its time.
         let count = format!("numrxqueues {QUEUES} numtxqueues {QUEUES}");
@@ -119,7 +119,7 @@ impl Pair {
         pair
     }
 
-    pub fn with(setup: Setup) -> Self {
+    pub fn with(setup: ReceiveSetup) -> Self {
         let mut pair = Self::new();
         pair.setup = setup;
         pair
@@ -284,7 +284,7 @@ impl Check {
 
 /// Takes a piece that is to come.
 pub fn take(connection: &mut Connection) -> Piece {
-    connection.next(Some(PATIENCE)).unwrap().expect("a piece in time")
+    connection.next_timeout(PATIENCE).unwrap().expect("a piece in time")
 }
 
 /// Takes pieces of so many bytes together, and keeps them.
@@ -299,7 +299,7 @@ pub fn hold(connection: &mut Connection, len: usize) -> Vec<Piece> {
 
 /// Takes and verifies everything up to the end.
 pub fn take_all(connection: &mut Connection, check: &mut Check) {
-    while let Some(piece) = connection.next(Some(PATIENCE)).unwrap() {
+    while let Some(piece) = connection.next_timeout(PATIENCE).unwrap() {
         check.piece(&piece);
     }
     assert!(connection.is_finished(), "no end after {} bytes", check.at);

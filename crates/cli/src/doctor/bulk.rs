@@ -2,6 +2,7 @@
 
 use std::fs::File;
 
+use busbar::Reason;
 use busbar::bulk::Link;
 use busbar::endpoint::{ADDR_ANY, Controller, ControllerInfo};
 use busbar_uapi::dmabuf;
@@ -95,7 +96,7 @@ fn netlink() -> Answer {
     match Link::netlink_channels() {
         Ok(devices) if devices.is_empty() => Err("none, but the module is there".into()),
         Ok(devices) => Ok(devices.join(", ")),
-        Err(error) if error.errno() == Some(Errno::NOENT) => Err("the driver is not there".into()),
+        Err(error) if error.reason() == Reason::NotFound => Err("the driver is not there".into()),
         Err(error) => Err(error.to_string()),
     }
 }

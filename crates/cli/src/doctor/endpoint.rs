@@ -148,7 +148,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use busbar::endpoint::{Channel, Remoteproc};
+    use busbar::endpoint::{ChannelInfo, Remoteproc};
 
     use super::*;
 
@@ -207,7 +207,8 @@ mod tests {
 
     #[test]
     fn a_control_device_is_described_by_what_it_leads_to() {
-        let channel = Channel { name: "echo".into(), source: 0, destination: 1024, driver: None };
+        let channel =
+            ChannelInfo { name: "echo".into(), source: 0, destination: 1024, driver: None };
         let one = ControllerInfo {
             path: "/dev/rpmsg_ctrl0".into(),
             driver: Some("rpmsg_ctrl".into()),

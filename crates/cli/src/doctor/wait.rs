@@ -49,6 +49,7 @@ fn meaning(backend: Backend) -> &'static str {
         Backend::Pwait2 => "one call for each change, waits in nanoseconds",
         Backend::Timerfd => "one call for each change, up to four for a wait in nanoseconds",
         Backend::Millis => "one call for each change, waits in milliseconds",
+        _ => "newer than this command",
     }
 }
 
@@ -88,7 +89,7 @@ fn settled(poller: &Poller) -> Result<Backend, String> {
     let ready = eventfd(1, EventfdFlags::CLOEXEC).map_err(no)?;
     poller.add(&ready, 0, Interest::READABLE).map_err(text)?;
     let mut events = Events::new(1).map_err(text)?;
-    match poller.wait(&mut events, Timeout::After(SHORT)).map_err(text)? {
+    match poller.wait_timeout(&mut events, Timeout::After(SHORT)).map_err(text)? {
         0 => Err(no(Errno::TIMEDOUT)),
         _ => Ok(poller.backend()),
     }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use busbar::endpoint::{Endpoint, MAX_MESSAGE};
-use busbar::{Error, Result};
+use busbar::{Error, Reason, Result};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -134,7 +134,7 @@ impl Cat<'_> {
                     }
                 }
                 Ok(None) => return out.flush().map_err(stdout_failed),
-                Err(error) if error.errno() == Some(Errno::NOBUFS) => {
+                Err(error) if error.reason() == Reason::Lost => {
                     complain(&format!("busbar: {error}"));
                 }
                 Err(error) => return Err(error),

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use busbar::Result;
-use busbar::endpoint::{ADDR_ANY, Channel, Controller, ControllerInfo, Remoteproc};
+use busbar::endpoint::{ADDR_ANY, ChannelInfo, Controller, ControllerInfo, Remoteproc};
 use serde::Serialize;
 
 use crate::print::{print_json, print_line};
@@ -68,7 +68,7 @@ fn row(one: &ControllerInfo) -> ControllerRow<'_> {
     }
 }
 
-fn channel_row(channel: &Channel) -> ChannelRow<'_> {
+fn channel_row(channel: &ChannelInfo) -> ChannelRow<'_> {
     ChannelRow {
         service: &channel.name,
         source: (channel.source != ADDR_ANY).then_some(channel.source),
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     fn example() -> ControllerInfo {
-        let channel = |name: &str, source, destination| Channel {
+        let channel = |name: &str, source, destination| ChannelInfo {
             name: name.into(),
             source,
             destination,

@@ -5,10 +5,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use busbar::endpoint::MAX_MESSAGE;
-use busbar::{Error, Result};
+use busbar::{Error, Reason, Result};
 use busbar_coprocessor::Stop;
 use rustix::event::{PollFd, PollFlags};
-use rustix::io::Errno;
 use serde::Serialize;
 
 use super::packet::{self, Fault};
@@ -271,7 +270,7 @@ impl Ping<'_> {
 
 /// Replies came faster than they were taken: some are missing, the endpoint works.
 fn is_message_lost(error: &Error) -> bool {
-    error.errno() == Some(Errno::NOBUFS)
+    error.reason() == Reason::Lost
 }
 
 /// `0`, `33.3333`: like ping(8), at most six digits and no zeros at the end.

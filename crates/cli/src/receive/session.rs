@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use busbar::receive::{Connection, Listener, Receiver};
 use busbar::wait::{Events, Interest, Poller};
-use busbar::{Error, Result};
+use busbar::{Error, Reason, Result};
 use busbar_coprocessor::Stop;
-use rustix::io::Errno;
 
 use super::Args;
 use super::output::{Output, To};
@@ -61,9 +60,10 @@ impl Session<'_> {
         let mut events = Events::new(16)?;
         let mut is_idle = true;
         loop {
-            match self.poller.wait(&mut events, if is_idle { TICK } else { Duration::ZERO }) {
+            match self.poller.wait_timeout(&mut events, if is_idle { TICK } else { Duration::ZERO })
+            {
                 // Of a signal, the stop tells.
-                Err(error) if error.errno() == Some(Errno::INTR) => continue,
+                Err(error) if error.reason() == Reason::Interrupted => continue,
                 waited => waited?,
             };
             let is_late = until.is_some_and(|until| Instant::now() >= until);
@@ -85,7 +85,7 @@ impl Session<'_> {
     /// Takes who has called, as many as are wanted.
     fn accept(&mut self) -> Result<()> {
         while self.report.counts.connections < self.args.connections {
-            let Some(connection) = self.listener.accept(Some(Duration::ZERO))? else { break };
+            let Some(connection) = self.listener.try_accept()? else { break };
             self.poller.add(&connection, OTHERS, Interest::READABLE)?;
             self.links.push((connection, Output::open(&self.args.dst)?));
             self.report.connected();
@@ -136,7 +136,7 @@ enum Failure {
 /// Passes on what has come, for a while. Whether there was something.
 fn drain(connection: &mut Connection, output: &mut Output) -> Result<bool, Failure> {
     for passed in 0..BATCH {
-        match connection.next(Some(Duration::ZERO)).map_err(Failure::Peer)? {
+        match connection.try_next().map_err(Failure::Peer)? {
             Some(piece) => output.take(&piece).map_err(Failure::Here)?,
             None => return Ok(passed > 0),
         }

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use busbar::Result;
 use busbar::pipeline::{
-    Config, Counters, Edge, From, Pipeline, SinkConfig, SourceConfig, StageConfig, To, Work,
+    Config, Counters, Edge, Pipeline, SinkConfig, SinkKind, SourceConfig, SourceKind, StageConfig,
+    Work,
 };
 
 use super::report::Report;
@@ -20,7 +21,7 @@ const SUM: &str = "sum";
 const SINK: &str = "sink";
 const EXPECTED: &str = "expected";
 
-pub fn run(from: From, to: To, flags: &Flags) -> Result<()> {
+pub fn run(from: SourceKind, to: SinkKind, flags: &Flags) -> Result<()> {
     let stop = interruption()?;
     let mut pipeline = drive::open(config(from, to, flags), &stop)?;
     let mut report = Report::new(flags.json, flags.count);
@@ -43,40 +44,33 @@ pub fn run(from: From, to: To, flags: &Flags) -> Result<()> {
     report.summary(&counters).and(result)
 }
 
-fn config(from: From, to: To, flags: &Flags) -> Config {
+fn config(from: SourceKind, to: SinkKind, flags: &Flags) -> Config {
     let blocks = usize::from(flags.blocks);
-    let edge = |from: &str| Edge { queue: blocks, ..Edge::new(from) };
-    let source = SourceConfig {
-        blocks: Some(blocks),
-        block_len: flags.block_len,
-        memory: flags.memory.clone(),
-        interface: flags.interface,
-        channels: flags.channels.clone(),
-        count: flags.count,
-        patience: Some(flags.patience),
-        ..SourceConfig::new(SOURCE, from)
-    };
-    let sum = StageConfig { name: SUM.into(), input: edge(SOURCE), work: Work::Checksum };
+    let edge = |from: &str| Edge::new(from).queue(blocks);
+    let source = SourceConfig::new(SOURCE, from)
+        .blocks(blocks)
+        .block_len(flags.block_len)
+        .memory(flags.memory.clone())
+        .interface(flags.interface)
+        .channels(flags.channels.clone())
+        .count(flags.count)
+        .patience(flags.patience);
+    let sum = StageConfig::new(SUM, edge(SOURCE), Work::Checksum);
     let stages: Vec<_> = flags.checksum.then_some(sum).into_iter().collect();
     let last = if flags.checksum { SUM } else { SOURCE };
-    let sink = SinkConfig {
-        blocks: Some(blocks),
-        memory: flags.memory.clone(),
-        interface: flags.interface,
-        patience: Some(flags.patience),
-        ..SinkConfig::new(SINK, edge(last), to)
-    };
+    let sink = SinkConfig::new(SINK, edge(last), to)
+        .blocks(blocks)
+        .memory(flags.memory.clone())
+        .interface(flags.interface)
+        .patience(flags.patience);
     let expected = flags.expect.map(|Expected::Counter| {
-        SinkConfig::new(EXPECTED, edge(last), To::Verify { counter: true })
+        SinkConfig::new(EXPECTED, edge(last), SinkKind::Verify { counter: true })
     });
-    Config {
-        drain: Some(flags.patience.max(FAREWELL)),
-        fail_fast: true,
-        sources: vec![source],
-        stages,
-        sinks: [Some(sink), expected].into_iter().flatten().collect(),
-        controls: Vec::new(),
-    }
+    let mut config =
+        Config::new().drain(flags.patience.max(FAREWELL)).fail_fast(true).source(source);
+    config.stages = stages;
+    config.sinks = [Some(sink), expected].into_iter().flatten().collect();
+    config
 }
 
 /// Whether it is known what comes.

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use busbar::receive::{Piece, Receiver, Setup, Tokens};
+use busbar::receive::{Piece, ReceiveSetup, Receiver, Tokens};
 use pair::{Check, DEVICE, Pair, Place, pattern, run, send, take_all, wait_until};
 
 const LEN: usize = 4 << 20;
@@ -88,7 +88,7 @@ fn verify(held: &[Piece]) {
 fn each_kind(test: impl Fn(&Slot, &Pair)) {
     for tokens in [Tokens::Index, Tokens::Autorelease] {
         let slot = Slot::new();
-        let pair = Pair::with(Setup { tokens, ..Setup::default() });
+        let pair = Pair::with(ReceiveSetup::new().tokens(tokens));
         test(&slot, &pair);
     }
 }

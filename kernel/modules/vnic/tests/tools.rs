@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 
 use busbar::block::{Block, Memory};
-use busbar::receive::{Receiver, Setup};
+use busbar::receive::{ReceiveSetup, Receiver};
 use pair::{
     Check, DEVICE, MOMENT, NAMESPACE, PATIENCE, PEER, Pair, Place, V4, V6, far, pattern, run, send,
     take_all, try_run,
@@ -187,7 +187,7 @@ fn device_memory_is_reached_through_a_vlan() {
     let receiver = pair.receiver(4 << 20);
     let listener = receiver.listen((TOP[0].parse::<IpAddr>().unwrap(), PORT).into()).unwrap();
     let sending = send(far(|| connect(TOP[0])), 1, LEN);
-    let mut connection = listener.accept(Some(PATIENCE)).unwrap().expect("a connection");
+    let mut connection = listener.accept_timeout(PATIENCE).unwrap().expect("a connection");
     take_all(&mut connection, &mut Check::new(1));
     sending.join().unwrap();
     let statistics = receiver.statistics().unwrap();
@@ -297,7 +297,7 @@ fn xdp_and_device_memory_exclude_each_other() {
     drop(receiver);
     names.try_attach(&program).unwrap();
     let memory = Block::with(4 << 20, &Memory::Pages).unwrap();
-    let error = Receiver::open(DEVICE, memory, &Setup::default()).expect_err("no receiver");
+    let error = Receiver::open(DEVICE, memory, &ReceiveSetup::default()).expect_err("no receiver");
     assert!(format!("{error:?}").contains("XDP"), "{error:?}");
     run(&format!("ip link set dev {DEVICE} xdpgeneric off"));
     comes(V4[0]);

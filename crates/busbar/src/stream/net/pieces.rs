@@ -2,7 +2,6 @@
 
 use std::io::{self, BufRead, Cursor, ErrorKind, Read};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use crate::receive::{Connection, Piece, View};
 
@@ -38,7 +37,7 @@ impl Pieces {
         if let Some(rest) = self.rest.take() {
             return Ok(Some(rest));
         }
-        match self.connection.next(Some(Duration::ZERO)) {
+        match self.connection.try_next() {
             Ok(Some(Piece::View(view))) => Ok(Some(Rest::View(view))),
             Ok(Some(Piece::Bytes(bytes))) => Ok(Some(Rest::Bytes(Cursor::new(bytes)))),
             Ok(None) if self.connection.is_finished() => Ok(None),
@@ -178,7 +177,7 @@ mod tests {
         let listener =
             Receiver::host(block).unwrap().listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let connection = listener.accept(None).unwrap().unwrap();
+        let connection = listener.accept().unwrap();
         std::thread::spawn(move || sender.write_all(&bytes));
         Pieces::new(connection)
     }

@@ -24,7 +24,7 @@ use crate::block::{Block, Memory};
 use crate::poll::{self, Deadline};
 use crate::receive;
 use crate::stream::frame::{self, Header, Hello, Kind, MAX_REFUSAL};
-use crate::stream::{Format, Lost, Meta, Samples, Setup};
+use crate::stream::{Format, Lost, Meta, Samples, StreamSetup};
 use crate::{Error, Result};
 
 const LISTENER: Token = 0;
@@ -36,15 +36,15 @@ const MOST_DISCARDED: usize = 16;
 /// How long to wait at the end for a sender to hear of it.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// Receives the blocks of one [`Sender`](super::Sender); see [the module](super).
+/// Receives the blocks of one [`FrameSender`](super::FrameSender); see [the module](super).
 ///
 /// A block that was handed out is acknowledged once it is dropped, and read into again.
 #[derive(Debug)]
-pub struct Receiver {
+pub struct FrameReceiver {
     name: String,
     landing: Landing,
     watch: Watch,
-    setup: Setup,
+    setup: StreamSetup,
     options: Options,
     next_token: Token,
     /// Somebody may wait to be accepted.
@@ -86,14 +86,14 @@ struct Stream {
     farewell: Option<Instant>,
 }
 
-impl Receiver {
+impl FrameReceiver {
     /// Listens on `address`: `PORT` on every interface, or `HOST:PORT`. Of `setup`, the number of
     /// blocks and their memory count; how long blocks are is up to the sender.
     ///
     /// # Errors
     ///
     /// Bad input for what is no address; `EADDRINUSE`, `EACCES`; as [`Block::with`].
-    pub fn listen(address: &str, setup: &Setup, options: &Options) -> Result<Self> {
+    pub fn listen(address: &str, setup: &StreamSetup, options: &Options) -> Result<Self> {
         setup.check()?;
         // Whether there is such a memory is said now, not when somebody calls.
         drop(Block::with(1, setup.memory.as_ref().unwrap_or(&Memory::Memfd))?);
@@ -125,7 +125,7 @@ impl Receiver {
     pub fn over(
         receiver: receive::Receiver,
         address: SocketAddr,
-        setup: &Setup,
+        setup: &StreamSetup,
         options: &Options,
     ) -> Result<Self> {
         setup.check()?;
@@ -134,7 +134,7 @@ impl Receiver {
         Self::new(format!("port {address}"), landing, setup, options)
     }
 
-    fn new(name: String, landing: Landing, setup: &Setup, options: &Options) -> Result<Self> {
+    fn new(name: String, landing: Landing, setup: &StreamSetup, options: &Options) -> Result<Self> {
         let watch = Watch::new()?;
         watch.add(&landing, LISTENER)?;
         Ok(Self {
@@ -219,17 +219,38 @@ impl Receiver {
         self.trouble.take()
     }
 
-    /// The next block, or nothing if none has come within `timeout` or
-    /// [`is_finished`](Self::is_finished).
+    /// The next block; `None` at the [end](Self::is_finished). Waits as long as it takes.
     ///
     /// # Errors
     ///
     /// What was wrong with the last connection, if the sender has not come back within
     /// [`Options::patience`].
-    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Samples>> {
-        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+    #[allow(clippy::should_implement_trait)] // fails, and waits
+    pub fn next(&mut self) -> Result<Option<Samples>> {
+        self.next_until(Deadline::NEVER)
+    }
+
+    /// The next block if it is there now.
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    pub fn try_next(&mut self) -> Result<Option<Samples>> {
+        self.next_until(Deadline::now())
+    }
+
+    /// The next block; `None` if none came within `timeout`, and at the [end](Self::is_finished).
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Samples>> {
+        self.next_until(Deadline::after(timeout))
+    }
+
+    fn next_until(&mut self, deadline: Deadline) -> Result<Option<Samples>> {
         loop {
-            self.turn()?;
+            self.advance()?;
             if let Some(samples) = self.ready.pop_front() {
                 return Ok(Some(samples));
             }
@@ -242,7 +263,7 @@ impl Receiver {
     }
 
     /// Tells the sender that its stream is not wanted, or not any more, and why. It does not come
-    /// back then. It hears of it as long as this goes on to [`turn`](Self::turn).
+    /// back then. It hears of it as long as this goes on to [`advance`](Self::advance).
     pub fn refuse(&mut self, reason: &str) {
         if let (Some(link), Some(stream)) = (&mut self.link, &self.stream) {
             refuse(&mut link.conn, stream.id, reason);
@@ -264,7 +285,7 @@ impl Receiver {
             if self.link.is_none() {
                 return true;
             }
-            match self.next(Some(Duration::ZERO)) {
+            match self.try_next() {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(_) => return true,
@@ -278,7 +299,7 @@ impl Receiver {
     /// # Errors
     ///
     /// As [`next`](Self::next).
-    pub fn turn(&mut self) -> Result<()> {
+    pub fn advance(&mut self) -> Result<()> {
         let news = self.watch.take()?;
         self.knocks |= news.contains(&LISTENER);
         if self.knocks && !self.is_closed {
@@ -446,7 +467,7 @@ impl Receiver {
 }
 
 impl Stream {
-    fn open(header: &Header, hello: Hello, landing: &Landing, setup: &Setup) -> Result<Self> {
+    fn open(header: &Header, hello: Hello, landing: &Landing, setup: &StreamSetup) -> Result<Self> {
         let len = usize::try_from(hello.block_len).unwrap_or(usize::MAX);
         let rooms = landing.rooms(len, setup)?;
         Ok(Self {
@@ -571,7 +592,7 @@ impl Stream {
     }
 }
 
-impl AsFd for Receiver {
+impl AsFd for FrameReceiver {
     /// Readable when [`next`](Self::next) has something to do, not only when there is a block.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()

@@ -28,12 +28,12 @@ const MOST_FRUITLESS: u32 = 20;
 /// The only descriptor that a sender watches.
 const SOCKET: u64 = 0;
 
-/// Sends blocks to a [`Receiver`](super::Receiver); see [the module](super).
+/// Sends blocks to a [`FrameReceiver`](super::FrameReceiver); see [the module](super).
 ///
 /// Dropping it closes the connection at once, whatever is under way; [`finish`](Self::finish) and
 /// [`wait`](Self::wait) before.
 #[derive(Debug)]
-pub struct Sender {
+pub struct FrameSender {
     // Before the queue: nothing may refer to a block that goes back to its driver.
     link: Link,
     name: String,
@@ -100,7 +100,7 @@ impl From<Error> for Fault {
     }
 }
 
-impl Sender {
+impl FrameSender {
     /// Sends to `target`, `HOST:PORT`, a stream with samples of `format` in blocks of up to
     /// `block_len` bytes. Does not wait for the connection, but for the address of `HOST`.
     ///
@@ -138,7 +138,7 @@ impl Sender {
         })
     }
 
-    /// Adds a block to what is to be sent; [`turn`](Self::turn) sends it.
+    /// Adds a block to what is to be sent; [`advance`](Self::advance) sends it.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl Sender {
     /// What was wrong with the last connection, if there was no sign of the receiver for
     /// [`Options::patience`]; `ConnectionRefused` with the reason if the receiver does not take the
     /// stream.
-    pub fn turn(&mut self) -> Result<()> {
+    pub fn advance(&mut self) -> Result<()> {
         let news = !self.watch.take()?.is_empty();
         match self.step(news) {
             Ok(()) => Ok(()),
@@ -228,16 +228,37 @@ impl Sender {
         }
     }
 
-    /// Turns until the receiver has taken over everything after [`finish`](Self::finish), or
-    /// `timeout` is over: `false` then.
+    /// Waits until the receiver has taken over everything after [`finish`](Self::finish), as long as
+    /// it takes.
     ///
     /// # Errors
     ///
-    /// As [`turn`](Self::turn).
-    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool> {
-        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+    /// As [`advance`](Self::advance).
+    pub fn wait(&mut self) -> Result<()> {
+        self.wait_until(Deadline::NEVER).map(drop)
+    }
+
+    /// Whether the receiver has taken over everything by now.
+    ///
+    /// # Errors
+    ///
+    /// As [`advance`](Self::advance).
+    pub fn try_wait(&mut self) -> Result<bool> {
+        self.wait_until(Deadline::now())
+    }
+
+    /// Waits until the receiver has taken over everything; `false` if that took longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`advance`](Self::advance).
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<bool> {
+        self.wait_until(Deadline::after(timeout))
+    }
+
+    fn wait_until(&mut self, deadline: Deadline) -> Result<bool> {
         loop {
-            self.turn()?;
+            self.advance()?;
             if self.is_finished || deadline.has_passed() {
                 return Ok(self.is_finished);
             }
@@ -469,13 +490,13 @@ impl Sender {
     }
 }
 
-impl AsFd for Sender {
+impl AsFd for FrameSender {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
 }
 
-impl Drop for Sender {
+impl Drop for FrameSender {
     fn drop(&mut self) {
         match &self.link {
             Link::Up(up) if !self.is_finished => up.conn.abort(),

@@ -8,7 +8,7 @@ use super::Recording;
 use crate::block::{Block, Memory};
 use crate::poll::{self, Deadline};
 use crate::stream::net::Pool;
-use crate::stream::{Format, Lost, Meta, Samples, Setup};
+use crate::stream::{Format, Lost, Meta, Samples, StreamSetup};
 use crate::{Error, Result};
 
 /// Hands out the samples of a recording in blocks, as fast as they are taken.
@@ -36,7 +36,7 @@ impl Player {
     /// # Errors
     ///
     /// As [`Block::with`]; bad input for a setup that is not allowed.
-    pub fn new(recording: Recording, setup: &Setup) -> Result<Self> {
+    pub fn new(recording: Recording, setup: &StreamSetup) -> Result<Self> {
         setup.check()?;
         if !setup.channels.is_empty() {
             let allowed = "nothing: a recording is played as it is";
@@ -95,14 +95,37 @@ impl Player {
         self.copied
     }
 
-    /// The next block; nothing if none has come back within `timeout`, or
-    /// [`is_finished`](Self::is_finished).
+    /// The next block; `None` at the [end](Self::is_finished). Waits as long as all blocks are out.
     ///
     /// # Errors
     ///
     /// As [`Recording::read`].
-    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<Samples>> {
-        let deadline = timeout.map_or(Deadline::NEVER, Deadline::after);
+    #[allow(clippy::should_implement_trait)] // fails, and waits
+    pub fn next(&mut self) -> Result<Option<Samples>> {
+        self.next_until(Deadline::NEVER)
+    }
+
+    /// The next block if one is free for it now; `None` otherwise, and at the
+    /// [end](Self::is_finished).
+    ///
+    /// # Errors
+    ///
+    /// As [`Recording::read`].
+    pub fn try_next(&mut self) -> Result<Option<Samples>> {
+        self.next_until(Deadline::now())
+    }
+
+    /// The next block; `None` if no block came back within `timeout`, and at the
+    /// [end](Self::is_finished).
+    ///
+    /// # Errors
+    ///
+    /// As [`Recording::read`].
+    pub fn next_timeout(&mut self, timeout: Duration) -> Result<Option<Samples>> {
+        self.next_until(Deadline::after(timeout))
+    }
+
+    fn next_until(&mut self, deadline: Deadline) -> Result<Option<Samples>> {
         while !self.is_finished() {
             // Their number does not matter, only that the descriptor is quiet now.
             let _ = self.pool.returned();

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::block::{Block, Memory};
 use crate::stream::net::Pool;
-use crate::stream::{Channel, Format, Lost, Meta, Samples, Setup};
+use crate::stream::{Channel, Format, Lost, Meta, Samples, StreamSetup};
 
 /// A format as `vconv` has it, and what may be wrong with one.
 fn format(names: &[&str], change: impl Fn(usize, &mut Channel)) -> Format {
@@ -61,11 +61,11 @@ fn record(folder: &TempDir, blocks: &[(u32, Lost)], end: Lost) -> PathBuf {
 /// What is known of each sample: what is missing before it.
 fn play(path: &Path, block_len: usize) -> (Vec<Lost>, Lost) {
     let recording = Recording::open(path).unwrap();
-    let setup = Setup { blocks: 2, block_len, ..Setup::default() };
+    let setup = StreamSetup { blocks: 2, block_len, ..StreamSetup::default() };
     let mut player = Player::new(recording, &setup).unwrap();
     let mut all = Vec::new();
     let mut sequence = 0;
-    while let Some(samples) = player.next(None).unwrap() {
+    while let Some(samples) = player.next().unwrap() {
         let meta = *samples.meta();
         assert_eq!((meta.sequence, meta.len % 4), (sequence, 0));
         sequence += 1;
@@ -271,9 +271,9 @@ proptest! {
         fs::write(&meta, bytes).unwrap();
         let Ok(recording) = Recording::open(&path) else { return Ok(()) };
         let (samples, len) = (recording.samples(), recording.format().sample_len as u64);
-        let mut player = Player::new(recording, &Setup::default()).unwrap();
+        let mut player = Player::new(recording, &StreamSetup::default()).unwrap();
         let mut bytes = 0;
-        while let Some(samples) = player.next(None).unwrap() {
+        while let Some(samples) = player.next().unwrap() {
             bytes += samples.meta().len as u64;
         }
         let _ = player.end();

@@ -3,13 +3,12 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
 
 use super::super::conn::Inflow;
 use super::super::pieces::Pieces;
 use crate::block::{Block, Memory};
 use crate::receive;
-use crate::stream::Setup;
+use crate::stream::StreamSetup;
 use crate::{Error, Result};
 
 /// Bytes of all blocks of a stream together, whatever the sender says.
@@ -38,7 +37,7 @@ impl Landing {
         let listener = match self {
             Self::Blocks(listener) => listener,
             Self::Memory { listener, .. } => {
-                let connection = listener.accept(Some(Duration::ZERO))?;
+                let connection = listener.try_accept()?;
                 return Ok(
                     connection.map(|connection| Inflow::Pieces(Box::new(Pieces::new(connection))))
                 );
@@ -65,7 +64,7 @@ impl Landing {
     }
 
     /// Room for the blocks of a stream, each of up to `len` bytes.
-    pub(super) fn rooms(&self, len: usize, setup: &Setup) -> Result<Vec<Room>> {
+    pub(super) fn rooms(&self, len: usize, setup: &StreamSetup) -> Result<Vec<Room>> {
         match self {
             Self::Blocks(_) => {
                 let memory = setup.memory.as_ref().unwrap_or(&Memory::Memfd);
