@@ -108,6 +108,8 @@ pub use self::sink::{Filling, Sink, Space};
 pub use self::source::{Parts, Samples, SamplesRead, Source};
 pub use self::values::{Float, Number, Scale, Value, Values};
 
+pub(crate) use self::source::Home;
+
 use crate::block::Memory;
 use crate::{Error, Result};
 

@@ -4,6 +4,7 @@
 //! the lab and its virtual converter: `cargo test -p busbar --test stream -- --ignored` there. No test
 //! asserts that something is fast; what must end at all hangs the test if it does not.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -200,6 +201,12 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(60), "no {what}");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// The inodes of all DMABUFs of the system.
+fn dmabufs() -> HashSet<u64> {
+    let all = fs::read_to_string("/sys/kernel/debug/dma_buf/bufinfo").unwrap();
+    all.lines().filter_map(|line| line.split('\t').nth(5)?.parse().ok()).collect()
 }
 
 fn open_descriptors() -> usize {
@@ -606,6 +613,57 @@ on! { device
             drop(source);
             let source = converter.source(&kind.setup());
             assert_eq!(source.try_next().unwrap().map_or(0, |one| first_of(&one)), 0);
+        }
+    }
+
+    fn complete_blocks_do_not_hide_that_somebody_has_disabled_a_device(kind) {
+        for is_watched in [false, true] {
+            let converter = kind.converter(0);
+            let source = converter.source(&kind.setup());
+            let poller = Poller::new().unwrap();
+            if is_watched {
+                poller.add(&source, 1, Interest::READABLE).unwrap();
+            }
+            let held = next(&source);
+            // In which the others are filled: then the driver has no block that could tell.
+            thread::sleep(Duration::from_millis(50));
+            converter.set("", "buffer0/enable", "0");
+            drop(held);
+            let mut events = Events::new(1).unwrap();
+            loop {
+                if is_watched {
+                    poller.wait(&mut events, Timeout::Never).unwrap();
+                }
+                match source.next(if is_watched { NOW } else { LONG }) {
+                    Ok(Some(_)) => {}
+                    Ok(None) if is_watched => {}
+                    other => break assert_over(other),
+                }
+            }
+        }
+    }
+
+    fn a_sink_lets_go_of_the_blocks_of_sources_that_are_gone(kind) {
+        let (first, second) = (kind.converter(0), kind.converter(0));
+        let sink = second.sink(&kind.setup());
+        let mut seen = HashSet::new();
+        for _ in 0..20 {
+            let source = first.source(&kind.setup());
+            for _ in 0..2 * source.blocks() {
+                let samples = next(&source);
+                seen.insert(rustix::fs::fstat(samples.block().unwrap()).unwrap().st_ino);
+                sink.forward(samples).unwrap();
+            }
+            assert!(sink.drain(LONG).unwrap());
+            first.set("", "buffer0/enable", "0");
+            while let Ok(Some(_)) = source.next(LONG) {}
+            drop(source);
+            sink.reap().unwrap();
+        }
+        // The kernel lets go of them a moment later.
+        wait_until("end of the DMABUFs", || dmabufs().is_disjoint(&seen));
+        if kind.is_dmabuf() {
+            assert_eq!((seen.len(), sink.copied()), (20 * 4, 0));
         }
     }
 

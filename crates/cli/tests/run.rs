@@ -536,6 +536,46 @@ fn a_converter_that_goes_is_opened_again() {
     assert_eq!(verified, number(source, "samples"), "{summary}");
 }
 
+/// How many DMABUFs the system has.
+fn dmabufs() -> usize {
+    let all = fs::read_to_string("/sys/kernel/debug/dma_buf/bufinfo").unwrap();
+    let total = all.lines().find_map(|line| line.strip_prefix("Total ")?.split(' ').next());
+    total.unwrap().parse().unwrap()
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_converter_that_is_disabled_again_and_again_goes_on_and_leaves_nothing() {
+    load();
+    set("sampling_frequency", "0");
+    let files = Files::new();
+    let text = r#"
+        [source.adc]
+        from = "iio:vconv0"
+        block-len = "64K"
+        blocks = 8
+        interface = "dmabuf"
+        [sink.dac]
+        input = "adc"
+        to = "iio:vconv0-tx"
+        queue = 4
+    "#;
+    let (child, log) = files.start(text);
+    log.until_samples("dac", 0);
+    let before = dmabufs();
+    for round in 1..=20 {
+        set("buffer0/enable", "0");
+        log.until(round, "\"restarted\"");
+        log.until_samples("dac", log.samples("dac").unwrap());
+    }
+    // Each source has brought 8; the kernel lets go of those before a moment later.
+    wait_until("the end of the DMABUFs", || dmabufs() <= before);
+    signal(&child, Signal::INT);
+    let summary = finish(child);
+    assert_eq!(number(node(&summary, "sources", "adc"), "restarts"), 20, "{summary}");
+    assert_eq!(number(&summary, "copied"), 0, "{summary}");
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn samples_go_to_a_coprocessor_in_messages_and_in_blocks() {

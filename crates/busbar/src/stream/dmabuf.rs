@@ -3,6 +3,10 @@
 //! The driver works on blocks in the order in which it gets them, and says that it is done with one
 //! by a fence of the DMABUF. How it ended can be asked for only while it has not: so the fence is
 //! taken as a file right after the block is queued.
+//!
+//! A driver that somebody disables ends the blocks that it has, and keeps those that it gets after
+//! that without ever ending them. So the device itself is looked at, too, while the oldest block has
+//! not ended.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -17,7 +21,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::device::{Control, Direction};
-use super::driver::{self, Filled, Pending, Receiver, Taken, Timer};
+use super::driver::{self, Filled, LOOK, Pending, Receiver, Taken, Timer};
 use crate::block::Block;
 use crate::{Error, Result};
 
@@ -48,6 +52,8 @@ pub(super) struct Queue<L> {
     /// What somebody still used when it was to be queued, and how much of it.
     waiting: VecDeque<(L, usize)>,
     watch: Option<Watch>,
+    /// When the device was looked at last.
+    looked: Instant,
     clock: WallClock,
 }
 
@@ -65,6 +71,8 @@ struct Watch {
     poller: Arc<OwnedFd>,
     /// Rings while blocks wait.
     retry: Timer,
+    /// Rings when the device is to be looked at.
+    look: Timer,
 }
 
 /// How the driver ended its work on a block.
@@ -78,8 +86,8 @@ pub(super) struct Done<L> {
 impl<L: Load> Queue<L> {
     pub(super) fn new(buffer: OwnedFd, control: Control, direction: Direction) -> Self {
         let (flight, waiting) = (VecDeque::new(), VecDeque::new());
-        let clock = WallClock::now();
-        Self { buffer: Some(buffer), control, direction, flight, waiting, watch: None, clock }
+        let (looked, clock) = (Instant::now(), WallClock::now());
+        Self { buffer: Some(buffer), control, direction, flight, waiting, watch: None, looked, clock }
     }
 
     pub(super) fn control(&mut self) -> &mut Control {
@@ -91,6 +99,12 @@ impl<L: Load> Queue<L> {
         let buffer = self.buffer.as_ref().ok_or(Errno::PIPE)?;
         // Its lock is held by others for a moment only.
         persist(|| iio::attach(buffer, block))
+    }
+
+    /// Has the driver let go of an attached DMABUF, if it is queued when it is done.
+    pub(super) fn detach(&self, dmabuf: &OwnedFd) {
+        // A driver that is closed, or whose device has gone, has let go of it.
+        let _ = self.buffer.as_ref().map(|buffer| persist(|| iio::detach(buffer, dmabuf)));
     }
 
     /// How many blocks the driver has or will get.
@@ -135,17 +149,13 @@ impl<L: Load> Queue<L> {
         Ok(())
     }
 
-    /// Whether the driver takes blocks. While it has some, one of them tells when it stops; a block
-    /// that it gets after that is never done.
-    pub(super) fn check(&self) -> Result<()> {
-        if self.control.is_enabled() == Some(true) { Ok(()) } else { Err(self.over()) }
-    }
-
     /// The oldest block if the driver is done with it. Fails once the device was stopped.
     pub(super) fn pop(&mut self) -> Result<Option<Done<L>>> {
         self.push_waiting()?;
-        let Some(first) = self.flight.front() else { return Ok(None) };
-        let Some((result, at)) = first.ended() else { return Ok(None) };
+        let Some((result, at)) = self.flight.front().and_then(Flying::ended) else {
+            self.look()?;
+            return Ok(None);
+        };
         if result == Err(Errno::INTR) {
             return Err(self.over());
         }
@@ -156,22 +166,33 @@ impl<L: Load> Queue<L> {
         Ok(Some(Done { load, time, result }))
     }
 
+    /// Fails if the driver does not work on what it has, as somebody has disabled it. That is asked
+    /// now and then only.
+    fn look(&mut self) -> Result<()> {
+        if self.looked.elapsed() < LOOK {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        self.ring_for_look()?;
+        let works = self.flight.is_empty() || self.control.is_enabled() == Some(true);
+        if works { Ok(()) } else { Err(self.over()) }
+    }
+
     fn push_waiting(&mut self) -> Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
         for _ in 0..self.waiting.len() {
             let Some((load, len)) = self.waiting.pop_front() else { break };
             let before = self.waiting.len();
-            let first = self.flight.is_empty();
             self.submit(load, len, 0)?;
             if self.waiting.len() > before {
                 // It went to the end.
                 self.waiting.rotate_right(1);
                 break;
             }
-            if first {
-                self.check()?;
-            }
         }
-        Ok(())
+        self.ring()
     }
 
     pub(super) fn pending(&self) -> Pending {
@@ -185,10 +206,13 @@ impl<L: Load> Queue<L> {
     }
 
     pub(super) fn watch(&mut self, poller: &Arc<OwnedFd>) -> Result<()> {
-        let retry = Timer::new().map_err(|errno| Error::new("make", "a timer", errno))?;
+        let timer = || Timer::new().map_err(|errno| Error::new("make", "a timer", errno));
+        let (retry, look) = (timer()?, timer()?);
         driver::add(poller, &retry, EventFlags::IN)?;
-        self.watch = Some(Watch { poller: Arc::clone(poller), retry });
+        driver::add(poller, &look, EventFlags::IN)?;
+        self.watch = Some(Watch { poller: Arc::clone(poller), retry, look });
         self.ring()?;
+        self.ring_for_look()?;
         self.watch_first()
     }
 
@@ -221,6 +245,12 @@ impl<L: Load> Queue<L> {
         let Some(watch) = &self.watch else { return Ok(()) };
         let at = (!self.waiting.is_empty()).then(|| Instant::now() + RETRY);
         watch.retry.set(at).map_err(|errno| Error::new("set", "a timer", errno))
+    }
+
+    fn ring_for_look(&self) -> Result<()> {
+        let Some(watch) = &self.watch else { return Ok(()) };
+        let at = Some(self.looked + LOOK);
+        watch.look.set(at).map_err(|errno| Error::new("set", "a timer", errno))
     }
 
     /// Stops the device, puts everything back, and lets go of the blocks.
@@ -371,9 +401,7 @@ impl Receive {
 
 impl Receiver for Receive {
     fn queue(&mut self, block: Block) -> Result<()> {
-        let was_empty = self.queue.len() == 0;
-        self.queue.push(block, self.len)?;
-        if was_empty { self.queue.check() } else { Ok(()) }
+        self.queue.push(block, self.len)
     }
 
     fn take(&mut self) -> Result<Taken> {

@@ -1,10 +1,10 @@
 //! Transmitting.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
@@ -72,13 +72,20 @@ struct State {
     mode: Mode,
     /// Blocks from sources that the driver has.
     foreign: usize,
-    /// DMABUFs of sources that the driver may use, by inode: they exist as long as it may.
-    attached: HashSet<u64>,
+    guests: Vec<Guests>,
     copied: u64,
     trouble: Option<Error>,
     /// Makes the poller readable while it is: nothing until it is watched.
     bell: Option<OwnedFd>,
     rings: bool,
+}
+
+/// DMABUFs of one source that the driver may use, as long as the source or one of its blocks exists.
+#[derive(Debug)]
+struct Guests {
+    home: Weak<()>,
+    /// By inode. No other DMABUF has that as long as this one is open.
+    dmabufs: HashMap<u64, OwnedFd>,
 }
 
 /// What the device does.
@@ -153,7 +160,7 @@ impl Sink {
             free,
             mode: Mode::Off,
             foreign: 0,
-            attached: HashSet::new(),
+            guests: Vec::new(),
             copied: 0,
             trouble: None,
             bell: None,
@@ -290,7 +297,7 @@ impl Sink {
         let mut state = self.shared.lock();
         self.shared.reap(&mut state)?;
         self.shared.refuse_cyclic(&state)?;
-        if !samples.block().is_some_and(|block| state.can_take(block)) {
+        if !state.can_take(&samples) {
             drop(state);
             return self.copy(&samples);
         }
@@ -330,7 +337,7 @@ impl Sink {
         let mut state = self.shared.lock();
         self.shared.reap(&mut state)?;
         self.shared.refuse_cyclic(&state)?;
-        if samples.block().is_some_and(|block| state.can_take(block)) {
+        if state.can_take(samples) {
             while state.foreign >= (samples.total() / 2).max(1) {
                 if deadline.has_passed() {
                     return Ok(false);
@@ -518,6 +525,7 @@ impl Shared {
 
     /// Takes back what the driver is done with.
     fn reap(&self, state: &mut State) -> Result<()> {
+        state.forget_guests();
         if let Some(error) = state.trouble.take() {
             state.ring();
             return Err(error);
@@ -598,6 +606,7 @@ impl Shared {
         state.mode = Mode::Ended;
         state.ring();
         state.free.clear();
+        state.guests.clear();
         self.monitor.notify();
         match &mut state.driver {
             Driver::Dmabuf(queue) => queue.stop(),
@@ -611,32 +620,44 @@ impl Shared {
 
 impl State {
     /// Whether the driver can use the memory of a received block.
-    fn can_take(&mut self, block: &Block) -> bool {
+    fn can_take(&mut self, samples: &Samples) -> bool {
         let Driver::Dmabuf(queue) = &self.driver else { return false };
+        let Some((block, home)) = samples.block().zip(samples.home()) else { return false };
+        if !block.is_dmabuf() {
+            return false;
+        }
         let Ok(about) = rustix::fs::fstat(block) else { return false };
-        if !block.is_dmabuf() || self.attached.contains(&about.st_ino) {
-            return block.is_dmabuf();
+        let inode = about.st_ino;
+        if self.guests.iter().any(|guests| guests.dmabufs.contains_key(&inode)) {
+            return true;
         }
-        let can = queue.attach(block).is_ok();
-        if can {
-            self.attached.insert(about.st_ino);
+        let Ok(dmabuf) = block.as_fd().try_clone_to_owned() else { return false };
+        if queue.attach(block).is_err() {
+            return false;
         }
-        can
+        match self.guests.iter_mut().find(|guests| guests.home.ptr_eq(&home)) {
+            Some(guests) => drop(guests.dmabufs.insert(inode, dmabuf)),
+            None => self.guests.push(Guests { home, dmabufs: HashMap::from([(inode, dmabuf)]) }),
+        }
+        true
+    }
+
+    /// Has the driver let go of the blocks of sources that are gone.
+    fn forget_guests(&mut self) {
+        let gone = self.guests.extract_if(.., |guests| guests.home.strong_count() == 0);
+        for dmabuf in gone.flat_map(|guests| guests.dmabufs.into_values()) {
+            if let Driver::Dmabuf(queue) = &self.driver {
+                queue.detach(&dmabuf);
+            }
+        }
     }
 
     fn push(&mut self, load: Load, len: usize) -> Result<()> {
         let first = std::mem::replace(&mut self.mode, Mode::On) == Mode::Off;
         match &mut self.driver {
             Driver::Dmabuf(queue) => {
-                let was_empty = queue.len() == 0;
                 queue.push(load, len)?;
-                if first {
-                    queue.control().enable()
-                } else if was_empty {
-                    queue.check()
-                } else {
-                    Ok(())
-                }
+                if first { queue.control().enable() } else { Ok(()) }
             }
             Driver::Fileio(file) => {
                 if first {

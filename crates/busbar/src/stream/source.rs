@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -31,6 +31,7 @@ use crate::{Error, Result};
 pub struct Source {
     shared: Arc<Shared>,
     back: Back,
+    home: Home,
     about: About,
 }
 
@@ -114,7 +115,7 @@ impl Source {
         let shared = Arc::new(shared);
         let home = Arc::clone(&shared);
         let back: Back = Arc::new(move |block| home.give_back(&mut home.lock(), block));
-        Ok(Self { shared, back, about })
+        Ok(Self { shared, back, home: Home::default(), about })
     }
 
     /// What a sample looks like.
@@ -214,8 +215,8 @@ impl Source {
         loop {
             if let Some(block) = self.shared.take(&mut state, self.about.format.sample_len)? {
                 let (block, meta) = block;
-                let back = Arc::clone(&self.back);
-                return Ok(Some(Samples::pooled(block, meta, self.about.blocks, back)));
+                let (home, back) = (Arc::clone(&self.home), Arc::clone(&self.back));
+                return Ok(Some(Samples::pooled(block, meta, self.about.blocks, home, back)));
             }
             if deadline.has_passed() {
                 return Ok(None);
@@ -242,7 +243,7 @@ impl Source {
 
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { shared, back: _, about } = self;
+        let Self { shared, back: _, home: _, about } = self;
         f.debug_struct("Source").field("shared", shared).field("about", about).finish()
     }
 }
@@ -394,6 +395,9 @@ pub struct Samples {
 /// Takes a block back.
 pub(crate) type Back = Arc<dyn Fn(Block) + Send + Sync>;
 
+/// What all blocks of one pool share: it is there as long as the pool or one of them is handed out.
+pub(crate) type Home = Arc<()>;
+
 /// Told that parts are not needed any more, after their memory is free.
 pub(crate) type Done = Box<dyn Fn() + Send + Sync>;
 
@@ -403,6 +407,7 @@ enum Held {
         /// Taken only when it is dropped.
         block: Option<Block>,
         total: usize,
+        home: Home,
         back: Back,
     },
     Parts {
@@ -415,8 +420,8 @@ enum Held {
 
 impl Samples {
     /// A block of a pool that has `total` of them; it goes to `back` when it is dropped.
-    pub(crate) fn pooled(block: Block, meta: Meta, total: usize, back: Back) -> Self {
-        Self { held: Arc::new(Held::Block { block: Some(block), total, back }), meta }
+    pub(crate) fn pooled(block: Block, meta: Meta, total: usize, home: Home, back: Back) -> Self {
+        Self { held: Arc::new(Held::Block { block: Some(block), total, home, back }), meta }
     }
 
     /// Samples that lie where the network has put them, in parts of any length, [`Meta::len`] bytes
@@ -478,6 +483,14 @@ impl Samples {
         }
     }
 
+    /// What tells whether its source, or any of its blocks, still exists.
+    pub(crate) fn home(&self) -> Option<Weak<()>> {
+        match &*self.held {
+            Held::Block { home, .. } => Some(Arc::downgrade(home)),
+            Held::Parts { .. } => None,
+        }
+    }
+
     /// How many blocks its source has.
     pub(crate) fn total(&self) -> usize {
         match &*self.held {
@@ -490,7 +503,7 @@ impl Samples {
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Block { block, total, back: _ } => {
+            Self::Block { block, total, .. } => {
                 f.debug_struct("Block").field("block", block).field("total", total).finish()
             }
             Self::Parts { parts, .. } => f.debug_tuple("Parts").field(&parts.len()).finish(),

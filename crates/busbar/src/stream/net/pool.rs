@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::block::Block;
-use crate::stream::{Meta, Samples};
+use crate::stream::{Home, Meta, Samples};
 use crate::{Error, Result};
 
 /// Room for a number of blocks; readable (as changes are watched) when some came back.
@@ -16,6 +16,7 @@ pub(crate) struct Pool<R = Block>(Arc<Shared<R>>);
 #[derive(Debug)]
 struct Shared<R> {
     state: Mutex<State<R>>,
+    home: Home,
     event: OwnedFd,
 }
 
@@ -30,7 +31,7 @@ impl<R> Pool<R> {
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(|errno| Error::new("make", "a pool of blocks", errno))?;
         let state = Mutex::new(State { free, returned: Vec::new() });
-        Ok(Self(Arc::new(Shared { state, event })))
+        Ok(Self(Arc::new(Shared { state, home: Home::default(), event })))
     }
 
     /// Room that nobody uses.
@@ -53,6 +54,11 @@ impl<R> Pool<R> {
         std::mem::take(&mut state.returned)
     }
 
+    /// What all blocks of the pool share.
+    pub(super) fn home(&self) -> Home {
+        Arc::clone(&self.0.home)
+    }
+
     /// What takes back room that was handed out; `tag` is among the [`returned`](Self::returned) then.
     pub(super) fn back(&self, tag: u64) -> impl Fn(R) + use<R> {
         let shared = Arc::clone(&self.0);
@@ -70,7 +76,7 @@ impl Pool {
     /// Hands one of `total` blocks out; when it comes back, `tag` is among the
     /// [`returned`](Self::returned).
     pub(crate) fn hand_out(&self, block: Block, meta: Meta, total: usize, tag: u64) -> Samples {
-        Samples::pooled(block, meta, total, Arc::new(self.back(tag)))
+        Samples::pooled(block, meta, total, self.home(), Arc::new(self.back(tag)))
     }
 }
 

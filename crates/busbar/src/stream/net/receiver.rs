@@ -558,7 +558,7 @@ impl Stream {
             Into::Block(block) => {
                 copied.fetch_add(len as u64, Ordering::Relaxed);
                 let back = Arc::new(move |block| back(Room::Block(block)));
-                Samples::pooled(block, meta, self.blocks, back)
+                Samples::pooled(block, meta, self.blocks, self.pool.home(), back)
             }
             Into::Parts(gathered) => {
                 let (parts, count) = gathered.into_parts();
