@@ -290,12 +290,10 @@ impl Endpoint {
 
     /// One attempt to read, which waits if the file is in blocking mode and `flags` are empty.
     ///
-    /// A spare byte behind a short buffer shows that a message was longer.
+    /// A spare byte behind the buffer shows that a message was longer: the kernel cuts it without a
+    /// word. How long messages can be is up to the bus, so no buffer is known to be long enough.
     fn read(&self, buffer: &mut [u8], flags: ReadWriteFlags) -> Result<usize, Errno> {
         let room = buffer.len();
-        if room >= MAX_MESSAGE && flags.is_empty() {
-            return again(|| rustix::io::read(self, &mut *buffer));
-        }
         let mut spare = [0];
         let mut parts = [IoSliceMut::new(buffer), IoSliceMut::new(&mut spare)];
         // Without flags this is `readv`.
@@ -425,5 +423,36 @@ impl From<OwnedFd> for Endpoint {
 impl From<Endpoint> for OwnedFd {
     fn from(mut endpoint: Endpoint) -> Self {
         endpoint.fd.take().expect("taken only with the endpoint")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, send, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn a_message_that_is_longer_than_any_buffer_is_never_cut_in_silence() {
+        // It cuts as the in-tree driver does.
+        let flags = SocketFlags::CLOEXEC;
+        let (near, far) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let endpoint = Endpoint::from(near);
+        let mut buffer = [0; 2 * MAX_MESSAGE];
+        for room in [1, MAX_MESSAGE - 1, MAX_MESSAGE, MAX_MESSAGE + 1, 2 * MAX_MESSAGE] {
+            let now = Duration::ZERO;
+            let calls: [&dyn Fn(&mut [u8]) -> Result<Option<usize>>; 3] =
+                [&|room| endpoint.recv(room).map(Some), &|room| endpoint.try_recv(room), &|room| {
+                    endpoint.recv_timeout(room, now)
+                }];
+            for recv in calls {
+                send(&far, &vec![7; room + 1], SendFlags::empty()).unwrap();
+                let error = recv(&mut buffer[..room]).unwrap_err();
+                assert_eq!(error.errno(), Some(Errno::MSGSIZE), "{room}: {error}");
+                send(&far, &vec![7; room], SendFlags::empty()).unwrap();
+                assert_eq!(recv(&mut buffer[..room]).unwrap(), Some(room));
+            }
+        }
     }
 }
