@@ -1,6 +1,7 @@
 //! A generic netlink socket: one request at a time, answers found by their number.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use busbar_uapi::netlink::{self, control};
 use netlink_packet_core::{
@@ -21,6 +22,9 @@ use crate::poll::{self, Deadline};
 
 /// Bytes of the header of a message.
 const NETLINK_HEADER_LEN: usize = 16;
+/// How long an answer may take that the kernel has all but given: it does what it is asked while it takes
+/// the request, however long that takes, and its answer is there then.
+pub(crate) const ANSWER: Duration = Duration::from_secs(2);
 /// More than the kernel puts into one datagram.
 const DATAGRAM: usize = 64 << 10;
 
@@ -229,6 +233,16 @@ impl Socket {
         Ok(socket)
     }
 
+    /// A socket that nobody answers.
+    #[cfg(test)]
+    pub(crate) fn deaf() -> (Self, OwnedFd) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
+        let (fd, other) = pair.unwrap();
+        let (request, buffer) = (Vec::new(), vec![0; DATAGRAM]);
+        (Self { fd, family: 1, sequence: 0, request, buffer, explanation: None }, other)
+    }
+
     /// The number of a family.
     fn resolve(&mut self, family: &str) -> Result<u16, Errno> {
         let request = GenlMessage::from_payload(GenlCtrl {
@@ -236,8 +250,9 @@ impl Socket {
             nlas: vec![GenlCtrlAttrs::FamilyName(family.into())],
         });
         self.transmit(request, 0)?;
+        let deadline = Deadline::after(ANSWER);
         loop {
-            for answer in self.receive::<GenlCtrl>(Deadline::NEVER)?.unwrap_or_default() {
+            for answer in self.receive::<GenlCtrl>(deadline)?.ok_or(Errno::TIMEDOUT)? {
                 match answer {
                     Answer::Message(found) => {
                         let id = found.nlas.iter().find_map(|attribute| match attribute {
@@ -322,7 +337,8 @@ impl Socket {
         self.transmit(message, NLM_F_DUMP)?;
         let mut all = Vec::new();
         loop {
-            for answer in self.receive(Deadline::NEVER)?.unwrap_or_default() {
+            // Of each part.
+            for answer in self.receive(Deadline::after(ANSWER))?.ok_or(Errno::TIMEDOUT)? {
                 match answer {
                     Answer::Message(found) => all.push(found),
                     Answer::Refused(result, _) => result?,

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::netdevice::{index_to_name, name_to_index};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::netlink::{Request, Socket};
+use crate::netlink::{ANSWER, Request, Socket};
 use crate::poll::Deadline;
 use crate::{Error, Result};
 
@@ -115,14 +115,15 @@ impl Split {
     /// As the kernel numbers it; 0 if the driver does not say.
     pub(super) fn get(&mut self) -> Result<u8, Errno> {
         let request = self.request(family::RINGS_GET);
-        let answer = self.socket.ask(request, Deadline::NEVER)?;
-        let found = answer.as_ref().and_then(|answer| answer.bytes(family::TCP_DATA_SPLIT));
+        let answer = self.socket.ask(request, Deadline::after(ANSWER))?.ok_or(Errno::TIMEDOUT)?;
+        let found = answer.bytes(family::TCP_DATA_SPLIT);
         Ok(found.and_then(|value| value.first()).copied().unwrap_or(0))
     }
 
     pub(super) fn set(&mut self, value: u8) -> Result<(), Errno> {
         let request = self.request(family::RINGS_SET).u8(family::TCP_DATA_SPLIT, value);
-        self.socket.acknowledged(request, Deadline::NEVER).map(drop)
+        let done = self.socket.acknowledged(request, Deadline::after(ANSWER))?;
+        if done { Ok(()) } else { Err(Errno::TIMEDOUT) }
     }
 
     /// What the kernel has said to the last refusal.
@@ -133,5 +134,18 @@ impl Split {
     fn request(&self, command: u8) -> Request<'static> {
         let header = Request::nested().u32(family::DEV_INDEX, self.index);
         Request::new(command).nest(family::RINGS_HEADER, &header)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_does_not_answer_holds_nobody_up() {
+        let (socket, _other) = Socket::deaf();
+        let mut split = Split { socket, index: 1 };
+        assert_eq!(split.get(), Err(Errno::TIMEDOUT));
+        assert_eq!(split.set(1), Err(Errno::TIMEDOUT));
     }
 }

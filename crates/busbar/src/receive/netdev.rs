@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::Offer;
 use super::ethtool::Device;
-use crate::netlink::{Attributes, Request, Socket};
+use crate::netlink::{ANSWER, Attributes, Request, Socket};
 use crate::poll::Deadline;
 use crate::{Error, Result};
 
@@ -48,7 +48,7 @@ impl Netdev {
     /// Whether the kernel can bind at all: asks for something impossible.
     fn binds(&mut self) -> Result<Option<bool>> {
         let request = bind_request(Device::open("lo")?.index, -1, &[0]);
-        match self.socket.ask(request, Deadline::NEVER) {
+        match self.socket.ask(request, Deadline::after(ANSWER)) {
             Err(Errno::BADF) => Ok(Some(true)),
             Err(Errno::PERM | Errno::ACCESS) => Ok(None),
             // It has something against this device, and says so; without the code it says nothing.
@@ -80,7 +80,8 @@ impl Netdev {
         if autorelease {
             request = request.bytes(dmabuf::AUTORELEASE, &[]);
         }
-        let answer = self.socket.ask(request, Deadline::NEVER);
+        let answer = self.socket.ask(request, Deadline::after(ANSWER));
+        let answer = answer.and_then(|answer| answer.ok_or(Errno::TIMEDOUT));
         let tried = format!("bind a block to queues {queues:?} of");
         let answer = answer.map_err(|errno| {
             let error = device.failed(&tried, errno);
@@ -89,8 +90,7 @@ impl Netdev {
                 None => error,
             }
         })?;
-        let id = answer.and_then(|answer| answer.u32(dmabuf::ID));
-        id.ok_or_else(|| device.failed(&tried, Errno::PROTO))
+        answer.u32(dmabuf::ID).ok_or_else(|| device.failed(&tried, Errno::PROTO))
     }
 
     /// Frames that these queues have dropped for want of memory, where the driver counts them.
