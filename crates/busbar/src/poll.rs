@@ -2,6 +2,7 @@
 
 #[cfg(feature = "endpoint")]
 mod pause;
+mod quit;
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -11,6 +12,10 @@ use rustix::io::Errno;
 
 #[cfg(feature = "endpoint")]
 pub(crate) use self::pause::Pause;
+#[cfg(feature = "pipeline")]
+pub(crate) use self::quit::quit_when;
+
+use self::quit::{SLICE, quits};
 
 /// A point in time, or none.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +34,9 @@ impl Deadline {
     }
 
     pub(crate) fn remaining(self) -> Option<Duration> {
+        if quits() == Some(true) {
+            return Some(Duration::ZERO);
+        }
         Some(self.0?.saturating_duration_since(Instant::now()))
     }
 
@@ -50,13 +58,16 @@ pub(crate) fn forever<T>(
 
 /// Waits until one of `events` has happened, the file has failed, or the time is over.
 ///
-/// Returns what has happened: nothing after the time, or after a signal.
+/// Returns what has happened: nothing after the time, or after a signal, or now and then in a thread that
+/// can be told to quit.
 pub(crate) fn wait(
     fd: impl AsFd,
     events: PollFlags,
     timeout: Option<Duration>,
 ) -> Result<PollFlags, Errno> {
     let mut fds = [PollFd::new(&fd, events)];
+    let slice = quits().map(|_| SLICE);
+    let timeout = timeout.into_iter().chain(slice).min();
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(&mut fds, timeout.as_ref()) {
         Ok(_) => Ok(fds[0].revents()),

@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 use super::edge::Item;
 use super::endpoint::on_any;
 use crate::bulk::{Link, Transport};
-use crate::{Error, Result};
+use crate::{Error, Result, poll};
 
 /// Longer no block takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -24,6 +25,8 @@ pub(super) struct Bulk {
     blocks: Sender<Item>,
     results: Receiver<Result<u64>>,
     event: Arc<OwnedFd>,
+    /// Ends a transfer that is under way.
+    quit: Arc<AtomicBool>,
     is_busy: bool,
     copied: u64,
 }
@@ -33,14 +36,21 @@ impl Bulk {
     pub(super) fn open(transport: Transport) -> Result<Self> {
         let mut link =
             on_any("a coprocessor for bulk", |controller| Link::open(&controller, transport))?;
+        Self::start(move |item| send(&mut link, item))
+    }
+
+    /// Sends by `send`, in a thread that ends with this.
+    fn start(mut send: impl FnMut(&Item) -> Result<u64> + Send + 'static) -> Result<Self> {
         let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event = Arc::new(made.map_err(|errno| Error::new("make", "an event", errno))?);
         let (blocks, incoming) = channel::<Item>();
         let (outgoing, results) = channel();
-        let bell = Arc::clone(&event);
+        let quit = Arc::new(AtomicBool::new(false));
+        let (bell, asked) = (Arc::clone(&event), Arc::clone(&quit));
         let work = move || {
+            poll::quit_when(asked);
             for item in incoming {
-                let sent = send(&mut link, &item);
+                let sent = send(&item);
                 // Back to its driver before anybody hears of it.
                 drop(item);
                 if outgoing.send(sent).is_err() {
@@ -51,7 +61,7 @@ impl Bulk {
         };
         let thread = thread::Builder::new().name("bulk".into()).spawn(work);
         thread.map_err(|why| Error::new("start", "a thread for bulk", why))?;
-        Ok(Self { blocks, results, event, is_busy: false, copied: 0 })
+        Ok(Self { blocks, results, event, quit, is_busy: false, copied: 0 })
     }
 
     /// Whether it has taken the block.
@@ -83,6 +93,13 @@ impl Bulk {
     }
 }
 
+impl Drop for Bulk {
+    /// The thread lets go of its link and its block a moment later.
+    fn drop(&mut self) {
+        self.quit.store(true, Ordering::Relaxed);
+    }
+}
+
 impl AsFd for Bulk {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
@@ -98,4 +115,41 @@ fn send(link: &mut Link, item: &Item) -> Result<u64> {
 
 fn gone() -> Error {
     Error::new("send to", "a thread for bulk", Errno::PIPE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use rustix::event::PollFlags;
+
+    use super::*;
+    use crate::poll::Deadline;
+    use crate::stream::{Setup, Source};
+
+    #[test]
+    fn a_transfer_that_nobody_answers_ends_with_the_sink() {
+        let source = Source::open("synth:counter", &Setup::default()).unwrap();
+        let item = Item::new(source.next(None).unwrap().unwrap(), 8);
+        let link = Arc::new(());
+        let (silent, held) = (rustix::pipe::pipe().unwrap(), Arc::clone(&link));
+        let hour = Duration::from_secs(3600);
+        let mut bulk = Bulk::start(move |_| {
+            let _link = &held;
+            let deadline = Deadline::after(hour);
+            while !deadline.has_passed() {
+                poll::wait(&silent.0, PollFlags::IN, deadline.remaining()).unwrap();
+            }
+            Err(gone())
+        })
+        .unwrap();
+        assert!(bulk.take(&item).unwrap());
+        assert_eq!(bulk.turn().unwrap(), 1);
+        drop(bulk);
+        let since = Instant::now();
+        while Arc::strong_count(&link) > 1 {
+            assert!(since.elapsed() < Duration::from_secs(60), "the thread still waits");
+            thread::yield_now();
+        }
+    }
 }
