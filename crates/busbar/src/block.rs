@@ -420,8 +420,9 @@ fn memfd(len: usize, page: usize, flags: MemfdFlags) -> Result<(OwnedFd, usize)>
     // Without its pages, udmabuf takes huge ones that nobody has reserved: Linux 6.12 dies of it or
     // miscounts. Small ones would not be zeroed by this.
     if page > PAGE {
-        rustix::fs::fallocate(&memory, rustix::fs::FallocateFlags::empty(), 0, len as u64)
-            .map_err(failed("allocate"))?;
+        let flags = rustix::fs::FallocateFlags::empty();
+        let call = || rustix::fs::fallocate(&memory, flags, 0, len as u64);
+        rustix::io::retry_on_intr(call).map_err(failed("allocate"))?;
     }
     rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK).map_err(failed("seal"))?;
     Ok((memory, len))

@@ -98,7 +98,7 @@ use self::control::Control;
 use self::edge::Next;
 use self::message::{Action, Report, Request};
 use self::sink::Sink;
-use self::source::{Source, Taken};
+use self::source::{Farewell, Source, Taken};
 use self::stage::{Made, Shape, Stage};
 use crate::stream::Lost;
 use crate::wait::{Events, Interest, Poller};
@@ -142,6 +142,8 @@ pub struct Pipeline {
     deadline: Option<Instant>,
     /// When messages were looked for last, or a wait has ended that was one.
     looked: Instant,
+    /// Why it ends, while senders are told.
+    failure: Option<Error>,
     is_finished: bool,
 }
 
@@ -200,6 +202,7 @@ impl Pipeline {
             troubles: HashMap::new(),
             deadline: None,
             looked: Instant::now(),
+            failure: None,
             is_finished: false,
         })
     }
@@ -236,18 +239,22 @@ impl Pipeline {
     ///
     /// # Errors
     ///
-    /// See [the module](self#what-fails). `TimedOut` if not everything could be delivered in time at
+    /// See [the module](self#what-fails). Whoever sends to the pipeline is told first: until they know,
+    /// for a second at most, it is [`Draining`](State::Draining). `TimedOut` if not everything could be delivered in time at
     /// the end: [`remaining`](Self::remaining) tells what.
     pub fn turn_timeout(&mut self, timeout: Duration) -> Result<State> {
         if self.is_finished {
             return Ok(State::Finished);
         }
+        if self.failure.is_some() {
+            return self.leave(timeout);
+        }
         let moved = match self.round() {
             Ok(moved) => moved,
             Err(error) => {
-                self.is_finished = true;
-                self.nodes.leave(&error.to_string());
-                return Err(error);
+                self.nodes.end(&error.to_string());
+                self.failure = Some(error);
+                return self.leave(timeout);
             }
         };
         let is_late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
@@ -263,6 +270,18 @@ impl Pipeline {
         self.wait(if moved { Duration::ZERO } else { timeout })?;
         let ended = self.deadline.is_some() || self.nodes.have_ended();
         Ok(if ended { State::Draining } else { State::Running })
+    }
+
+    /// After a failure: tells it once all senders know of it.
+    fn leave(&mut self, timeout: Duration) -> Result<State> {
+        if !self.nodes.have_left() {
+            self.wait(timeout)?;
+        }
+        if !self.nodes.have_left() {
+            return Ok(State::Draining);
+        }
+        self.is_finished = true;
+        self.failure.take().map_or(Ok(State::Finished), Err)
     }
 
     /// Ends it: nothing more is taken from the sources, and what is under way is delivered by further
@@ -282,7 +301,7 @@ impl Pipeline {
             let _ = control.flush();
         }
         for index in 0..self.nodes.sources.len() {
-            let lost = self.nodes.sources[index].end("the receiver has ended");
+            let lost = self.nodes.sources[index].end(Farewell::Because("the receiver has ended"));
             self.nodes.finish(Producer::Source(index), lost);
         }
     }
@@ -582,13 +601,10 @@ impl Nodes {
         self.sources.iter_mut().all(Source::has_left)
     }
 
-    /// Tells senders why nobody takes their samples any more, and waits a moment until they know.
-    fn leave(&mut self, reason: &str) {
+    /// Tells senders why nobody takes their samples any more.
+    fn end(&mut self, reason: &str) {
         for source in &mut self.sources {
-            source.end(reason);
-        }
-        while !self.have_left() {
-            std::thread::sleep(BLINK);
+            source.end(Farewell::Because(reason));
         }
     }
 

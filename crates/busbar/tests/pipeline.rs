@@ -12,8 +12,9 @@ use busbar::pipeline::{
     Config, Counters, Edge, Pipeline, SinkConfig, SinkCounters, SinkKind, SourceConfig, SourceKind,
     StageConfig, State, WhenFull, Work,
 };
-use busbar::stream::Lost;
+use busbar::stream::net::{Options, Sender};
 use busbar::stream::sigmf::Recording;
+use busbar::stream::{Lost, Setup, Source};
 use busbar::{Error, Result};
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
@@ -588,5 +589,68 @@ fn a_failure_ends_it_and_whoever_sends_hears_why() {
     let (said, result) = end_of(port(), None, SinkKind::Recording(path));
     for text in [said, result.unwrap_err().to_string()] {
         assert!(text.contains("never overwritten"), "{text}");
+    }
+}
+
+#[test]
+fn a_failure_keeps_no_turn_beyond_its_time_while_the_sender_is_told() {
+    let (folder, port) = (TempDir::new().unwrap(), port());
+    let path = folder.path().join("there");
+    std::fs::write(path.with_extension("sigmf-data"), "").unwrap();
+    let net = SourceConfig::new("net", From::Listen(format!("127.0.0.1:{port}")));
+    let sinks = vec![SinkConfig::new("all", Edge::new("net"), To::Recording(path))];
+    let config = Config { sources: vec![net], sinks, ..Config::default() };
+    let mut there = Pipeline::open(config).unwrap();
+    let mut here = sender(port, "synth:counter?rate=1M");
+    let (since, mut is_told) = (Instant::now(), false);
+    let error = loop {
+        assert!(since.elapsed() < PATIENCE, "{:?}", there.counters());
+        // It does not listen when it is told.
+        if !is_told {
+            here.turn(Duration::ZERO).unwrap();
+        }
+        match there.turn(Duration::ZERO) {
+            Ok(state) => is_told |= state == State::Draining,
+            Err(error) => break error,
+        }
+    };
+    assert!(is_told);
+    assert!(error.to_string().contains("never overwritten"), "{error}");
+    assert_eq!(there.turn(LOOK).unwrap(), State::Finished);
+}
+
+#[test]
+fn a_sender_whose_last_block_is_the_last_that_is_wanted_has_succeeded() {
+    for has_more in [false, true] {
+        let port = port();
+        let mut net = SourceConfig::new("net", From::Listen(format!("127.0.0.1:{port}")));
+        net.count = Some(1024);
+        let sinks = vec![SinkConfig::new("all", Edge::new("net"), To::Verify { counter: true })];
+        let config = Config { sources: vec![net], sinks, ..Config::default() };
+        let mut there = Pipeline::open(config).unwrap();
+        let setup = Setup { block_len: 4096, ..Setup::default() };
+        let source = Source::open("synth:counter", &setup).unwrap();
+        let target = format!("127.0.0.1:{port}");
+        let mut here =
+            Sender::open(&target, source.format(), source.block_len(), &Options::default())
+                .unwrap();
+        let next = || source.next(None).unwrap().unwrap();
+        here.push(next()).unwrap();
+        here.push(next()).unwrap();
+        // The receiver has enough before the sender says that there is no more.
+        while there.turn(LOOK).unwrap() != State::Finished {
+            here.turn().unwrap();
+        }
+        assert_eq!(there.counters().sinks[0].verified, 1024);
+        while here.unacknowledged() > 0 {
+            here.turn().unwrap();
+        }
+        if has_more {
+            let error = here.push(next()).unwrap_err();
+            assert!(error.to_string().contains("takes no more"), "{error}");
+        } else {
+            here.finish(Lost::Samples(0));
+            assert!(here.wait(Some(PATIENCE)).unwrap());
+        }
     }
 }

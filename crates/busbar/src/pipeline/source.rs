@@ -28,6 +28,7 @@ const SLACK: usize = 4 << 20;
 const LEAST_MEMORY: usize = 16 << 20;
 /// How long the end waits for senders to hear of it.
 const FAREWELL: Duration = Duration::from_secs(1);
+const ENOUGH: &str = "the receiver has what it wanted, and takes no more";
 /// For ever, as far as anybody can tell.
 const FOREVER: Duration = Duration::from_secs(1 << 32);
 
@@ -79,6 +80,15 @@ enum Feed {
     Net(Box<FrameReceiver>),
     Recording(Box<Player>),
     Endpoint(Box<Messages>),
+}
+
+/// What a sender is told whose samples nobody takes any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Farewell<'a> {
+    /// There are no more blocks than there were.
+    Enough,
+    /// Why.
+    Because(&'a str),
 }
 
 /// A source, whatever becomes of it.
@@ -242,7 +252,7 @@ impl Source {
     }
 
     /// Closes it for good, and tells who sends why; what was lost after the last block.
-    pub(super) fn end(&mut self, reason: &str) -> Lost {
+    pub(super) fn end(&mut self, farewell: Farewell<'_>) -> Lost {
         let lost = match std::mem::replace(&mut self.state, State::Ended) {
             State::Open(feed) => {
                 self.counts.keep(&feed);
@@ -250,7 +260,10 @@ impl Source {
                 if let Feed::Net(mut receiver) = feed
                     && !receiver.is_finished()
                 {
-                    receiver.leave(reason);
+                    match farewell {
+                        Farewell::Enough => receiver.leave_content(ENOUGH),
+                        Farewell::Because(reason) => receiver.leave(reason),
+                    }
                     self.leaving = Some((receiver, Instant::now() + FAREWELL));
                 }
                 lost
@@ -314,14 +327,14 @@ impl Source {
             State::Down(retry) if retry.is_due() => self.reopen(),
             State::Off | State::Down(_) | State::Ended => Ok(Taken::Nothing),
             State::Open(_) if self.config.count.is_some_and(|it| self.counts.samples >= it) => {
-                Ok(Taken::End(self.end("the receiver has what it wanted, and takes no more")))
+                Ok(Taken::End(self.end(Farewell::Enough)))
             }
             State::Open(feed) => match feed.next() {
                 Ok(Some(samples)) => {
                     self.look()?;
                     Ok(Taken::Item(self.taken(samples)))
                 }
-                Ok(None) if feed.is_finished() => Ok(Taken::End(self.end(""))),
+                Ok(None) if feed.is_finished() => Ok(Taken::End(self.end(Farewell::Enough))),
                 Ok(None) => {
                     let trouble = feed.take_trouble();
                     self.look()?;
@@ -563,6 +576,8 @@ struct Messages {
     sequence: u64,
     /// Missing before the next block.
     lost: Lost,
+    /// What went wrong behind messages that were handed out.
+    trouble: Option<Error>,
     copied: u64,
 }
 
@@ -586,11 +601,15 @@ impl Messages {
             sequence: 0,
             // What was said before somebody listened is not missing.
             lost: NOTHING,
+            trouble: None,
             copied: 0,
         })
     }
 
     fn next(&mut self) -> Result<Option<Samples>> {
+        if let Some(error) = self.trouble.take() {
+            return Err(error);
+        }
         self.pool.returned();
         let Some(mut block) = self.pool.take() else { return Ok(None) };
         let filled = self.fill(&mut block);
@@ -632,7 +651,10 @@ impl Messages {
                     self.lost = Lost::Unknown;
                     continue;
                 }
-                Err(_) if len > 0 => break,
+                Err(error) if len > 0 => {
+                    self.trouble = Some(error);
+                    break;
+                }
                 Err(error) => return Err(error),
             };
             if !length.is_multiple_of(self.format.sample_len) {

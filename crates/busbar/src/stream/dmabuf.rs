@@ -87,7 +87,16 @@ impl<L: Load> Queue<L> {
     pub(super) fn new(buffer: OwnedFd, control: Control, direction: Direction) -> Self {
         let (flight, waiting) = (VecDeque::new(), VecDeque::new());
         let (looked, clock) = (Instant::now(), WallClock::now());
-        Self { buffer: Some(buffer), control, direction, flight, waiting, watch: None, looked, clock }
+        Self {
+            buffer: Some(buffer),
+            control,
+            direction,
+            flight,
+            waiting,
+            watch: None,
+            looked,
+            clock,
+        }
     }
 
     pub(super) fn control(&mut self) -> &mut Control {
@@ -283,7 +292,7 @@ impl<L: Load> Queue<L> {
 }
 
 /// Tries again while a call says `EBUSY`.
-fn persist(call: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+pub(super) fn persist(call: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
     for _ in 1..ATTEMPTS {
         match call() {
             Err(Errno::BUSY) => std::thread::yield_now(),

@@ -12,8 +12,8 @@
 //! | 12 | 4 | `payload length` | bytes behind the header, bounded for each kind |
 //! | 16 | 8 | `stream` | what the sender has called the stream |
 //! | 24 | 8 | `sequence` | see [`Kind`] |
-//! | 32 | 8 | `time` | of the first sample, in nanoseconds since 1970, signed |
-//! | 40 | 8 | `lost` | samples lost before the first one; all ones: unknown |
+//! | 32 | 8 | `time` | when the block was complete, in nanoseconds since 1970, signed |
+//! | 40 | 8 | `lost` | samples missing between the end of the block before and the end of this one; all ones: unknown |
 //! | 48 | 4 | `payload check` | CRC-32C of the payload, or 0 |
 //! | 52 | 4 | `header check` | CRC-32C of the 52 bytes before |
 //!
@@ -77,7 +77,9 @@ pub enum Kind {
     Welcome,
     /// All blocks before `sequence` are taken over, for good. One more than the blocks: the end is.
     Ack,
-    /// The receiver does not take the stream; the payload is the reason, as text.
+    /// The receiver does not take the stream; the payload is the reason, as text. `sequence` is 0,
+    /// unless the receiver has all that it wants: then it has all blocks before `sequence`, and a
+    /// sender that has no others has succeeded.
     Refusal,
 }
 
@@ -130,9 +132,12 @@ pub struct Header {
     pub stream: u64,
     /// See [`Kind`].
     pub sequence: u64,
-    /// When the first sample was, in nanoseconds since 1970. 0 but for [`Kind::Data`].
+    /// When the block was complete, as [`Meta::time`](super::Meta::time), in nanoseconds since 1970.
+    /// 0 but for [`Kind::Data`].
     pub time: i64,
-    /// What was lost before. No samples but for [`Kind::Data`] and [`Kind::End`].
+    /// Samples that are missing between the end of the block before and the end of this one, as
+    /// [`Meta::lost`](super::Meta::lost), or after the last block. No samples but for [`Kind::Data`]
+    /// and [`Kind::End`].
     pub lost: Lost,
     /// Bytes of the payload.
     pub len: u32,

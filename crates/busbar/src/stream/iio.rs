@@ -133,7 +133,8 @@ impl Opened {
         }
         let blocks = make(setup.blocks, self.len(), &memory)?;
         for block in &blocks {
-            iio::attach(&self.buffer, block).map_err(|errno| self.not_attached(errno))?;
+            dmabuf::persist(|| iio::attach(&self.buffer, block))
+                .map_err(|errno| self.not_attached(errno))?;
         }
         Ok((memory, blocks))
     }

@@ -265,8 +265,12 @@ impl FrameReceiver {
     /// Tells the sender that its stream is not wanted, or not any more, and why. It does not come
     /// back then. It hears of it as long as this goes on to [`advance`](Self::advance).
     pub fn refuse(&mut self, reason: &str) {
+        self.refuse_from(0, reason);
+    }
+
+    fn refuse_from(&mut self, sequence: u64, reason: &str) {
         if let (Some(link), Some(stream)) = (&mut self.link, &self.stream) {
-            refuse(&mut link.conn, stream.id, reason);
+            refuse(&mut link.conn, stream.id, sequence, reason);
             link.is_refused = true;
         }
     }
@@ -274,6 +278,18 @@ impl FrameReceiver {
     /// The same, for good: nobody else is let in, and what still comes is not taken over.
     pub(crate) fn leave(&mut self, reason: &str) {
         self.refuse(reason);
+        self.close();
+    }
+
+    /// The same where all that was wanted has come: a sender that has no more has succeeded.
+    pub(crate) fn leave_content(&mut self, reason: &str) {
+        let sequence = self.stream.as_ref().map_or(0, |stream| stream.next);
+        // Blocks that nobody has taken out are not had.
+        self.refuse_from(sequence.saturating_sub(self.ready.len() as u64), reason);
+        self.close();
+    }
+
+    fn close(&mut self) {
         self.is_closed = true;
         self.callers.clear();
         self.ready.clear();
@@ -370,7 +386,7 @@ impl FrameReceiver {
             Some(stream) => stream.resume(header, &hello, self.link.is_some()).map(str::to_owned),
         };
         if let Some(reason) = refusal {
-            refuse(&mut conn, header.stream, &reason);
+            refuse(&mut conn, header.stream, 0, &reason);
             return Ok(());
         }
         // The one before is half open at best.
@@ -600,11 +616,11 @@ impl AsFd for FrameReceiver {
 }
 
 /// As far as it gets through: the connection ends anyway.
-fn refuse(conn: &mut Conn, stream: u64, reason: &str) {
+fn refuse(conn: &mut Conn, stream: u64, sequence: u64, reason: &str) {
     let most = MAX_REFUSAL as usize;
     let end = (0..=most.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
     let reason = &reason.as_bytes()[..end.unwrap_or(0)];
-    if let Ok(header) = Header::with_payload(Kind::Refusal, stream, 0, reason) {
+    if let Ok(header) = Header::with_payload(Kind::Refusal, stream, sequence, reason) {
         conn.say(&header.encode());
         conn.say(reason);
         let _ = conn.flush();

@@ -49,6 +49,8 @@ pub struct FrameSender {
     first: u64,
     end: Option<Lost>,
     is_finished: bool,
+    /// The receiver has all that there was to send when it said so, and wants no more: why.
+    content: Option<String>,
     /// When the receiver gave a sign of life.
     heard: Instant,
     /// Before the next connection.
@@ -130,6 +132,7 @@ impl FrameSender {
             first: 0,
             end: None,
             is_finished: false,
+            content: None,
             heard: now,
             pause: Duration::ZERO,
             fruitless: 0,
@@ -143,7 +146,8 @@ impl FrameSender {
     /// # Errors
     ///
     /// Bad input for a block that is empty or too long; what [`Samples::read`] says if there are
-    /// check sums. `EPIPE` after [`finish`](Self::finish).
+    /// check sums. `EPIPE` after [`finish`](Self::finish). `ConnectionRefused` if the receiver has
+    /// all that it wants.
     pub fn push(&mut self, samples: Samples) -> Result<()> {
         let lost = samples.meta().lost;
         self.push_as(samples, lost, None)
@@ -160,6 +164,9 @@ impl FrameSender {
             return Err(Error::new("send a block by", self.name.clone(), Errno::PIPE)
                 .help("it was said that there are no more"));
         }
+        if let Some(reason) = &self.content {
+            return Err(self.refusal(reason.clone()));
+        }
         let meta = *samples.meta();
         let sequence = self.first + self.queue.len() as u64;
         let mut header = Header::data(self.stream, sequence, meta.len)?;
@@ -175,6 +182,7 @@ impl FrameSender {
     /// There are no more blocks, and `lost` samples were lost after the last one.
     pub fn finish(&mut self, lost: Lost) {
         self.end = self.end.or(Some(lost));
+        self.is_finished |= self.content.is_some();
     }
 
     /// Whether the receiver has taken over everything, the end included.
@@ -218,7 +226,8 @@ impl FrameSender {
     ///
     /// What was wrong with the last connection, if there was no sign of the receiver for
     /// [`Options::patience`]; `ConnectionRefused` with the reason if the receiver does not take the
-    /// stream.
+    /// stream, or not all of it. One that has all blocks that there are, and wants no more, is no error:
+    /// the next [`push`](Self::push) is, and [`finish`](Self::finish) succeeds.
     pub fn advance(&mut self) -> Result<()> {
         let news = !self.watch.take()?.is_empty();
         match self.step(news) {
@@ -268,7 +277,7 @@ impl FrameSender {
     }
 
     fn step(&mut self, news: bool) -> Result<(), Fault> {
-        if self.is_finished {
+        if self.is_finished || self.content.is_some() {
             return Ok(());
         }
         match &mut self.link {
@@ -335,7 +344,7 @@ impl FrameSender {
     fn exchange(&mut self) -> Result<(), Fault> {
         while let Some(header) = self.up_mut()?.conn.header()? {
             self.take(&header)?;
-            if self.is_finished {
+            if self.is_finished || self.content.is_some() {
                 // The receiver waits for that.
                 self.link = Link::Down { until: Instant::now() };
                 return Ok(());
@@ -359,7 +368,7 @@ impl FrameSender {
         frame::require("stream", own, || format!("{:#x}", header.stream))?;
         let now = Instant::now();
         match (header.kind, self.up_mut()?.is_welcome) {
-            (Kind::Refusal, _) => return Err(self.refused(header)),
+            (Kind::Refusal, _) => self.refused(header)?,
             (Kind::Welcome, false) => self.welcome(header.sequence)?,
             (Kind::Ack, true) => self.acknowledge(header.sequence)?,
             (kind, _) => return Err(frame::bad("kind", format!("{kind:?}")).into()),
@@ -442,7 +451,7 @@ impl FrameSender {
     }
 
     /// The reason behind a refusal is short, and was sent in one piece.
-    fn refused(&mut self, header: &Header) -> Fault {
+    fn refused(&mut self, header: &Header) -> Result<(), Fault> {
         let mut reason = vec![0; header.len as usize];
         let read = self.up_mut().and_then(|up| up.conn.payload(&mut reason));
         let known = matches!(read, Ok(Some(len)) if len == reason.len());
@@ -452,8 +461,20 @@ impl FrameSender {
         } else {
             "for a reason that was not to be understood".into()
         };
+        let all = self.first + self.queue.len() as u64;
+        if header.sequence == 0 || header.sequence != all {
+            return Err(Fault::Stream(self.refusal(reason)));
+        }
+        self.queue.clear();
+        self.first = all;
+        self.is_finished = self.end.is_some();
+        self.content = Some(reason);
+        Ok(())
+    }
+
+    fn refusal(&self, reason: String) -> Error {
         let why = io::Error::new(ErrorKind::ConnectionRefused, reason);
-        Fault::Stream(Error::new("send the stream by", self.name.clone(), why))
+        Error::new("send the stream by", self.name.clone(), why)
     }
 
     fn check_silence(&self, since: Instant) -> Result<()> {
@@ -520,7 +541,8 @@ fn resolve(target: &str) -> Result<Vec<SocketAddr>> {
 
 fn random() -> Result<u64> {
     let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+    let flags = rustix::rand::GetRandomFlags::empty();
+    rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes, flags).map(drop))
         .map_err(|errno| Error::new("name", "a stream", errno))?;
     Ok(u64::from_le_bytes(bytes))
 }
