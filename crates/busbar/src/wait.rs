@@ -39,21 +39,11 @@
 //! wait then returns an error at once, and [`Events::failures`] has all of them with their keys. A
 //! change that is made at once makes the queued ones before it.
 //!
-//! What is queued names a descriptor *number*. A program may close a descriptor and get the same
-//! number for another file before the changes are made. The result is right, that of changes made
-//! at once, if it keeps to one rule: **before closing a descriptor, say so** if something may be
-//! queued for it, in one of these ways:
-//!
-//! - [`Poller::remove`]: now, one system call, right in every case;
-//! - [`Poller::queue_close`]: gives the descriptor to the poller, that closes it after it was
-//!   removed, right in every case;
-//! - [`Poller::queue_remove`] and then close it. Removing what is gone is no failure. But if a
-//!   duplicate of the descriptor keeps the file open, in another process perhaps, the closed number
-//!   stays in the poller for as long, as it does with `epoll` itself.
-//!
-//! Adding the number again replaces an addition and a change that are still queued; so what was
-//! queued for a file that was closed meanwhile, without a word, does not reach the one that is
-//! added. Nothing ever turns an addition into a change.
+//! A queued change shares the descriptor, in an [`Arc`]: it stays open until the change is made, whoever
+//! drops it meanwhile. So the number that the kernel is told is that of this file and of no other.
+//! [`Poller::queue_remove`] and dropping the last other owner closes a descriptor right after it was
+//! removed. One that is dropped while its addition is queued is closed right after that, and so leaves the
+//! poller by itself. Nothing ever turns an addition into a change.
 //!
 //! # Precision
 //!
@@ -82,7 +72,7 @@ mod waker;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use busbar_uapi::epoll::{self, EpollCtlCmd, Syscalls};
@@ -99,7 +89,7 @@ pub use busbar_uapi::epoll::SignalSet;
 
 use self::backend::{Calls, Wait};
 use self::changes::{number, removal, set};
-use self::queue::Queue;
+use self::queue::{Queue, Shared};
 use crate::{Error, Result};
 
 /// Descriptors to wait for.
@@ -201,8 +191,7 @@ impl Poller {
         let mut queue = self.lock();
         let had = queue.push(command);
         let done = self.run(&mut queue, true);
-        let closing = self.unlock(queue);
-        drop(closing);
+        drop(self.unlock(queue));
         match done {
             // An addition that was still queued: it is gone.
             Err(Errno::NOENT) if had && command.op == epoll::CTL_DEL => Ok(()),
@@ -243,35 +232,35 @@ impl Poller {
         }
     }
 
-    /// Waits for `fd` from the next wait on, under `key`.
-    ///
-    /// See [the module](self#many-changes-one-call) for what holds if `fd` is closed before.
-    pub fn queue_add(&self, fd: &impl AsFd, key: u64, interest: Interest) {
-        self.enqueue(set(Operation::Add, number(fd), key, interest), None);
+    /// Waits for `fd` from the next wait on, under `key`. It stays open until then.
+    pub fn queue_add<F>(&self, fd: &Arc<F>, key: u64, interest: Interest)
+    where
+        F: AsFd + Send + Sync + 'static,
+    {
+        self.enqueue(set(Operation::Add, number(fd), key, interest), Arc::clone(fd) as Shared);
     }
 
-    /// Waits for this on `fd` from the next wait on, under this key.
-    pub fn queue_change(&self, fd: &impl AsFd, key: u64, interest: Interest) {
-        self.enqueue(set(Operation::Change, number(fd), key, interest), None);
+    /// Waits for this on `fd` from the next wait on, under this key. It stays open until then.
+    pub fn queue_change<F>(&self, fd: &Arc<F>, key: u64, interest: Interest)
+    where
+        F: AsFd + Send + Sync + 'static,
+    {
+        self.enqueue(set(Operation::Change, number(fd), key, interest), Arc::clone(fd) as Shared);
     }
 
-    /// Does not wait for `fd` in the next wait. That it is not there is no failure.
-    pub fn queue_remove(&self, fd: &impl AsFd) {
-        self.enqueue(removal(number(fd)), None);
+    /// Does not wait for `fd` in the next wait. It stays open until then. Removing what is not there is no
+    /// failure.
+    pub fn queue_remove<F>(&self, fd: &Arc<F>)
+    where
+        F: AsFd + Send + Sync + 'static,
+    {
+        self.enqueue(removal(number(fd)), Arc::clone(fd) as Shared);
     }
 
-    /// Does not wait for `fd` in the next wait, and closes it then.
-    pub fn queue_close(&self, fd: impl Into<OwnedFd>) {
-        let fd = fd.into();
-        self.enqueue(removal(number(&fd)), Some(fd));
-    }
-
-    fn enqueue(&self, command: EpollCtlCmd, closing: Option<OwnedFd>) {
+    fn enqueue(&self, command: EpollCtlCmd, fd: Shared) {
         let mut queue = self.lock();
         queue.push(command);
-        if let Some(fd) = closing {
-            queue.close_later(fd);
-        }
+        queue.hold(fd);
         self.queued.store(true, Ordering::Release);
     }
 
@@ -298,11 +287,11 @@ impl Poller {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what is to be closed, which may take its time, without the lock.
-    fn unlock(&self, mut queue: MutexGuard<'_, Queue>) -> Vec<OwnedFd> {
-        let closing = queue.take_closing();
+    /// Returns what was held, to be dropped without the lock: closing may take its time.
+    fn unlock(&self, mut queue: MutexGuard<'_, Queue>) -> Vec<Shared> {
+        let held = queue.take_held();
         self.queued.store(!queue.is_empty(), Ordering::Release);
-        closing
+        held
     }
 
     /// Makes a handle that ends waits of this poller with an event of `key`.
@@ -434,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_wait_that_is_denied_is_made_otherwise() {
-        let (poller, event) = (denied(), eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        let (poller, event) = (denied(), Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
         poller.queue_add(&event, 1, Interest::WRITABLE);
         assert_eq!(poller.wait_timeout(&mut Events::new(4).unwrap(), Duration::MAX).unwrap(), 1);
         assert_eq!(poller.backend(), Backend::Pwait2);

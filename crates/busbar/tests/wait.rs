@@ -70,6 +70,11 @@ fn event(count: u32) -> OwnedFd {
     eventfd(count, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
 }
 
+/// The same for changes that are queued.
+fn shared(count: u32) -> Arc<OwnedFd> {
+    Arc::new(event(count))
+}
+
 fn signal(event: &impl AsFd) {
     rustix::io::write(event, &1_u64.to_ne_bytes()).unwrap();
 }
@@ -117,11 +122,6 @@ fn assert_stopped(applied: Applied, done: usize, errno: Errno) {
 fn private(fd: impl AsFd) -> OwnedFd {
     static NEXT: AtomicI32 = AtomicI32::new(300);
     fcntl_dupfd_cloexec(fd, NEXT.fetch_add(1, Ordering::Relaxed)).unwrap()
-}
-
-/// Closes the file behind a number and opens another one there.
-fn reopen(fd: &mut OwnedFd, file: impl AsFd) {
-    dup2(file, fd).unwrap();
 }
 
 /// What the kernel says is in a poller: number, interest and key.
@@ -396,8 +396,8 @@ on_all! {
     }
 
     fn a_batch_can_go_on_after_failures(backend) {
-        let (poller, events) = (poller(backend), [event(1), event(1)]);
-        let file = tempfile::tempfile().unwrap();
+        let (poller, events) = (poller(backend), [shared(1), shared(1)]);
+        let file = Arc::new(tempfile::tempfile().unwrap());
         let mut changes = Changes::new();
         assert_eq!(poller.apply_all(&mut changes), []);
         let told = |failures: Vec<Failure>| -> Vec<_> {
@@ -657,7 +657,7 @@ on_all! {
     }
 
     fn queued_changes_are_made_by_the_next_wait(backend) {
-        let (poller, events) = (poller(backend), [event(1), event(1), event(1)]);
+        let (poller, events) = (poller(backend), [shared(1), shared(1), shared(1)]);
         for (key, event) in (0..).zip(&events) {
             poller.queue_add(event, key, Interest::READABLE);
         }
@@ -677,8 +677,8 @@ on_all! {
     }
 
     fn queued_changes_that_fail_end_the_wait_and_are_told(backend) {
-        let (poller, events) = (poller(backend), [event(1), event(1)]);
-        let file = tempfile::tempfile().unwrap();
+        let (poller, events) = (poller(backend), [shared(1), shared(1)]);
+        let file = Arc::new(tempfile::tempfile().unwrap());
         poller.queue_add(&file, 1, Interest::READABLE);
         poller.queue_add(&events[0], 2, Interest::READABLE);
         poller.queue_change(&events[1], 3, Interest::READABLE);
@@ -704,7 +704,7 @@ on_all! {
     }
 
     fn a_change_at_once_comes_after_those_queued(backend) {
-        let (poller, events) = (poller(backend), [event(1), event(1)]);
+        let (poller, events) = (poller(backend), [shared(1), shared(1)]);
         poller.queue_add(&events[0], 1, Interest::READABLE);
         poller.change(&events[0], 2, Interest::READABLE).unwrap();
         assert_eq!(keys(&poller), [2]);
@@ -722,94 +722,75 @@ on_all! {
         poller.queue_change(&events[0], 7, Interest::READABLE);
         assert_fails(poller.add(&events[0], 8, Interest::READABLE), Errno::EXIST);
         // A failure of a queued one is not that of the one made at once.
-        let file = tempfile::tempfile().unwrap();
+        let file = Arc::new(tempfile::tempfile().unwrap());
         poller.queue_add(&file, 9, Interest::READABLE);
         poller.add(&events[1], 10, Interest::READABLE).unwrap();
         assert_fails(poller.wait(&mut room()), Errno::PERM);
         assert_eq!(keys(&poller).len(), 2);
     }
 
-    fn a_closed_number_that_is_opened_again_is_another_file(backend) {
+    fn what_is_queued_keeps_its_descriptor_open(backend) {
         let poller = poller(backend);
-        let [old, new] = [event(1), event(1)];
-        // In the poller, removed, closed, opened, added.
-        let mut fd = private(event(1));
-        poller.add(&fd, 1, Interest::READABLE).unwrap();
-        poller.queue_remove(&fd);
-        reopen(&mut fd, event(1));
-        poller.queue_add(&fd, 2, Interest::READABLE);
-        assert_eq!(keys(&poller), [2]);
-        // In the poller, changed, closed, opened, added: no change of a file that is not there.
-        poller.queue_change(&fd, 3, Interest::READABLE);
-        reopen(&mut fd, event(1));
-        poller.queue_add(&fd, 4, Interest::READABLE);
-        assert_eq!(keys(&poller), [4]);
-        // Not there yet, added, closed, opened, added: the new one under its own key.
-        poller.remove(&fd).unwrap();
-        poller.queue_add(&fd, 5, Interest::READABLE);
-        reopen(&mut fd, event(1));
-        poller.queue_add(&fd, 6, Interest::READABLE.one_shot());
-        assert_eq!((keys(&poller), keys(&poller)), (vec![6], vec![]));
-        // Added, removed, closed, opened and not added.
-        reopen(&mut fd, event(1));
-        poller.queue_add(&fd, 7, Interest::READABLE);
-        poller.queue_remove(&fd);
-        reopen(&mut fd, event(1));
+        // Added and dropped: nobody else gets the number, and it leaves by itself.
+        let fd = Arc::new(private(event(1)));
+        let number = fd.as_raw_fd();
+        let is_open = || std::fs::exists(format!("/proc/self/fd/{number}")).unwrap();
+        poller.queue_add(&fd, 1, Interest::READABLE);
+        drop(fd);
+        assert!(is_open());
+        assert_eq!(poller.flush(), []);
+        assert!(!is_open());
+        assert_eq!(contents(&poller), []);
+        // Another file under its number has no part in it.
+        let mut later = private(event(1));
+        dup2(event(1), &mut later).unwrap();
         assert_eq!(keys(&poller), [0u64; 0]);
-        // Closed without a word while it was in the poller: it is not there any more.
-        poller.add(&fd, 8, Interest::READABLE).unwrap();
-        reopen(&mut fd, event(1));
-        poller.queue_change(&fd, 9, Interest::READABLE);
-        assert_fails(poller.wait(&mut room()), Errno::NOENT);
-        // A duplicate keeps the old file: removed at once, it is out all the same.
-        reopen(&mut fd, &old);
-        poller.queue_add(&fd, 10, Interest::READABLE);
-        poller.remove(&fd).unwrap();
-        reopen(&mut fd, &new);
-        poller.queue_add(&fd, 11, Interest::READABLE);
-        assert_eq!(keys(&poller), [11]);
-        assert_eq!(contents(&poller).len(), 1);
+        // Changed, or removed and added again, and dropped.
+        for is_removed in [false, true] {
+            let fd = Arc::new(private(event(1)));
+            poller.add(&fd, 2, Interest::READABLE).unwrap();
+            if is_removed {
+                poller.queue_remove(&fd);
+                poller.queue_add(&fd, 3, Interest::READABLE);
+            } else {
+                poller.queue_change(&fd, 3, Interest::READABLE);
+            }
+            drop(fd);
+            assert_eq!(poller.flush(), []);
+            assert_eq!(contents(&poller), []);
+        }
     }
 
-    fn a_descriptor_given_away_is_closed_after_its_removal(backend) {
+    fn a_descriptor_that_is_removed_and_dropped_is_closed_after_its_removal(backend) {
         let poller = poller(backend);
         let (reader, mut writer) = pipe().unwrap();
+        let reader = Arc::new(reader);
         let copy = dup(&reader).unwrap();
         writer.write_all(b"x").unwrap();
         poller.add(&reader, 1, Interest::READABLE).unwrap();
         let number = reader.as_raw_fd();
-        poller.queue_close(reader);
+        poller.queue_remove(&reader);
+        drop(reader);
         // Still open, so nobody else gets the number.
         assert!(std::fs::exists(format!("/proc/self/fd/{number}")).unwrap());
         assert_eq!(keys(&poller), [0u64; 0]);
+        // A duplicate does not keep it in the poller.
+        assert_eq!(contents(&poller), []);
         drop(copy);
         assert_eq!(writer.write_all(b"y").unwrap_err().kind(), ErrorKind::BrokenPipe);
         // Also if it was never there, or its addition is still queued.
-        poller.queue_close(event(1));
-        let event = event(1);
+        poller.queue_remove(&shared(1));
+        let event = shared(1);
         poller.queue_add(&event, 2, Interest::READABLE);
-        poller.queue_close(event);
+        poller.queue_remove(&event);
+        drop(event);
         assert_eq!(poller.flush(), []);
-        assert_eq!(contents(&poller), []);
-    }
-
-    fn a_number_that_is_closed_is_told_and_its_removal_is_none(backend) {
-        let poller = poller(backend);
-        let fd = private(event(0));
-        poller.queue_add(&fd, 1, Interest::READABLE);
-        drop(fd);
-        assert_fails(poller.wait(&mut room()), Errno::BADF);
-        let fd = private(event(0));
-        poller.add(&fd, 2, Interest::READABLE).unwrap();
-        poller.queue_remove(&fd);
-        drop(fd);
-        assert_eq!(keys(&poller), [0u64; 0]);
         assert_eq!(contents(&poller), []);
     }
 
     fn pollers_nest(backend) {
         let (inner, outer) = (poller(backend), poller(backend));
-        let (event, queued) = (event(0), event(1));
+        let (event, queued) = (event(0), shared(1));
         outer.add(&inner, 1, Interest::READABLE).unwrap();
         inner.add(&event, 2, Interest::READABLE).unwrap();
         assert_eq!(keys(&outer), [0u64; 0]);
@@ -837,7 +818,7 @@ on_all! {
         const EVENTS: u64 = 40;
         const ROUNDS: u64 = 20;
         let poller = poller(backend);
-        let (events, end): (Vec<_>, _) = ((0..EVENTS).map(|_| event(0)).collect(), event(1));
+        let (events, end): (Vec<_>, _) = ((0..EVENTS).map(|_| shared(0)).collect(), event(1));
         let counts = Mutex::new(HashMap::new());
         let total = || counts.lock().unwrap().values().sum::<u64>();
         let mut changes = Changes::new();
@@ -899,7 +880,7 @@ on_all! {
                 }
             });
             let workers: Vec<_> = (0..4).map(|worker| scope.spawn(move || {
-                let events: Vec<_> = (0..16).map(|_| event(1)).collect();
+                let events: Vec<_> = (0..16).map(|_| shared(1)).collect();
                 for _ in 0..50 {
                     let mut changes = Changes::new();
                     for event in &events {
@@ -921,13 +902,11 @@ on_all! {
         assert_eq!(contents(&poller).len(), 1);
     }
 
-    fn queued_and_single_changes_end_in_the_same_state_whatever_is_reopened(backend) {
-        let numbers: Vec<_> = (0..4).map(|_| private(event(1))).collect();
-        let numbers = Mutex::new(numbers);
+    fn queued_and_single_changes_end_in_the_same_state_whatever_is_dropped(backend) {
         let mut runner = proptest::test_runner::TestRunner::default();
         let steps = proptest::collection::vec((0..7u8, 0..4usize), 0..60);
         runner.run(&steps, |steps| {
-            compare_queue(backend, &mut numbers.lock().unwrap(), &steps);
+            compare_queue(backend, &steps);
             Ok(())
         }).unwrap();
     }
@@ -943,19 +922,20 @@ on_all! {
 }
 
 /// Runs a program that makes no mistake on two pollers, one of which queues.
-fn compare_queue(backend: Backend, numbers: &mut [OwnedFd], steps: &[(u8, usize)]) {
+fn compare_queue(backend: Backend, steps: &[(u8, usize)]) {
     let (queued, single) = (poller(backend), poller(Backend::Millis));
+    let mut all: Vec<_> = (0..4).map(|_| shared(1)).collect();
     for (key, (step, at)) in (0..).zip(steps) {
         if *step == 0 {
             assert_eq!(now(&queued), now(&single));
             assert_eq!(contents(&queued), contents(&single));
             continue;
         }
-        // Closed and opened again without a word but that it is added.
+        // Dropped without a word, which closes it now or when what is queued for it was done.
         if *step == 1 {
-            reopen(&mut numbers[*at], event(1));
+            all[*at] = shared(1);
         }
-        let fd = &numbers[*at];
+        let fd = &all[*at];
         let interest = if key % 3 == 0 { Interest::READABLE.edge() } else { Interest::READABLE };
         let there = contents(&single).iter().any(|(number, ..)| *number == fd.as_raw_fd());
         match (*step, there) {
@@ -966,12 +946,12 @@ fn compare_queue(backend: Backend, numbers: &mut [OwnedFd], steps: &[(u8, usize)
             (2, true) => {
                 single.remove(fd).unwrap();
                 queued.remove(fd).unwrap();
-                reopen(&mut numbers[*at], event(1));
+                all[*at] = shared(1);
             }
             (3, true) => {
                 single.remove(fd).unwrap();
                 queued.queue_remove(fd);
-                reopen(&mut numbers[*at], event(1));
+                all[*at] = shared(1);
             }
             (4, true) => {
                 single.remove(fd).unwrap();
@@ -1265,11 +1245,12 @@ fn the_kernels_batch_and_its_single_calls_end_in_the_same_state() {
 
 #[test]
 fn what_is_read_is_what_was_written() {
-    let (poller, (mut reader, mut writer)) = (Poller::new().unwrap(), pipe().unwrap());
+    let (poller, (reader, mut writer)) = (Poller::new().unwrap(), pipe().unwrap());
+    let reader = Arc::new(reader);
     poller.queue_add(&reader, 1, Interest::READABLE);
     writer.write_all(b"hello").unwrap();
     assert_eq!(poller.wait(&mut room()).unwrap(), 1);
     let mut buffer = [0; 8];
-    assert_eq!(reader.read(&mut buffer).unwrap(), 5);
+    assert_eq!((&*reader).read(&mut buffer).unwrap(), 5);
     assert_eq!(&buffer[..5], b"hello");
 }
