@@ -10,16 +10,23 @@
 //! * after a known loss a new capture begins, whose `core:global_index` counts what is missing, with
 //!   the time of its first sample; an annotation `lost` says how many samples are missing;
 //! * where it is not known whether something is missing, an annotation `loss unknown` covers the
-//!   samples.
+//!   samples;
+//! * at most 16384 losses are kept apart, so that metadata stays below some 8 MB, whatever is lost. When
+//!   there are more, each two that follow each other become one: an annotation `lost` that covers the
+//!   samples from the first to the last of them, with the sum of what is missing, and one capture, behind
+//!   the last. If one of them is not known, it is an annotation `loss unknown`. Such samples are played as a
+//!   loss that is not known; [`Gap::known`] tells the sum.
 //!
 //! `SigMF` has 8, 16 and 32 bits for a value, all of one type and without gaps: so not every scan of a
 //! converter can be recorded. An error then says which channels can be, together.
 //!
 //! Extension `busbar` (optional): `busbar:channels`, the channels' names in the order of their
 //! values; `busbar:bits`, the valid bits of a value where it has fewer than it takes up;
-//! `busbar:lost`, in an annotation, the samples missing before it, or `null` for unknown.
+//! `busbar:lost`, in an annotation, the samples missing before it and between its samples, or `null` for
+//! unknown; `busbar:known`, beside a `null` of several losses, the samples missing in those that are known.
 
 mod datatype;
+mod losses;
 mod meta;
 mod player;
 mod recorder;

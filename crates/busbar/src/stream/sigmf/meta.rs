@@ -77,6 +77,8 @@ pub(super) struct Annotation {
         deserialize_with = "given"
     )]
     pub(super) lost: Option<Missing>,
+    #[serde(rename = "busbar:known", default, skip_serializing_if = "Option::is_none")]
+    pub(super) known: Option<u64>,
 }
 
 /// A number, or `null` for unknown.

@@ -165,10 +165,11 @@ impl Player {
 
     /// What is missing before the next sample.
     fn pass_gaps(&mut self) -> Lost {
-        let mut known = 0u64;
+        let (mut known, mut missing) = (0u64, 0u64);
         while let Some(gap) = self.recording.gaps().get(self.gap)
             && gap.at <= self.at
         {
+            missing = missing.saturating_add(gap.known);
             match gap.lost {
                 Lost::Samples(lost) => known = known.saturating_add(lost),
                 Lost::Unknown => {
@@ -178,7 +179,7 @@ impl Player {
             self.gap += 1;
         }
         if self.at > 0 {
-            self.missing = self.missing.saturating_add(known);
+            self.missing = self.missing.saturating_add(missing);
         }
         if self.at < self.unknown_until { Lost::Unknown } else { Lost::Samples(known) }
     }

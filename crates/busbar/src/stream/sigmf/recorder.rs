@@ -5,7 +5,8 @@ use std::io::{self, IoSlice, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::meta::{Annotation, Capture, Extension, Global, Meta, Missing, VERSION};
+use super::losses::Losses;
+use super::meta::{Capture, Extension, Global, Meta, VERSION};
 use super::{Datatype, paths, time};
 use crate::stream::{Format, Lost, Samples};
 use crate::{Error, Result};
@@ -25,7 +26,10 @@ pub struct Recorder {
     data: File,
     data_path: PathBuf,
     meta_path: PathBuf,
-    meta: Meta,
+    global: Global,
+    /// The first samples.
+    begin: Option<Capture>,
+    losses: Losses,
     sample_len: usize,
     rate: Option<f64>,
     samples: u64,
@@ -40,19 +44,16 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// As [`Datatype::of`]; `AlreadyExists` if there is such a recording: none is overwritten.
+    /// As [`Datatype::of`]; `AlreadyExists` if one of its files is there: none is overwritten.
     pub fn create(path: impl AsRef<Path>, format: &Format, hw: Option<&str>) -> Result<Self> {
         let (datatype, num_channels) = Datatype::of(format)?;
         let (data_path, meta_path) = paths(path.as_ref());
-        let data = File::create_new(&data_path).map_err(|why| {
-            let exists = why.kind() == io::ErrorKind::AlreadyExists;
-            let error = Error::new("make", data_path.display().to_string(), why);
-            if !exists {
-                return error;
-            }
-            error
-                .help("a recording is never overwritten: choose another name, or remove both files")
-        })?;
+        let data = create_new(&data_path)?;
+        // Its content replaces it.
+        if let Err(error) = create_new(&meta_path) {
+            let _ = fs::remove_file(&data_path);
+            return Err(error);
+        }
         let first = format.channels.first();
         let global = Global {
             datatype: datatype.to_string(),
@@ -74,7 +75,9 @@ impl Recorder {
             data,
             data_path,
             meta_path,
-            meta: Meta { global, ..Meta::default() },
+            global,
+            begin: None,
+            losses: Losses::default(),
             sample_len: format.sample_len,
             rate: format.rate,
             samples: 0,
@@ -120,8 +123,8 @@ impl Recorder {
     /// As [`write`](Self::write).
     pub fn finish(mut self, lost: Lost) -> Result<()> {
         if lost != Lost::Samples(0) {
-            let at = self.samples;
-            self.meta.annotations.push(annotation(lost, at, 0));
+            // There is nothing behind it that could begin.
+            self.losses.add(lost, self.samples, 0, None);
         }
         self.data
             .sync_data()
@@ -143,28 +146,17 @@ impl Recorder {
             Lost::Unknown => 0,
         };
         self.lost = self.lost.saturating_add(gap);
-        if at == 0 || gap > 0 {
-            self.meta.captures.push(Capture {
-                sample_start: at,
-                global_index: Some(at.saturating_add(self.lost)),
-                header_bytes: None,
-                datetime: Some(time::format(self.begin(count, end))),
-            });
-            self.is_stale = true;
+        let capture = (at == 0 || gap > 0).then(|| Capture {
+            sample_start: at,
+            global_index: Some(at.saturating_add(self.lost)),
+            header_bytes: None,
+            datetime: Some(time::format(self.begin(count, end))),
+        });
+        let capture = if at == 0 { capture.and_then(|it| self.begin.replace(it)) } else { capture };
+        if lost != Lost::Samples(0) {
+            self.losses.add(lost, at, count, capture);
         }
-        match (lost, self.meta.annotations.last_mut()) {
-            (Lost::Samples(0), _) => return,
-            (
-                Lost::Unknown,
-                Some(Annotation {
-                    lost: Some(Missing::Unknown), sample_start, sample_count, ..
-                }),
-            ) if *sample_start + sample_count.unwrap_or(0) == at => {
-                *sample_count = Some(sample_count.unwrap_or(0) + count);
-            }
-            _ => self.meta.annotations.push(annotation(lost, at, count)),
-        }
-        self.is_stale = true;
+        self.is_stale |= at == 0 || lost != Lost::Samples(0);
     }
 
     /// When the first of `count` samples was, of which the last was at `end`.
@@ -180,7 +172,12 @@ impl Recorder {
         let began = Instant::now();
         let mut partial = self.meta_path.clone().into_os_string();
         partial.push(".partial");
-        let done = serde_json::to_vec_pretty(&self.meta)
+        let meta = Meta {
+            global: self.global.clone(),
+            captures: self.begin.iter().cloned().chain(self.losses.captures()).collect(),
+            annotations: self.losses.annotations().collect(),
+        };
+        let done = serde_json::to_vec_pretty(&meta)
             .map_err(std::io::Error::from)
             .and_then(|text| fs::write(&partial, text))
             .and_then(|()| fs::rename(&partial, &self.meta_path));
@@ -192,6 +189,17 @@ impl Recorder {
         self.next_update = began + UPDATE.max(began.elapsed() * SHARE);
         Ok(())
     }
+}
+
+fn create_new(path: &Path) -> Result<File> {
+    File::create_new(path).map_err(|why| {
+        let exists = why.kind() == io::ErrorKind::AlreadyExists;
+        let error = Error::new("make", path.display().to_string(), why);
+        if !exists {
+            return error;
+        }
+        error.help("a recording is never overwritten: choose another name, or remove both files")
+    })
 }
 
 fn write_all(mut file: &File, parts: &[IoSlice<'_>]) -> io::Result<()> {
@@ -208,25 +216,4 @@ fn write_all(mut file: &File, parts: &[IoSlice<'_>]) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn annotation(lost: Lost, sample_start: u64, count: u64) -> Annotation {
-    // Of a known loss it is the place that counts.
-    let (label, comment, sample_count, lost) = match lost {
-        Lost::Samples(lost) => {
-            let comment = format!("{lost} samples are missing before this one");
-            ("lost", comment, 0, Missing::Known(lost))
-        }
-        Lost::Unknown => {
-            let comment = "samples may be missing before and between these".into();
-            ("loss unknown", comment, count, Missing::Unknown)
-        }
-    };
-    Annotation {
-        sample_start,
-        sample_count: Some(sample_count),
-        label: Some(label.into()),
-        comment: Some(comment),
-        lost: Some(lost),
-    }
 }

@@ -24,6 +24,8 @@ pub struct Gap {
     pub lost: Lost,
     /// The first sample that this is not said of any more.
     pub end: u64,
+    /// How many samples are known to be missing in all of it.
+    pub known: u64,
 }
 
 /// A recording that was opened.
@@ -148,8 +150,16 @@ fn read(path: &Path) -> Result<Meta> {
         .map_err(|why| failed(std::io::Error::new(std::io::ErrorKind::InvalidData, why)))
 }
 
-/// What captures and annotations say. Captures count, where both do.
+/// What captures and annotations say. Captures count, where both do of a single place; of several places that
+/// became one, only the annotation knows where they begin.
 fn gaps(meta: &Meta, samples: u64) -> Vec<Gap> {
+    let mut merged: Vec<_> =
+        meta.annotations.iter().filter_map(|it| several(it, samples)).collect();
+    merged.sort_by_key(|gap| gap.at);
+    // Right behind several, perhaps.
+    let mut single: Vec<_> = meta.annotations.iter().filter_map(single_place).collect();
+    single.sort_unstable();
+    let is_single = |at: u64| single.binary_search(&at).is_ok();
     let mut captures: Vec<_> = meta.captures.iter().collect();
     captures.sort_by_key(|capture| capture.sample_start);
     let mut lost = 0;
@@ -158,25 +168,52 @@ fn gaps(meta: &Meta, samples: u64) -> Vec<Gap> {
             let missing = global_index.as_ref()?.saturating_sub(*at);
             let gap = missing.saturating_sub(lost);
             lost = lost.max(missing);
-            let is_there = *at <= samples && gap > 0;
-            is_there.then_some(Gap { at: *at, lost: Lost::Samples(gap), end: *at })
+            let is_there = *at <= samples && gap > 0 && (is_single(*at) || !is_in(&merged, *at));
+            let lost = Lost::Samples(gap);
+            is_there.then_some(Gap { at: *at, lost, end: *at, known: gap })
         });
     let mut gaps: Vec<Gap> = known.collect();
     let mut end_is_known = gaps.last().is_some_and(|gap| gap.at == samples);
-    for Annotation { sample_start: at, sample_count, lost, .. } in &meta.annotations {
+    for Annotation { sample_start: at, sample_count, lost, known, .. } in &meta.annotations {
         let end = at.saturating_add(sample_count.unwrap_or(0)).min(samples);
         match lost {
-            Some(Missing::Unknown) if *at <= samples => {
-                gaps.push(Gap { at: *at, lost: Lost::Unknown, end });
+            Some(Missing::Unknown) if *at <= samples && known.is_none() => {
+                gaps.push(Gap { at: *at, lost: Lost::Unknown, end, known: 0 });
             }
             // After the last sample there is no capture.
             Some(Missing::Known(lost)) if *at == samples && *lost > 0 && !end_is_known => {
                 end_is_known = true;
-                gaps.push(Gap { at: *at, lost: Lost::Samples(*lost), end });
+                gaps.push(Gap { at: *at, lost: Lost::Samples(*lost), end, known: *lost });
             }
             _ => {}
         }
     }
+    gaps.extend(merged);
     gaps.sort_by_key(|gap| gap.at);
     gaps
+}
+
+/// Losses in several places that became one.
+fn several(annotation: &Annotation, samples: u64) -> Option<Gap> {
+    let Annotation { sample_start: at, sample_count, lost, known, .. } = annotation;
+    let known = match lost {
+        Some(Missing::Known(lost)) => *lost,
+        Some(Missing::Unknown) => (*known)?,
+        None => return None,
+    };
+    let end = at.saturating_add(sample_count.unwrap_or(0)).min(samples);
+    (*at < end).then_some(Gap { at: *at, lost: Lost::Unknown, end, known })
+}
+
+/// Where a known loss is that stands alone.
+fn single_place(annotation: &Annotation) -> Option<u64> {
+    let is_single = matches!(annotation.lost, Some(Missing::Known(_)))
+        && annotation.sample_count.unwrap_or(0) == 0;
+    is_single.then_some(annotation.sample_start)
+}
+
+/// Whether a place is that of one of several losses; they are in their order.
+fn is_in(merged: &[Gap], at: u64) -> bool {
+    let before = merged.partition_point(|gap| gap.at <= at);
+    merged[..before].last().is_some_and(|gap| at <= gap.end)
 }

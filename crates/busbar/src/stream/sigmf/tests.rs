@@ -132,6 +132,68 @@ fn a_recording_is_never_overwritten() {
         assert_eq!(error.kind(), ErrorKind::AlreadyExists);
         assert_eq!(Recording::open(&path).unwrap().samples(), 1);
     }
+    // One file alone is somebody's, too, and nothing comes beside it.
+    for (there, other) in [("sigmf-meta", "sigmf-data"), ("sigmf-data", "sigmf-meta")] {
+        let path = folder.path().join(format!("only-{there}"));
+        fs::write(path.with_extension(there), "precious").unwrap();
+        let error = Recorder::create(&path, &iq(), None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+        assert!(error.to_string().contains("never overwritten"), "{error}");
+        assert_eq!(fs::read_to_string(path.with_extension(there)).unwrap(), "precious");
+        assert!(!path.with_extension(other).exists());
+    }
+}
+
+/// The size of the metadata of a recording with so many losses, one in three of which is not known, and
+/// what is said of it.
+fn many(losses: u32, has_unknown: bool) -> (u64, Recording, u64) {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("many");
+    let mut recorder = Recorder::create(&path, &iq(), None).unwrap();
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+    let one = samples(&[0; 8], Lost::Unknown, time);
+    let mut all = 0;
+    for number in 0..losses {
+        let known = Lost::Samples(u64::from(number % 5 + 1));
+        let lost = if has_unknown && number % 3 == 0 { Lost::Unknown } else { known };
+        all += if let Lost::Samples(lost) = lost { lost } else { 0 };
+        recorder.write_as(&one, lost).unwrap();
+    }
+    recorder.finish(Lost::Samples(9)).unwrap();
+    let len = fs::metadata(path.with_extension("sigmf-meta")).unwrap().len();
+    (len, Recording::open(&path).unwrap(), all + 9)
+}
+
+#[test]
+fn metadata_stays_small_whatever_is_lost_and_keeps_the_sum() {
+    for has_unknown in [false, true] {
+        let (len, recording, all) = many(40_000, has_unknown);
+        assert!(len < 16 << 20, "{len}");
+        let gaps = recording.gaps();
+        assert!((4096..=16384).contains(&gaps.len()), "{}", gaps.len());
+        assert!(gaps.windows(2).all(|pair| pair[0].end <= pair[1].at), "they are apart");
+        assert_eq!(gaps.iter().map(|gap| gap.known).sum::<u64>(), all);
+        let samples = recording.samples();
+        let mut player = Player::new(recording, &Setup::default()).unwrap();
+        let (mut played, mut unknown) = (0, 0);
+        while let Some(samples) = player.next(None).unwrap() {
+            played += samples.meta().len as u64 / 4;
+            unknown += u64::from(samples.meta().lost == Lost::Unknown);
+        }
+        assert_eq!(played, samples);
+        assert!(unknown > 0);
+    }
+}
+
+#[test]
+fn losses_that_are_few_are_kept_apart() {
+    let (_, recording, all) = many(10_000, false);
+    assert_eq!(recording.gaps().len(), 10_001);
+    let known = recording.gaps().iter().map(|gap| match gap.lost {
+        Lost::Samples(lost) => lost,
+        Lost::Unknown => panic!("{gap:?}"),
+    });
+    assert_eq!(known.sum::<u64>(), all);
 }
 
 #[test]

@@ -1,0 +1,101 @@
+//! What was lost in a recording, in bounded memory.
+
+use super::meta::{Annotation, Capture, Missing};
+use crate::stream::Lost;
+
+/// Losses that are kept apart. Metadata with so many takes some 8 MB, and less than a second to write.
+pub(super) const MOST: usize = 1 << 14;
+
+/// The losses of a recording, in their order. With more than [`MOST`], neighbours become one, two by two:
+/// then as many fit again, and every part of the recording is told with the same precision.
+#[derive(Debug, Default)]
+pub(super) struct Losses(Vec<Loss>);
+
+/// A loss, or several of which only the sum is known.
+#[derive(Clone, Debug)]
+struct Loss {
+    /// The sample that the first is before.
+    start: u64,
+    /// The sample that the last is before, or behind the samples that nobody knows about.
+    end: u64,
+    /// Samples known to be missing.
+    known: u64,
+    /// Whether there may be others.
+    has_unknown: bool,
+    /// How many became one.
+    count: u64,
+    /// The samples behind the last known one.
+    capture: Option<Capture>,
+}
+
+impl Losses {
+    /// What is missing before the `at`th sample, or before or between `count` samples from there on if
+    /// nobody knows. `capture` begins there.
+    pub(super) fn add(&mut self, lost: Lost, at: u64, count: u64, capture: Option<Capture>) {
+        let (known, end) = match lost {
+            Lost::Samples(known) => (known, at),
+            Lost::Unknown => (0, at.saturating_add(count)),
+        };
+        let has_unknown = lost == Lost::Unknown;
+        let loss = Loss { start: at, end, known, has_unknown, count: 1, capture };
+        match self.0.last_mut() {
+            Some(last) if last.goes_on_in(&loss) => last.end = loss.end,
+            _ => self.0.push(loss),
+        }
+        if self.0.len() > MOST {
+            self.0 = self.0.chunks(2).filter_map(Loss::merged).collect();
+        }
+    }
+
+    pub(super) fn captures(&self) -> impl Iterator<Item = Capture> {
+        self.0.iter().filter_map(|loss| loss.capture.clone())
+    }
+
+    pub(super) fn annotations(&self) -> impl Iterator<Item = Annotation> {
+        self.0.iter().map(Loss::annotation)
+    }
+}
+
+impl Loss {
+    /// Whether this and what comes next are samples that nobody knows about.
+    fn goes_on_in(&self, next: &Self) -> bool {
+        let has_samples = next.start < next.end;
+        self.is_unknown() && next.is_unknown() && has_samples && self.end == next.start
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.has_unknown && self.count == 1
+    }
+
+    fn merged(some: &[Self]) -> Option<Self> {
+        some.iter().cloned().reduce(|one, next| Self {
+            start: one.start,
+            end: one.end.max(next.end),
+            known: one.known.saturating_add(next.known),
+            has_unknown: one.has_unknown || next.has_unknown,
+            count: one.count.saturating_add(next.count),
+            capture: next.capture.or(one.capture),
+        })
+    }
+
+    fn annotation(&self) -> Annotation {
+        let Self { known, count, .. } = self;
+        let places =
+            format!("{known} samples are missing in {count} places, from here to the next");
+        let (label, comment) = match (self.has_unknown, count) {
+            (false, 1) => ("lost", format!("{known} samples are missing before this one")),
+            (false, _) => ("lost", places),
+            (true, 1) => ("loss unknown", "samples may be missing before and between these".into()),
+            (true, _) => ("loss unknown", format!("{places}, and perhaps others")),
+        };
+        let lost = if self.has_unknown { Missing::Unknown } else { Missing::Known(*known) };
+        Annotation {
+            sample_start: self.start,
+            sample_count: Some(self.end - self.start),
+            label: Some(label.into()),
+            comment: Some(comment),
+            lost: Some(lost),
+            known: (self.has_unknown && *count > 1).then_some(*known),
+        }
+    }
+}
