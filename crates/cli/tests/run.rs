@@ -12,7 +12,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use busbar_lab::stage::load_converter;
-use rustix::process::Signal;
+use rustix::process::{Resource, Signal};
 use serde_json::Value;
 use support::{finish, last, port, signal, summary, text, wait_until};
 use tempfile::TempDir;
@@ -369,6 +369,45 @@ impl Drop for Core {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Clock ticks that the threads of this name have used.
+fn ticks(process: u32, name: &str) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
+    let stat = |it: fs::DirEntry| fs::read_to_string(it.path().join("stat")).unwrap();
+    let ours = threads.map(stat).filter(|stat| stat.contains(&format!("({name})")));
+    let used = |stat: String| -> u64 {
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        fields.split(' ').skip(11).take(2).map(|it| it.parse::<u64>().unwrap()).sum()
+    };
+    ours.map(used).sum()
+}
+
+#[test]
+fn metrics_wait_for_descriptors_that_have_run_out() {
+    let files = Files::new();
+    let text = "[source.adc]\nfrom = \"synth:counter?rate=1k\"\n[sink.none]\ninput = \"adc\"\nto = \"null:\"\n";
+    let (child, log) = files.start(text);
+    log.until_samples("none", 0);
+    let process = rustix::process::Pid::from_child(&child);
+    let open = fs::read_dir(format!("/proc/{}/fd", child.id())).unwrap().count() as u64;
+    let set = |current| {
+        let limit =
+            rustix::process::Rlimit { current, ..rustix::process::getrlimit(Resource::Nofile) };
+        rustix::process::prlimit(Some(process), Resource::Nofile, limit).unwrap()
+    };
+    let before = set(Some(open));
+    let mut socket = TcpStream::connect(&log.metrics).unwrap();
+    socket.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let used = ticks(child.id(), "metrics");
+    sleep(Duration::from_secs(1));
+    // Of a hundred, if it did nothing else than to try.
+    let used = ticks(child.id(), "metrics") - used;
+    assert!(used < 10, "{used}");
+    set(before.current);
+    assert!(io::read_to_string(socket).unwrap().starts_with("HTTP/1.1 200 OK"));
+    signal(&child, Signal::INT);
+    finish(child);
 }
 
 fn load() {

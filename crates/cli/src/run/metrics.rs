@@ -17,6 +17,9 @@ use prometheus_client::registry::Registry;
 
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long to wait after a connection could not be accepted: it would fail again at once for as long as
+/// descriptors have run out.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of the longest request.
 const MOST: usize = 8 << 10;
 
@@ -32,10 +35,9 @@ impl Metrics {
         let metrics = Self::default();
         let shown = metrics.clone();
         let serve = move || {
-            for socket in listener.incoming().flatten() {
-                // Who asks and goes is none of our business.
-                let _ = shown.answer(socket);
-            }
+            // Who asks and goes is none of our business.
+            let answer = |socket| _ = shown.answer(socket);
+            each(listener.incoming(), answer, || thread::sleep(PAUSE));
         };
         thread::Builder::new().name("metrics".into()).spawn(serve).map_err(failed)?;
         Ok(metrics)
@@ -71,6 +73,22 @@ impl Metrics {
         // Text takes all that is written.
         let _ = text::encode(&mut text, &registry);
         text
+    }
+}
+
+/// Has each connection answered, and waits where there is none to be had.
+fn each<T>(
+    incoming: impl Iterator<Item = std::io::Result<T>>,
+    mut answer: impl FnMut(T),
+    mut wait: impl FnMut(),
+) {
+    for socket in incoming {
+        match socket {
+            Ok(socket) => answer(socket),
+            // It has gone already.
+            Err(why) if why.kind() == ErrorKind::ConnectionAborted => {}
+            Err(_) => wait(),
+        }
     }
 }
 
@@ -205,6 +223,7 @@ fn families<T>(
 #[cfg(test)]
 mod tests {
     use busbar::pipeline::SinkCounters;
+    use rustix::io::Errno;
 
     use super::*;
 
@@ -216,6 +235,16 @@ mod tests {
         let mut answer = String::new();
         let _ = socket.read_to_string(&mut answer);
         answer
+    }
+
+    #[test]
+    fn a_connection_that_cannot_be_had_is_waited_for() {
+        let failed = |errno: Errno| Err(std::io::Error::from(errno));
+        let all =
+            [Ok(1), failed(Errno::MFILE), failed(Errno::CONNABORTED), failed(Errno::NFILE), Ok(2)];
+        let (mut answered, mut waits) = (Vec::new(), 0);
+        each(all.into_iter(), |number| answered.push(number), || waits += 1);
+        assert_eq!((answered, waits), (vec![1, 2], 2));
     }
 
     #[test]
