@@ -73,6 +73,9 @@ struct Route {
     /// Seconds that the whole may take; by default, as many as it takes
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
+    /// Bytes of the longest block that is received, beyond what was sent or asked for
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
+    limit: u32,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -130,7 +133,7 @@ impl Route {
             bar.set_length(total);
             bar.set_position(done);
         };
-        let mut transfer = Transfer::new().progress(&mut show);
+        let mut transfer = Transfer::new().limit(self.limit).progress(&mut show);
         if let Some(timeout) = self.timeout {
             transfer = transfer.timeout(timeout);
         }

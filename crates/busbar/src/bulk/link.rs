@@ -99,6 +99,8 @@ pub(super) trait Carrier: Send {
 pub struct Link {
     carrier: Box<dyn Carrier>,
     transport: Transport,
+    /// Bytes of the last block that was sent.
+    sent: u32,
 }
 
 impl Link {
@@ -121,6 +123,10 @@ impl Link {
         }
     }
 
+    fn new(carrier: Box<dyn Carrier>, transport: Transport) -> Self {
+        Self { carrier, transport, sent: 0 }
+    }
+
     /// A link over an endpoint, whatever it is made of.
     #[must_use]
     pub fn over(endpoint: Endpoint) -> Self {
@@ -129,7 +135,7 @@ impl Link {
             Implementation::Fd | Implementation::Auto => Transport::Fd,
         };
         let messages = EndpointMessages::new(endpoint);
-        Self { carrier: Box::new(Packets::new(messages, ENDPOINT_WINDOW)), transport }
+        Self::new(Box::new(Packets::new(messages, ENDPOINT_WINDOW)), transport)
     }
 
     /// A link that gives blocks of `memory` through an endpoint; the library chooses the memory if
@@ -137,7 +143,7 @@ impl Link {
     #[must_use]
     pub fn sharing(endpoint: Endpoint, memory: Option<Memory>) -> Self {
         let carrier = Box::new(Buffers::new(endpoint, memory));
-        Self { carrier, transport: Transport::Buffer }
+        Self::new(carrier, Transport::Buffer)
     }
 
     /// A link over a TTY of `rpmsg_tty`, which nobody else can open until the link is dropped.
@@ -147,13 +153,13 @@ impl Link {
     /// `EBUSY` if somebody else uses it, `ENOTTY` if it is none.
     pub fn tty(path: impl AsRef<Path>) -> Result<Self> {
         let tty = Tty::open(path.as_ref())?;
-        Ok(Self { carrier: Box::new(Packets::new(tty, TTY_WINDOW)), transport: Transport::Tty })
+        Ok(Self::new(Box::new(Packets::new(tty, TTY_WINDOW)), Transport::Tty))
     }
 
     /// A link over `rpmsg_netlink`.
     fn netlink(controller: &Controller) -> Result<Self> {
         let carrier = Box::new(Netlink::open(controller)?);
-        Ok(Self { carrier, transport: Transport::Netlink })
+        Ok(Self::new(carrier, Transport::Netlink))
     }
 
     /// The rpmsg devices that `rpmsg_netlink` serves, by their names in sysfs. Needs no privilege;
@@ -201,14 +207,17 @@ impl Link {
         if block.is_empty() {
             return Err(Error::invalid("a block to send", "0 bytes", "1 byte or more"));
         }
-        self.carrier.send(block, transfer)
+        self.carrier.send(block, transfer)?;
+        self.sent = u32::try_from(block.len()).unwrap_or(u32::MAX);
+        Ok(())
     }
 
     /// Receives a block, waiting for it as long as it takes.
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and `ENODATA` if the last block is asked for and there is none.
+    /// As [`send`](Self::send), and `ENODATA` if the last block is asked for and there is none. `EMSGSIZE`
+    /// if it is longer than the transfer's [limit](Transfer::limit).
     pub fn recv(&mut self, wanted: Wanted) -> Result<Vec<u8>> {
         self.recv_with(wanted, &mut Transfer::new())
     }
@@ -228,7 +237,7 @@ impl Link {
     ///
     /// As [`recv_timeout`](Self::recv_timeout).
     pub fn recv_with(&mut self, wanted: Wanted, transfer: &mut Transfer<'_>) -> Result<Vec<u8>> {
-        wanted.on_the_wire()?;
+        transfer.allow(wanted.on_the_wire()?.max(self.sent));
         self.carrier.receive(wanted, transfer)
     }
 }

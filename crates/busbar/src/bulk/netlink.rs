@@ -159,13 +159,16 @@ impl Netlink {
                 return Err(self.failed(RECEIVE, Errno::PROTO));
             };
             let data = part.bytes(block::DATA).unwrap_or_default();
-            let end = offset as usize + data.len();
-            if offset as usize != bytes.len() || end > length as usize || data.is_empty() {
+            if length > transfer.longest() {
+                return Err(self.failed(RECEIVE, Errno::MSGSIZE));
+            }
+            let (end, length) = (u64::from(offset) + data.len() as u64, u64::from(length));
+            if u64::from(offset) != bytes.len() as u64 || end > length || data.is_empty() {
                 return Err(self.failed(RECEIVE, Errno::PROTO));
             }
             bytes.extend(data);
-            transfer.tell(end as u64, length.into());
-            if end == length as usize {
+            transfer.tell(end, length);
+            if end == length {
                 return Ok(bytes);
             }
             request = self.request(command::FETCH);

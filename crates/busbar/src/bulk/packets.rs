@@ -10,8 +10,6 @@ use crate::endpoint::MAX_MESSAGE;
 use crate::poll::Deadline;
 use crate::{Error, Result};
 
-/// Longest block that is received: what a length can say.
-const LONGEST: u32 = u32::MAX;
 /// Messages between two reports of progress.
 const REPORT_EVERY: u64 = 64;
 
@@ -28,7 +26,8 @@ pub(super) struct Packets<M> {
 impl<M: Messages> Packets<M> {
     /// `window` is how many bytes the remote may send ahead of what was received.
     pub(super) fn new(messages: M, window: u32) -> Self {
-        let joiner = Joiner::new(LONGEST);
+        // Nothing is received before it is said how long it may be.
+        let joiner = Joiner::new(0);
         Self { messages, joiner, window, open: false, buffer: [0; MAX_MESSAGE] }
     }
 
@@ -184,6 +183,7 @@ impl<M: Messages + Send> Carrier for Packets<M> {
     fn receive(&mut self, wanted: Wanted, transfer: &mut Transfer<'_>) -> Result<Vec<u8>> {
         let deadline = transfer.deadline();
         let wanted = wanted.on_the_wire()?;
+        self.joiner.set_longest(transfer.longest());
         let reply =
             self.within(deadline, |packets| packets.receive_packet(wanted, transfer, deadline))?;
         let bytes =
@@ -203,5 +203,62 @@ pub(super) fn refusal(tried: &str, on: String, errno: Errno) -> Error {
         Errno::MSGSIZE => error.help("the block is longer than the other side takes"),
         Errno::NODATA => error.help("nobody has sent a block yet that could be received"),
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// A remote that has said something already.
+    struct Said(VecDeque<Vec<u8>>);
+
+    impl Messages for Said {
+        fn label(&self) -> String {
+            "a test".into()
+        }
+
+        fn send(&mut self, _: Piece<'_>, _: Deadline) -> Result<()> {
+            Ok(())
+        }
+
+        fn recv(&mut self, buffer: &mut [u8], _: Deadline) -> Result<usize> {
+            let message = self.0.pop_front().expect("nothing more is waited for");
+            buffer[..message.len()].copy_from_slice(&message);
+            Ok(message.len())
+        }
+
+        fn join(&self, joiner: &mut Joiner, received: &[u8]) -> Vec<Event> {
+            joiner.push(received).collect()
+        }
+
+        fn opened(&self, _: &mut Opening, _: &[u8]) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_block_that_is_longer_than_was_allowed_is_refused() {
+        for (limit, is_allowed) in [(5000, true), (4999, false), (0, false)] {
+            let mut messages = VecDeque::from([Vec::new()]);
+            let mut cutter = Cutter::new(&[7; 5000][..], MAX_MESSAGE).unwrap();
+            while let Some(piece) = cutter.piece() {
+                let mut message = Vec::new();
+                piece.write_to(&mut message);
+                messages.push_back(message);
+                cutter.advance();
+            }
+            let mut packets = Packets::new(Said(messages), 1 << 20);
+            let received = packets.receive(Wanted::Last, &mut Transfer::new().limit(limit));
+            match received {
+                Ok(bytes) => assert!(is_allowed && bytes == [7; 5000]),
+                Err(error) => {
+                    assert!(!is_allowed, "{error}");
+                    assert_eq!(error.errno(), Some(Errno::MSGSIZE), "{error}");
+                }
+            }
+        }
     }
 }

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use crate::poll::Deadline;
 
+/// Bytes of the longest block that is received, unless it is said.
+const LIMIT: u32 = 64 << 20;
+
 /// Limits of one transfer, and who is told how far it has come.
 ///
 /// ```
@@ -14,10 +17,16 @@ use crate::poll::Deadline;
 /// let mut print = |done, total| println!("{done} of {total} bytes");
 /// let transfer = Transfer::new().timeout(Duration::from_secs(5)).progress(&mut print);
 /// ```
-#[derive(Default)]
 pub struct Transfer<'a> {
     timeout: Option<Duration>,
+    limit: u32,
     progress: Option<&'a mut dyn FnMut(u64, u64)>,
+}
+
+impl Default for Transfer<'_> {
+    fn default() -> Self {
+        Self { timeout: None, limit: LIMIT, progress: None }
+    }
 }
 
 impl<'a> Transfer<'a> {
@@ -34,6 +43,14 @@ impl<'a> Transfer<'a> {
         self
     }
 
+    /// The longest block that is received, in bytes: 64 MiB unless set. The coprocessor says how long a
+    /// block is, and memory is made for it. One as long as was asked for, or as was sent, may always come.
+    #[must_use]
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.limit = limit;
+        self
+    }
+
     /// Called with the bytes that are done and those of the whole block, now and then and with the
     /// last.
     #[must_use]
@@ -44,6 +61,15 @@ impl<'a> Transfer<'a> {
 
     pub(super) fn deadline(&self) -> Deadline {
         self.timeout.map_or(Deadline::NEVER, Deadline::after)
+    }
+
+    pub(super) fn longest(&self) -> u32 {
+        self.limit
+    }
+
+    /// A block of so many bytes may come in any case.
+    pub(super) fn allow(&mut self, len: u32) {
+        self.limit = self.limit.max(len);
     }
 
     pub(super) fn tell(&mut self, done: u64, total: u64) {

@@ -107,6 +107,11 @@ impl Joiner {
         Self { longest, state: State::Idle, head: Vec::new() }
     }
 
+    /// From the next block on, those of more than `longest` bytes are refused.
+    pub fn set_longest(&mut self, longest: u32) {
+        self.longest = longest;
+    }
+
     /// Forgets the packet under way, and what went wrong before.
     pub fn reset(&mut self) {
         self.state = State::Idle;
