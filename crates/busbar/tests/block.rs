@@ -2,6 +2,10 @@
 
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use busbar::block::{Block, Memory, Purpose};
 use rustix::io::Errno;
@@ -143,4 +147,36 @@ fn bad_input_is_named() {
     let null: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();
     let error = Block::try_from(null).unwrap_err();
     assert!(error.to_string().contains("not a DMABUF"), "{error}");
+}
+
+/// Signals a thread of this process.
+#[allow(unsafe_code)]
+fn send_signal(thread: i32) {
+    let process = rustix::process::getpid().as_raw_nonzero().get();
+    // SAFETY: the call takes three numbers, and the signal has a handler.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, libc::SIGUSR1) };
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn signals_do_not_keep_huge_pages_from_being_allocated() {
+    std::fs::write("/proc/sys/vm/nr_hugepages", "16").unwrap();
+    let ended = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(libc::SIGUSR1, Arc::new(AtomicBool::new(false))).unwrap();
+    let target = rustix::thread::gettid().as_raw_nonzero().get();
+    let signals = {
+        let ended = Arc::clone(&ended);
+        thread::spawn(move || {
+            while !ended.load(Ordering::Relaxed) {
+                send_signal(target);
+                thread::sleep(Duration::from_micros(200));
+            }
+        })
+    };
+    // Each takes longer than the pause between two signals.
+    for _ in 0..100 {
+        Block::with(16 << 20, &Memory::HugePages).unwrap();
+    }
+    ended.store(true, Ordering::Relaxed);
+    signals.join().unwrap();
 }
