@@ -72,6 +72,9 @@ struct Flags {
     /// Memory of the blocks: heap:NAME, pages, huge or memfd; by default the best for SRC and DST
     #[arg(long, value_name = "MEMORY")]
     memory: Option<Memory>,
+    /// Bytes of all blocks that a sender to tcp-listen: may have made; one that needs more is refused
+    #[arg(long, value_name = "BYTES", value_parser = size, default_value = "64M")]
+    memory_limit: usize,
     /// How to talk to the converter: dmabuf or fileio; by default the best that it offers
     #[arg(long, value_name = "NAME")]
     interface: Option<Interface>,

@@ -578,8 +578,9 @@ fn a_converter_that_goes_is_opened_again() {
 /// How many DMABUFs the system has.
 fn dmabufs() -> usize {
     let all = fs::read_to_string("/sys/kernel/debug/dma_buf/bufinfo").unwrap();
-    let total = all.lines().find_map(|line| line.strip_prefix("Total ")?.split(' ').next());
-    total.unwrap().parse().unwrap()
+    let total =
+        |line: &str| Some(line.strip_prefix("Total ")?.split_once(" objects")?.0.parse().unwrap());
+    all.lines().find_map(total).unwrap()
 }
 
 #[test]

@@ -201,7 +201,7 @@ pub fn parse(table: &[u8]) -> Result<Device> {
     }
     for entry in 0..entries as usize {
         let at = word(HEADER_SIZE + 4 * entry)? as usize;
-        if word(at)? == TYPE_VDEV && word(at + 4)? == VIRTIO_ID_RPMSG {
+        if word(at)? == TYPE_VDEV && word(at.saturating_add(4))? == VIRTIO_ID_RPMSG {
             return parse_device(table, at);
         }
     }
@@ -219,8 +219,8 @@ fn parse_device(table: &[u8], at: usize) -> Result<Device> {
     if (byte(26)?, byte(27)?) != (0, 0) {
         return Err(malformed("reserved field of the rpmsg device", "not 0", "0"));
     }
-    let end = at + VRINGS_AT + VRINGS * VRING_SIZE + word(20)? as usize;
-    if end > table.len() {
+    let end = (at + VRINGS_AT + VRINGS * VRING_SIZE).checked_add(word(20)? as usize);
+    if end.is_none_or(|end| end > table.len()) {
         return Err(truncated());
     }
     let mut vrings = [[0; 4]; VRINGS];

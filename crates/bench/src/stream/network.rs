@@ -14,7 +14,7 @@ use busbar::{Error, Result};
 use busbar_uapi::epoll::wait_readable;
 use rustix::time::ClockId;
 
-use super::{CONVERTER, Converter, Cost, Plan, Start, compare, compare_counter, setup};
+use super::{CONVERTER, Converter, Cost, Plan, SIZES, Start, compare, compare_counter, setup};
 use crate::Case;
 use crate::elsewhere::{Elsewhere, Link, THERE, join};
 
@@ -80,7 +80,9 @@ fn by_sendfile(_: &Converter, size: usize, blocks: usize, keep: bool) -> Result<
     let receiver = Elsewhere::run(move |ready| {
         let setup = StreamSetup::new().blocks(4);
         let address = format!("{THERE}:{PORT}");
-        let mut receiver = FrameReceiver::listen(&address, &setup, &Options::default())?;
+        let longest = SIZES.into_iter().max().unwrap_or(0);
+        let options = Options::new().memory_limit(setup.blocks * longest);
+        let mut receiver = FrameReceiver::listen(&address, &setup, &options)?;
         let _ = ready.send(());
         let mut kept = Vec::new();
         while let Some(samples) = receiver.next()? {

@@ -64,6 +64,9 @@ pub struct SourceConfig {
     pub count: Option<u64>,
     /// How long to try to have it back before it is an error; for ever if not given.
     pub patience: Option<Duration>,
+    /// Bytes of all blocks together that a sender may have made, see
+    /// [`Options::memory_limit`](crate::stream::net::Options::memory_limit); its default if not given.
+    pub memory_limit: Option<usize>,
 }
 
 /// What a source is.
@@ -267,6 +270,7 @@ impl SourceConfig {
             channels: Vec::new(),
             count: None,
             patience: None,
+            memory_limit: None,
         }
     }
 
@@ -316,6 +320,13 @@ impl SourceConfig {
     #[must_use]
     pub fn patience(mut self, patience: impl Into<Option<Duration>>) -> Self {
         self.patience = patience.into();
+        self
+    }
+
+    /// Sets [`memory_limit`](Self#structfield.memory_limit).
+    #[must_use]
+    pub fn memory_limit(mut self, memory_limit: impl Into<Option<usize>>) -> Self {
+        self.memory_limit = memory_limit.into();
         self
     }
 }

@@ -235,6 +235,7 @@ fn source(name: String, keys: &mut Keys<'_>) -> Result<SourceConfig, Fault> {
         channels: keys.texts("channels")?,
         count: keys.number("count", 1..=u64::MAX)?,
         patience: keys.time("patience")?,
+        memory_limit: keys.size("memory-limit")?,
         ..default
     })
 }

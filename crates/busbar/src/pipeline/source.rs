@@ -73,6 +73,12 @@ pub(super) fn options(patience: Option<Duration>) -> Options {
     Options { patience: patience.unwrap_or(FOREVER), ..Options::default() }
 }
 
+fn listening(config: &SourceConfig) -> Options {
+    let options = options(config.patience);
+    let memory_limit = config.memory_limit.unwrap_or(options.memory_limit);
+    Options { memory_limit, ..options }
+}
+
 /// What gives samples.
 #[derive(Debug)]
 enum Feed {
@@ -441,7 +447,7 @@ impl Feed {
             SourceKind::Listen(address) => Self::Net(Box::new(FrameReceiver::listen(
                 address,
                 setup,
-                &options(config.patience),
+                &listening(config),
             )?)),
             SourceKind::Receive { device, address } => {
                 Self::Net(Box::new(received(device.as_deref(), *address, config, setup)?))
@@ -541,14 +547,19 @@ fn received(
     setup: &StreamSetup,
 ) -> Result<FrameReceiver> {
     // As `stream::net` asks for, of what is known before anybody calls.
-    let len = (4 * setup.blocks * setup.block_len + SLACK).max(LEAST_MEMORY);
+    let all = setup.blocks.checked_mul(4).and_then(|count| count.checked_mul(setup.block_len));
+    let len = all.and_then(|all| all.checked_add(SLACK)).ok_or_else(|| {
+        let blocks = format!("{} of {} bytes", setup.blocks, setup.block_len);
+        Error::invalid("blocks to receive", blocks, "what four times as much has an address for")
+    })?;
+    let len = len.max(LEAST_MEMORY);
     let usual = if device.is_some() { Memory::Pages } else { Memory::Memfd };
     let block = Block::with(len, config.memory.as_ref().unwrap_or(&usual))?;
     let receiver = match device {
         Some(device) => receive::Receiver::open(device, block, &receive::ReceiveSetup::default())?,
         None => receive::Receiver::host(block)?,
     };
-    FrameReceiver::over(receiver, address, setup, &options(config.patience))
+    FrameReceiver::over(receiver, address, setup, &listening(config))
 }
 
 /// The memory that a source and what is behind it do best with, where it would choose another.

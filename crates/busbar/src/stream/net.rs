@@ -93,17 +93,20 @@ pub struct Options {
     /// After how long without a sign of life a connection is given up. The sign is sent each
     /// second: less than 3 seconds are 3 seconds.
     pub silence: Duration,
+    /// Bytes of all blocks of a [`Receiver::listen`] together. The sender says how long its blocks are; one
+    /// whose blocks would take more is refused, and told so.
+    pub memory_limit: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let (patience, silence) = (Duration::from_secs(30), Duration::from_secs(10));
-        Self { checksum: false, patience, silence }
+        Self { checksum: false, patience, silence, memory_limit: 64 << 20 }
     }
 }
 
 impl Options {
-    /// No check sums, patience of 30 s, silence of 10 s.
+    /// No check sums, patience of 30 s, silence of 10 s, a memory limit of 64 MiB.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -127,6 +130,13 @@ impl Options {
     #[must_use]
     pub fn silence(mut self, silence: Duration) -> Self {
         self.silence = silence;
+        self
+    }
+
+    /// Sets [`memory_limit`](Self#structfield.memory_limit).
+    #[must_use]
+    pub fn memory_limit(mut self, memory_limit: usize) -> Self {
+        self.memory_limit = memory_limit;
         self
     }
 

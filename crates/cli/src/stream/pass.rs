@@ -54,7 +54,8 @@ fn config(from: SourceKind, to: SinkKind, flags: &Flags) -> Config {
         .interface(flags.interface)
         .channels(flags.channels.clone())
         .count(flags.count)
-        .patience(flags.patience);
+        .patience(flags.patience)
+        .memory_limit(flags.memory_limit);
     let sum = StageConfig::new(SUM, edge(SOURCE), Work::Checksum);
     let stages: Vec<_> = flags.checksum.then_some(sum).into_iter().collect();
     let last = if flags.checksum { SUM } else { SOURCE };

@@ -48,6 +48,11 @@ struct ChannelBody {
 }
 
 impl Hello {
+    /// Bytes of the longest block, to allocate them.
+    pub(crate) fn len(&self) -> usize {
+        usize::try_from(self.block_len).unwrap_or(usize::MAX)
+    }
+
     /// The payload.
     ///
     /// # Errors

@@ -179,7 +179,7 @@ impl FrameReceiver {
     /// Bytes of the longest block, once a sender has said so.
     #[must_use]
     pub fn block_len(&self) -> Option<usize> {
-        usize::try_from(self.stream.as_ref()?.hello.block_len).ok()
+        self.stream.as_ref().map(|stream| stream.hello.len())
     }
 
     /// Whether the sender has said that there is no more, all of it was taken over here, and the
@@ -401,8 +401,9 @@ impl FrameReceiver {
 
     /// Begins the stream of the first sender; the reason if there is no room for it.
     fn begin(&mut self, header: &Header, hello: Hello) -> Result<Option<String>> {
-        let refusal = self.landing.refusal(hello.block_len);
-        match Stream::open(header, hello, &self.landing, &self.setup) {
+        let (len, limit) = (hello.len(), self.options.memory_limit);
+        let rooms = self.landing.rooms(len, &self.setup, limit);
+        match rooms.and_then(|rooms| Stream::open(header, hello, rooms)) {
             Ok(opened) => {
                 self.watch.add(&opened.pool, POOL)?;
                 self.stream = Some(opened);
@@ -410,7 +411,7 @@ impl FrameReceiver {
             }
             Err(error) => {
                 self.trouble = Some(error);
-                Ok(Some(refusal))
+                Ok(Some(self.landing.refusal(len, &self.setup, limit)))
             }
         }
     }
@@ -483,9 +484,7 @@ impl FrameReceiver {
 }
 
 impl Stream {
-    fn open(header: &Header, hello: Hello, landing: &Landing, setup: &StreamSetup) -> Result<Self> {
-        let len = usize::try_from(hello.block_len).unwrap_or(usize::MAX);
-        let rooms = landing.rooms(len, setup)?;
+    fn open(header: &Header, hello: Hello, rooms: Vec<Room>) -> Result<Self> {
         Ok(Self {
             id: header.stream,
             hello,

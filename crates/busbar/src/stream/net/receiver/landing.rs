@@ -11,9 +11,6 @@ use crate::receive;
 use crate::stream::StreamSetup;
 use crate::{Error, Result};
 
-/// Bytes of all blocks of a stream together, whatever the sender says.
-const MAX_MEMORY: usize = 4 << 30;
-
 /// Who accepts connections.
 #[derive(Debug)]
 pub(super) enum Landing {
@@ -63,12 +60,17 @@ impl Landing {
         }
     }
 
-    /// Room for the blocks of a stream, each of up to `len` bytes.
-    pub(super) fn rooms(&self, len: usize, setup: &StreamSetup) -> Result<Vec<Room>> {
+    /// Room for the blocks of a stream, each of up to `len` bytes and `limit` in all.
+    pub(super) fn rooms(&self, len: usize, setup: &StreamSetup, limit: usize) -> Result<Vec<Room>> {
+        let blocks = setup.blocks;
         match self {
+            Self::Blocks(_) if !fits(len, blocks, limit) => {
+                let came = format!("{blocks} of {len} bytes");
+                let allowed = format!("up to {limit} bytes in all, by the limit of memory");
+                Err(Error::invalid("the blocks for a sender", came, allowed))
+            }
             Self::Blocks(_) => {
                 let memory = setup.memory.as_ref().unwrap_or(&Memory::Memfd);
-                let blocks = setup.blocks.min((MAX_MEMORY / len.max(1)).max(1));
                 (0..blocks).map(|_| Block::with(len, memory).map(Room::Block)).collect()
             }
             Self::Memory { receiver, .. } => {
@@ -77,14 +79,20 @@ impl Landing {
                     let allowed = format!("at most {most} bytes, all the memory that there is");
                     return Err(Error::invalid("the length of a sender's blocks", len, allowed));
                 }
-                Ok((0..setup.blocks).map(|_| Room::Apart).collect())
+                Ok((0..blocks).map(|_| Room::Apart).collect())
             }
         }
     }
 
     /// Why there is no room for blocks of so many bytes, for the sender.
-    pub(super) fn refusal(&self, len: u32) -> String {
+    pub(super) fn refusal(&self, len: usize, setup: &StreamSetup, limit: usize) -> String {
+        let blocks = setup.blocks;
         match self {
+            Self::Blocks(_) if !fits(len, blocks, limit) => {
+                format!(
+                    "{blocks} blocks of {len} bytes are more than the {limit} bytes allowed here"
+                )
+            }
             Self::Blocks(_) => format!("there is no memory for blocks of {len} bytes"),
             Self::Memory { receiver, .. } => {
                 let most = receiver.block().len();
@@ -92,6 +100,11 @@ impl Landing {
             }
         }
     }
+}
+
+/// Whether so many blocks of `len` bytes are within a limit.
+fn fits(len: usize, blocks: usize, limit: usize) -> bool {
+    len.checked_mul(blocks).is_some_and(|all| all <= limit)
 }
 
 impl AsFd for Landing {
