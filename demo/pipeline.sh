@@ -10,7 +10,7 @@ folder=/tmp/busbar-demo
 mkdir -p $folder
 # Copied, because starting a program from memory is much faster than over 9p.
 busbar=$folder/busbar
-cp target/release/busbar $busbar
+cp target/release/busbar target/release/busbar-dev $folder
 converter=/sys/bus/iio/devices/iio:device0
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use busbar::{Error, Result};
+use busbar_cli::print::{complain, print_json, print_line};
 use busbar_coprocessor::table::Image;
 use busbar_lab::stage::Stage;
 use busbar_lab::{Accelerator, Built, Choice, End, Flavour, Job, Lab, Outcome, Stdio};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-
-use crate::print::{complain, print_json, print_line};
 
 /// The lab: a real kernel with Busbar's modules, under QEMU, with this machine's files.
 #[derive(clap::Args)]
@@ -221,9 +220,8 @@ fn build(args: &Build) -> Result<ExitCode> {
 }
 
 fn stage(setting: &Setting) -> Result<ExitCode> {
-    let this = std::env::current_exe().map_err(|why| Error::new("find", "this program", why))?;
     let services: Vec<_> = setting.service.iter().map(String::as_str).collect();
-    let stage = Stage::up(&this, &services)?;
+    let stage = Stage::up(&crate::busbar()?, &services)?;
     let (program, arguments) = setting.command.split_first().expect("clap wants a command");
     let status = Command::new(program)
         .args(arguments)
