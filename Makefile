@@ -15,11 +15,10 @@ GENERATE ?= $(BUSBAR)
 .PHONY: demo test test-host test-features test-kernel-style test-lab test-lab-itself test-race test-full test-dkms test-install test-demo \
 	bench figures report deps build install install-dev uninstall install-modules uninstall-modules soak fuzz fuzz-kernel upstream clean
 
-# The usual way polls an endpoint that ends. Linux 6.12 sometimes warns about that: see tests/lab.sh.
-DEMO := $(BUSBAR) lab run --known 'rpmsg_eptdev_poll+' --timeout 600 -- demo/pipeline.sh
-
-demo: build
-	$(DEMO)
+# The script says at the start how long it takes.
+demo:
+	@tools/deps demo
+	@demo/run
 
 test: test-host test-kernel-style test-dkms test-install test-demo test-lab test-lab-itself
 
@@ -88,9 +87,9 @@ soak: build
 		--known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
 		--known 'add_dma_entry+' -- tests/soak.sh $(SOAK_SECONDS) $(SEED)
 
-# A short run of `make demo`.
-test-demo: build
-	$(DEMO) 3
+# The same as `make demo`, as a test.
+test-demo: deps
+	demo/run
 
 bench: build
 	$(BUSBAR) lab run -- $(BUSBAR) bench endpoint

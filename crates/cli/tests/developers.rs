@@ -63,7 +63,7 @@ fn arguments_streams_and_exit_code_are_those_of_the_developers_command() {
         &["help", "lab", "run"],
     ] {
         let output = place.run(arguments);
-        let expected: String = arguments.iter().map(|word| format!("<{word}>")).collect();
+        let expected = format!("<{}>", arguments.join("><"));
         assert_eq!(text(&output.stdout), expected);
         assert_eq!(text(&output.stderr), "complaint\n");
         assert_eq!(output.status.code(), Some(7));

@@ -70,6 +70,9 @@ struct Build {
     /// Print where kernel and modules are as one JSON object
     #[arg(long)]
     json: bool,
+    /// Build nothing: fail if the kernel is not in the cache
+    #[arg(long, conflicts_with = "json")]
+    check: bool,
 }
 
 #[derive(clap::Args)]
@@ -207,8 +210,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn build(args: &Build) -> Result<ExitCode> {
-    let start = Instant::now();
-    let kernel = Lab::open()?.build(args.flavour.flavour())?;
+    let (start, flavour) = (Instant::now(), args.flavour.flavour());
+    if args.check {
+        return check(flavour);
+    }
+    let kernel = Lab::open()?.build(flavour)?;
     if args.json {
         print_json(&kernel)?;
     } else {
@@ -217,6 +223,14 @@ fn build(args: &Build) -> Result<ExitCode> {
         print_line(&format!("{} is ready ({seconds:.1} s): {image}", kernel.release))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn check(flavour: Flavour) -> Result<ExitCode> {
+    let is_there = Lab::open()?.has(flavour)?;
+    let (state, code) =
+        if is_there { ("in", ExitCode::SUCCESS) } else { ("not in", ExitCode::FAILURE) };
+    print_line(&format!("the {} kernel is {state} the cache", flavour.name()))?;
+    Ok(code)
 }
 
 fn stage(setting: &Setting) -> Result<ExitCode> {

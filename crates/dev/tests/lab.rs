@@ -122,6 +122,23 @@ fn noise(count: u32) -> Vec<u8> {
 // What needs no kernel
 
 #[test]
+fn a_kernel_that_is_not_in_the_cache_is_not_built_by_asking() {
+    let cache = tempfile::tempdir().unwrap();
+    let source = cache.path().join("linux.tar.xz");
+    fs::write(&source, "no archive").unwrap();
+    for kernel in [&["build", "--check"][..], &["build", "--check", "--debug"]] {
+        let output = Lab::new(kernel)
+            .with(|command| {
+                command.env("BUSBAR_CACHE", cache.path()).env("BUSBAR_LINUX_SOURCE", &source);
+            })
+            .output();
+        assert_code(&output, 1);
+        assert!(text(&output.stdout).contains("kernel is not in the cache"), "{output:?}");
+        assert!(!cache.path().join("kernel").exists());
+    }
+}
+
+#[test]
 fn a_missing_source_is_named_with_its_package() {
     let cache = tempfile::tempdir().unwrap();
     let output = Lab::new(&["build"])
