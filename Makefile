@@ -1,6 +1,8 @@
 # The two main commands, on a fresh Debian 12 as root: make demo, make test.
 
 BUSBAR := target/release/busbar
+# The developers' command, which `busbar lab`, `bench` and `report` execute.
+BUSBAR_DEV = $(dir $(BUSBAR))busbar-dev
 # The build directory of the kernel that modules are built for.
 KDIR ?= /lib/modules/$(shell uname -r)/build
 
@@ -11,13 +13,12 @@ DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
 .PHONY: demo test test-host test-features test-kernel-style test-lab test-lab-itself test-race test-full test-dkms test-install test-demo \
-	bench figures report deps build install uninstall install-modules uninstall-modules soak fuzz fuzz-kernel upstream clean
+	bench figures report deps build install install-dev uninstall install-modules uninstall-modules soak fuzz fuzz-kernel upstream clean
 
-# The usual way polls an endpoint that ends. Linux 6.12 sometimes warns about that: see tests/lab.sh.
-DEMO := $(BUSBAR) lab run --known 'rpmsg_eptdev_poll+' --timeout 600 -- demo/pipeline.sh
-
-demo: build
-	$(DEMO)
+# The script says at the start how long it takes.
+demo:
+	@tools/deps demo
+	@demo/run
 
 test: test-host test-kernel-style test-dkms test-install test-demo test-lab test-lab-itself
 
@@ -63,7 +64,7 @@ test-lab: build
 LAB_TESTS ?= exit_codes_are a_timeout_is output_is_exact a_signal_ends_all the_release_kernel_reports
 test-lab-itself: build
 	$(BUSBAR) lab build
-	cargo test -p busbar-cli --test lab --locked -- --ignored --test-threads=1 $(LAB_TESTS)
+	cargo test -p busbar-dev --test lab --locked -- --ignored --test-threads=1 $(LAB_TESTS)
 
 # The tests of the modules in the race kernel (KCSAN).
 test-race: build
@@ -86,9 +87,9 @@ soak: build
 		--known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
 		--known 'add_dma_entry+' -- tests/soak.sh $(SOAK_SECONDS) $(SEED)
 
-# A short run of `make demo`.
-test-demo: build
-	$(DEMO) 3
+# The same as `make demo`, as a test.
+test-demo: deps
+	demo/run
 
 bench: build
 	$(BUSBAR) lab run -- $(BUSBAR) bench endpoint
@@ -108,7 +109,7 @@ build: deps
 deps:
 	@tools/deps
 
-# Installs the command, its manual pages and completions, and the headers for C. It does not build, so
+# Installs the command of a board, its manual pages and completions, and the headers for C. It does not build, so
 # that root does not have to.
 install_to := $(DESTDIR)$(PREFIX)
 install:
@@ -122,11 +123,16 @@ install:
 	$(GENERATE) generate completions fish >$(install_to)/share/$(word 3,$(completions))
 	install -D -m 644 -t $(install_to)/include/busbar/linux kernel/uapi/linux/*.h
 
+# Installs the developers' command too, for `busbar lab`, `bench` and `report`.
+install-dev: install
+	@test -x $(BUSBAR_DEV) || { echo "there is no $(BUSBAR_DEV) yet: make build" >&2; exit 1; }
+	install -D -m 755 $(BUSBAR_DEV) $(install_to)/bin/busbar-dev
+
 completions := bash-completion/completions/busbar zsh/site-functions/_busbar \
 	fish/vendor_completions.d/busbar.fish
 
 uninstall:
-	rm -f $(install_to)/bin/busbar
+	rm -f $(install_to)/bin/busbar $(install_to)/bin/busbar-dev
 	rm -f $(install_to)/share/man/man1/busbar.1 $(install_to)/share/man/man1/busbar-*.1
 	rm -f $(addprefix $(install_to)/share/man/man2/,$(notdir $(wildcard docs/man/*.2)))
 	rm -f $(addprefix $(install_to)/share/,$(completions))

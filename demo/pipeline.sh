@@ -1,20 +1,22 @@
 #!/bin/sh
 # Sends samples of a converter, which a coprocessor controls, to another host that verifies and records them:
-# by the usual means and with Busbar. In both runs the coprocessor is killed in the middle.
-# Runs in the lab, as root: make demo. Usage: demo/pipeline.sh [SECONDS] [PICTURE.png]
+# by the usual means and with Busbar, in turn (A B A B). In each turn the coprocessor is killed in the middle.
+# Runs in the lab, as root: make demo. Usage: demo/pipeline.sh [SECONDS-OF-A-TURN] [PICTURE.png]
 set -eu
-seconds=${1:-10}
+seconds=${1:-5}
 picture=$(realpath -m "${2:-target/demo.png}")
 cd "$(dirname "$0")/.."
 folder=/tmp/busbar-demo
+rm -rf $folder
 mkdir -p $folder
 # Copied, because starting a program from memory is much faster than over 9p.
 busbar=$folder/busbar
-cp target/release/busbar $busbar
+cp target/release/busbar target/release/busbar-dev $folder
 converter=/sys/bus/iio/devices/iio:device0
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
-show() { printf '\033[2m$ %s\033[0m\n' "$*" | sed "s|$folder/||g"; }
+# Each command is shown once, in the first two turns.
+show() { [ "$turn" = 2 ] || printf '\033[2m$ %s\033[0m\n' "$*" | sed "s|$folder/||g"; }
 run() { show "$@"; "$@"; }
 far() { ip netns exec far "$@"; }
 
@@ -28,6 +30,10 @@ until_ready() {
         echo "no coprocessor announces control after 120 s: $($busbar endpoint list)" >&2
         exit 1
     }
+}
+stop_coprocessor() {
+    kill -TERM $core
+    wait $core 2>/dev/null || true
 }
 until_heard() {
     timeout 60 sh -c "until ip netns exec far ss -Hltn 'sport = :4950' | grep -q .; do sleep 0.1; done" || {
@@ -45,7 +51,63 @@ crash() {
 }
 # Busy time of all CPUs since boot, in hundredths of a second.
 busy() { awk '/^cpu /{print $2 + $3 + $4 + $7 + $8}' /proc/stat; }
+# What the lab tells about the host.
+host() { cat /run/busbar/host 2>/dev/null || echo null; }
+begin() {
+    before=$(busy)
+    host_before=$(host)
+}
+# end WAY: what this turn took of the machine.
+end() {
+    echo "{\"busy\": $(($(busy) - before)), \"before\": $host_before, \"after\": $(host)}" >>"$folder/$1-machine.json"
+}
 
+usual() {
+    run modprobe -a rpmsg_ctrl rpmsg_char
+    coprocessor
+    until_ready
+    begin
+    far $busbar bench usual-receive 198.18.57.2:4950 $folder/usual >>$folder/usual-receiver.json &
+    receiver=$!
+    until_heard
+    $busbar bench usual-send 198.18.57.2:4950 --seconds "$seconds" >>$folder/usual-sender.json &
+    sender=$!
+    crash
+    wait $sender
+    wait $receiver
+    end usual
+    rm $folder/usual
+    stop_coprocessor
+    run modprobe -r rpmsg_ctrl rpmsg_char
+}
+
+ours() {
+    run modprobe rpmsg_eptfd replace=1
+    coprocessor
+    until_ready
+    begin
+    show "ip netns exec far $busbar run demo/receiver.toml &"
+    far $busbar run demo/receiver.toml --json >$folder/receiver.jsonl &
+    receiver=$!
+    until_heard
+    show "$busbar run demo/sender.toml --seconds $seconds &"
+    $busbar run demo/sender.toml --seconds "$seconds" --json >$folder/sender.jsonl &
+    sender=$!
+    crash
+    wait $sender
+    wait $receiver
+    end busbar
+    cat $folder/receiver.jsonl >>$folder/receivers.jsonl
+    cat $folder/sender.jsonl >>$folder/senders.jsonl
+    rm $folder/samples.*
+}
+# What the sender said of the coprocessor.
+events() {
+    jq -r 'select(.node == "core" and .event != "event") | "busbar: `\(.node)` \(.event): \(.text)"' $folder/sender.jsonl |
+        sed 's/: $//; s/ (.*//'
+}
+
+turn=1
 say "Linux $(uname -r): a coprocessor that is a process, a converter, and a NIC that leads to another host."
 # rpmsg_ctrl and rpmsg_char run first and rpmsg_eptfd later: udev must not load the former when a coprocessor
 # restarts.
@@ -54,49 +116,24 @@ blacklist rpmsg_ctrl
 blacklist rpmsg_char
 END
 udevadm control --reload
-run modprobe -a rpmsg_ctrl rpmsg_char
 run modprobe -a vcoproc vconv vnic
 run ip link add nic0 address 02:00:00:00:57:01 type vnic
 demo/pair.sh
 echo counter >$converter/pattern
 
 say "The usual means, for $seconds s: a device node, read(), write(), epoll_ctl one by one."
-coprocessor
-until_ready
-before=$(busy)
-far $busbar bench usual-receive 198.18.57.2:4950 $folder/usual >$folder/usual-receiver.json &
-receiver=$!
-until_heard
-$busbar bench usual-send 198.18.57.2:4950 --seconds "$seconds" >$folder/usual-sender.json &
-sender=$!
-crash
-wait $sender
-wait $receiver
-echo $(($(busy) - before)) >$folder/usual-busy
-rm $folder/usual
-kill -TERM $core
-wait $core 2>/dev/null || true
-
+usual
 say "Busbar, for $seconds s: an endpoint that is a descriptor, DMABUFs, sendfile, device-memory TCP."
-run modprobe -r rpmsg_ctrl rpmsg_char
-run modprobe rpmsg_eptfd replace=1
-coprocessor
-until_ready
-before=$(busy)
-show "ip netns exec far $busbar run demo/receiver.toml &"
-far $busbar run demo/receiver.toml --json >$folder/receiver.jsonl &
-receiver=$!
-until_heard
-show "$busbar run demo/sender.toml --seconds $seconds &"
-$busbar run demo/sender.toml --seconds "$seconds" --json >$folder/sender.jsonl &
-sender=$!
-crash
-wait $sender
-wait $receiver
-echo $(($(busy) - before)) >$folder/busbar-busy
-jq -r 'select(.node == "core" and .event != "event") | "busbar: `\(.node)` \(.event): \(.text)"' $folder/sender.jsonl |
-    sed 's/: $//; s/ (.*//'
-rm $folder/samples.*
+ours
+events
+stop_coprocessor
+modprobe -r rpmsg_eptfd
+
+say "Both again, in the same order: what else the machine does comes and goes."
+turn=2
+usual
+ours
+turn=3
 
 say "And a sine, for the eye: of the same sender and receiver."
 echo sine >$converter/pattern
@@ -104,13 +141,17 @@ echo 1000 >$converter/sine_frequency
 echo 48000 >$converter/sampling_frequency
 sed 's/verify:counter/null:/; s/by = 64/by = 1/' demo/receiver.toml >$folder/sine.toml
 sed 's/256K/8K/' demo/sender.toml >$folder/sender.toml
-far $busbar run $folder/sine.toml >/dev/null 2>&1 &
+until_ready
+far $busbar run $folder/sine.toml >$folder/sine.log 2>&1 &
 receiver=$!
-$busbar run $folder/sender.toml --seconds 1.5 >/dev/null 2>&1
-wait $receiver
+until_heard
+{ $busbar run $folder/sender.toml --seconds 3 >>$folder/sine.log 2>&1 && wait $receiver; } || {
+    cat $folder/sine.log >&2
+    exit 1
+}
 run $busbar stream picture $folder/samples.sigmf-meta "$picture" --samples 480
 
 say "Both ways, side by side:"
 jq -rn --slurpfile us $folder/usual-sender.json --slurpfile ur $folder/usual-receiver.json \
-    --slurpfile bs $folder/sender.jsonl --slurpfile br $folder/receiver.jsonl \
-    --argjson ub "$(cat $folder/usual-busy)" --argjson bb "$(cat $folder/busbar-busy)" -f demo/table.jq
+    --slurpfile bs $folder/senders.jsonl --slurpfile br $folder/receivers.jsonl \
+    --slurpfile um $folder/usual-machine.json --slurpfile bm $folder/busbar-machine.json -f demo/table.jq

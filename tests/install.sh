@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the command and all files that belong to it into a temporary folder, checks each part, and
-# uninstalls. No file may be left.
+# Installs the command and all files that belong to it into a temporary folder, checks each part, adds
+# the developers' command, and uninstalls. No file may be left.
 set -eu
 cd "$(dirname "$0")/.."
 busbar=${BUSBAR:-target/release/busbar}
@@ -32,7 +32,24 @@ for header in "$to"/include/busbar/linux/*.h; do
     echo "#include <linux/$(basename "$header")>"
 done | gcc -std=gnu11 -Wall -Wextra -Werror -I"$to/include/busbar" -fsyntax-only -x c -
 
+
+# What only developers need is not there, and the command says what to install.
+[ ! -e "$to/bin/busbar-dev" ]
+for verb in lab bench report; do
+    "$to/bin/busbar" --help | grep -q "^  $verb "
+    # shellcheck disable=SC2123
+    said=$(PATH=/usr/bin:/bin "$to/bin/busbar" $verb --help 2>&1) && { echo "$verb: there"; exit 1; }
+    echo "$said" | grep -q 'cannot find busbar-dev.*make build install-dev'
+done
 echo "install: $(find "$root" -type f | wc -l) files"
+run install-dev
+for verb in lab bench report; do
+    "$to/bin/busbar" $verb --help | grep -q "^Usage: busbar $verb"
+    "$to/bin/busbar" help $verb | grep -q "^Usage: busbar $verb"
+done
+code=0
+"$to/bin/busbar" lab run --timeout soon -- true 2>/dev/null || code=$?
+[ $code = 2 ]
 run uninstall
 left=$(find "$root" ! -type d)
 [ -z "$left" ] || { echo "left: $left"; exit 1; }

@@ -6,6 +6,7 @@ use busbar::{Error, Result};
 use serde::Serialize;
 
 /// What is the matter with standard output.
+#[must_use]
 pub fn stdout_failed(error: io::Error) -> Error {
     Error::new("write to", "standard output", error)
 }

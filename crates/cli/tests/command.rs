@@ -118,8 +118,6 @@ fn without_a_coprocessor_each_command_leads_to_doctor() {
         let said = failure(arguments);
         assert!(said.contains("`busbar doctor`"), "{said}");
     }
-    let said = failure(&["bench", "endpoint", "--quick"]);
-    assert!(said.contains("busbar lab run -- ") && said.contains("make install-modules"), "{said}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -117,6 +118,22 @@ fn versions_agree() {
     let version = env!("CARGO_PKG_VERSION");
     assert!(read("kernel/Makefile").contains(&format!("\nVERSION := {version}\n")));
     assert!(read("CHANGELOG.md").contains(&format!("\n## [{version}]")));
+}
+
+/// A tool that leaves a file in the tree has it ignored, and not committed.
+#[test]
+fn nothing_that_is_ignored_is_in_the_tree() {
+    // A tarball has no history.
+    if !root().join(".git").exists() {
+        return;
+    }
+    let output = Command::new("git")
+        .args(["ls-files", "--cached", "--ignored", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .expect("git: tools/deps installs it");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
 }
 
 /// Links of our own documents lead somewhere.

@@ -60,6 +60,11 @@ impl Kernel {
         format!("{}-{}", self.flavour.name(), self.key)
     }
 
+    /// Whether it is built.
+    pub fn is_in(&self, cache: &Cache) -> bool {
+        cache.path(format!("kernel/{}", self.name())).is_dir()
+    }
+
     /// The folder with the finished build, built if it is not there yet.
     pub fn built(&self, cache: &Cache, source: &Source) -> Result<PathBuf> {
         cache.folder(&format!("kernel/{}", self.name()), |folder| {

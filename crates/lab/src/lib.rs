@@ -9,6 +9,7 @@ mod cache;
 mod config;
 mod console;
 mod guest;
+mod host;
 mod job;
 mod kernel;
 mod key;
@@ -178,6 +179,15 @@ impl Lab {
             release,
             build,
         })
+    }
+
+    /// Whether the kernel is in the cache, so that [`Lab::build`] has none to build.
+    ///
+    /// # Errors
+    /// The source cannot be found or read.
+    pub fn has(&self, flavour: Flavour) -> Result<bool> {
+        let source = Source::find(&self.cache, &self.kernel)?;
+        Ok(Kernel::find(flavour, &self.kernel, &source)?.is_in(&self.cache))
     }
 
     /// Removes kernels, modules and source that the project no longer uses; returns the bytes freed.

@@ -89,7 +89,7 @@ impl Patience {
 }
 
 /// The processor time that the processes of a group have taken.
-fn work(group: Pid) -> Duration {
+pub(crate) fn work(group: Pid) -> Duration {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let ticks: u64 = processes.filter_map(|entry| ticks(&entry.path(), group)).sum();
     Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1))

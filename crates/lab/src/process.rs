@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
 use crate::console;
+use crate::host::Host;
 use crate::job::End;
 use crate::patience::{Limits, Patience};
 use crate::transport::{self, Connected, Event, Streams};
@@ -44,6 +45,7 @@ pub(crate) struct Process {
     events: Receiver<Event>,
     streams: Connected,
     console: PathBuf,
+    host: Host,
     interrupt: Arc<AtomicUsize>,
     leaks: String,
     taint: u64,
@@ -78,11 +80,13 @@ impl Process {
         // It holds an end of the pipe.
         drop(command);
         let (sender, events) = mpsc::channel();
+        let host = Host::new(folder.path(), Pid::from_child(&child));
         let mut process = Self {
             child,
             events,
             streams: Connected::default(),
             console,
+            host,
             interrupt,
             leaks: String::new(),
             taint: 0,
@@ -231,6 +235,7 @@ impl Process {
             if let Some(signal) = self.interrupted() {
                 return Next::Interrupted(signal);
             }
+            self.host.tell();
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             match self.events.recv_timeout(left.map_or(LOOK, |left| left.min(LOOK))) {
                 Ok(event) => return Next::Event(event),

@@ -40,15 +40,23 @@ impl Progress {
 
     fn say(&mut self, shown: u64) {
         self.said = Instant::now();
-        let percent = self.total.map(|total| format!("{} %, ", shown * 100 / total.max(1)));
-        let seconds = self.start.elapsed().as_secs();
-        eprintln!("busbar: {}: {}{seconds} s", self.what, percent.unwrap_or_default());
+        eprintln!("busbar: {}: {}", self.what, state(shown, self.total, self.start.elapsed()));
     }
 
     /// How long it has taken.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
+}
+
+/// How far it is, how long it has taken and, from 5 % on, how long it will take at this rate.
+fn state(done: u64, total: Option<u64>, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs();
+    let Some(total) = total else { return format!("{seconds} s") };
+    let percent = done * 100 / total.max(1);
+    let left = (percent >= 5).then(|| seconds * total.saturating_sub(done) / done.max(1));
+    let left = left.map(|left| format!(", about {left} s left"));
+    format!("{percent} %, {seconds} s{}", left.unwrap_or_default())
 }
 
 fn draw(what: &str, total: Option<u64>) -> ProgressBar {
@@ -70,5 +78,19 @@ impl Drop for Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_told_once_there_is_a_rate() {
+        let at = |done, total, seconds| state(done, total, Duration::from_secs(seconds));
+        assert_eq!(at(7, None, 30), "30 s");
+        assert_eq!(at(4, Some(100), 15), "4 %, 15 s");
+        assert_eq!(at(25, Some(100), 60), "25 %, 60 s, about 180 s left");
+        assert_eq!(at(0, Some(0), 15), "0 %, 15 s");
     }
 }

@@ -138,7 +138,9 @@ fn unpack(tarball: &Path, folder: &Path) -> Result<()> {
     let size = input.metadata().map_err(at("read", tarball))?.size();
     let mut progress = Progress::new("unpacking the kernel's source", Some(size));
     let mut tar = tools::bound("tar", "TERM")
-        .args(["--extract", "--xz", "--strip-components=1", "--directory"])
+        // Debian compresses it in blocks, which as many threads can take as there are processors.
+        .args(["--extract", "--use-compress-program=xz --threads=0", "--strip-components=1"])
+        .arg("--directory")
         .arg(folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

@@ -1,12 +1,21 @@
 //! What there is for the lab.
 
+use std::error::Error as _;
 use std::fs::File;
 
 use super::machine::Machine;
 use super::{Answer, Diagnosis};
+use crate::developers;
 
 pub fn diagnose(machine: &Machine) -> Diagnosis {
+    examine(machine, busbar_dev())
+}
+
+fn examine(machine: &Machine, busbar_dev: Answer) -> Diagnosis {
     let mut diagnosis = Diagnosis::new("lab", "a real kernel with virtual hardware, in QEMU");
+    if !diagnosis.note(developers::PROGRAM, busbar_dev) {
+        diagnosis.advise("busbar-dev has `busbar lab`; in Busbar's source: make build install-dev");
+    }
     let qemu = format!("qemu-system-{}", machine.name());
     let has_qemu = diagnosis.note(&qemu, machine.program(&qemu));
     let has_kvm = diagnosis.note("/dev/kvm", kvm());
@@ -19,6 +28,12 @@ pub fn diagnose(machine: &Machine) -> Diagnosis {
         }
     }
     diagnosis
+}
+
+/// The command that has `busbar lab`.
+fn busbar_dev() -> Answer {
+    let found = developers::find(developers::PROGRAM).map(|file| file.display().to_string());
+    found.map_err(|error| error.source().map(ToString::to_string).unwrap_or_default())
 }
 
 fn kvm() -> Answer {
@@ -38,9 +53,17 @@ mod tests {
     fn without_qemu_it_says_what_to_install() {
         let root = tempfile::tempdir().unwrap();
         let machine = Machine::at(root.path());
+        let diagnose = |machine| examine(machine, Ok("/bin/busbar-dev".into()));
         assert!(diagnose(&machine).advice.join("").contains("apt-get install qemu-system-x86"));
         fs::create_dir(root.path().join("bin")).unwrap();
         fs::write(root.path().join("bin/qemu-system-x86_64"), "").unwrap();
         assert!(diagnose(&machine).advice.is_empty());
+    }
+
+    #[test]
+    fn without_the_developers_command_it_says_what_to_install() {
+        let root = tempfile::tempdir().unwrap();
+        let diagnosis = examine(&Machine::at(root.path()), Err("not in PATH".into()));
+        assert!(diagnosis.advice.join("").contains("make build install-dev"), "{diagnosis:?}");
     }
 }

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use busbar::{Error, Result};
+use busbar_cli::print::{complain, print_json, print_line};
 use busbar_coprocessor::table::Image;
 use busbar_lab::stage::Stage;
 use busbar_lab::{Accelerator, Built, Choice, End, Flavour, Job, Lab, Outcome, Stdio};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-
-use crate::print::{complain, print_json, print_line};
 
 /// The lab: a real kernel with Busbar's modules, under QEMU, with this machine's files.
 #[derive(clap::Args)]
@@ -71,6 +70,9 @@ struct Build {
     /// Print where kernel and modules are as one JSON object
     #[arg(long)]
     json: bool,
+    /// Build nothing: fail if the kernel is not in the cache
+    #[arg(long, conflicts_with = "json")]
+    check: bool,
 }
 
 #[derive(clap::Args)]
@@ -208,8 +210,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn build(args: &Build) -> Result<ExitCode> {
-    let start = Instant::now();
-    let kernel = Lab::open()?.build(args.flavour.flavour())?;
+    let (start, flavour) = (Instant::now(), args.flavour.flavour());
+    if args.check {
+        return check(flavour);
+    }
+    let kernel = Lab::open()?.build(flavour)?;
     if args.json {
         print_json(&kernel)?;
     } else {
@@ -220,10 +225,17 @@ fn build(args: &Build) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn check(flavour: Flavour) -> Result<ExitCode> {
+    let is_there = Lab::open()?.has(flavour)?;
+    let (state, code) =
+        if is_there { ("in", ExitCode::SUCCESS) } else { ("not in", ExitCode::FAILURE) };
+    print_line(&format!("the {} kernel is {state} the cache", flavour.name()))?;
+    Ok(code)
+}
+
 fn stage(setting: &Setting) -> Result<ExitCode> {
-    let this = std::env::current_exe().map_err(|why| Error::new("find", "this program", why))?;
     let services: Vec<_> = setting.service.iter().map(String::as_str).collect();
-    let stage = Stage::up(&this, &services)?;
+    let stage = Stage::up(&crate::busbar()?, &services)?;
     let (program, arguments) = setting.command.split_first().expect("clap wants a command");
     let status = Command::new(program)
         .args(arguments)

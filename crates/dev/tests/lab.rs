@@ -1,6 +1,6 @@
 //! The lab as a user has it: `busbar lab`.
 //!
-//! Most of it needs the lab's kernels and boots them: `cargo test -p busbar-cli --test lab --
+//! Most of it needs the lab's kernels and boots them: `cargo test -p busbar-dev --test lab --
 //! --ignored`. Build them first with `busbar lab build` and `busbar lab build --debug`.
 
 use std::ffi::OsStr;
@@ -34,7 +34,7 @@ struct Lab {
 impl Lab {
     fn new(arguments: &[&str]) -> Self {
         let temporary = tempfile::tempdir().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_busbar"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_busbar-dev"));
         command.arg("lab").args(arguments);
         command.env("TMPDIR", temporary.path()).stdin(Stdio::null());
         // The tests may themselves run below a cargo that shares its folder.
@@ -120,6 +120,23 @@ fn noise(count: u32) -> Vec<u8> {
 }
 
 // What needs no kernel
+
+#[test]
+fn a_kernel_that_is_not_in_the_cache_is_not_built_by_asking() {
+    let cache = tempfile::tempdir().unwrap();
+    let source = cache.path().join("linux.tar.xz");
+    fs::write(&source, "no archive").unwrap();
+    for kernel in [&["build", "--check"][..], &["build", "--check", "--debug"]] {
+        let output = Lab::new(kernel)
+            .with(|command| {
+                command.env("BUSBAR_CACHE", cache.path()).env("BUSBAR_LINUX_SOURCE", &source);
+            })
+            .output();
+        assert_code(&output, 1);
+        assert!(text(&output.stdout).contains("kernel is not in the cache"), "{output:?}");
+        assert!(!cache.path().join("kernel").exists());
+    }
+}
 
 #[test]
 fn a_missing_source_is_named_with_its_package() {
@@ -367,7 +384,7 @@ fn a_reader_that_goes_ends_it() {
 #[ignore = "needs the lab"]
 fn a_shell_has_the_terminal() {
     // `script` is the terminal, and types what it reads.
-    let busbar = format!("{} lab shell", env!("CARGO_BIN_EXE_busbar"));
+    let busbar = format!("{} lab shell", env!("CARGO_BIN_EXE_busbar-dev"));
     let temporary = tempfile::tempdir().unwrap();
     let mut child = Command::new("script")
         .args(["--quiet", "--return", "--command", &busbar, "/dev/null"])

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use busbar::{Error, Result};
+use busbar::Result;
 use busbar_bench::{Controllers, Extent, Report, bulk, endpoint, receive, stream, usual, wait};
+use busbar_cli::print::{json_line, print_line};
+use busbar_cli::quantity::{seconds, size};
 use busbar_lab::stage::{self, Stage};
 use indicatif::ProgressBar;
-
-use crate::print::{json_line, print_line};
-use crate::quantity::{seconds, size};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -175,9 +174,7 @@ fn measure(
     let report = if let (Some(in_tree), Some(eptfd)) = (&args.baseline, &args.busbar) {
         run(in_tree, eptfd)?
     } else {
-        let program =
-            std::env::current_exe().map_err(|why| Error::new("find", "the busbar command", why))?;
-        let stage = Stage::up(&program, services)?;
+        let stage = Stage::up(&crate::busbar()?, services)?;
         run(stage.in_tree.controller(), stage.eptfd.controller())?
     };
     args.common.print(report)

@@ -26,7 +26,7 @@ fn repository() -> PathBuf {
 
 /// The command, in a folder.
 fn report(folder: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_busbar"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_busbar-dev"));
     command.current_dir(folder).arg("report").args(arguments);
     command
 }
@@ -69,7 +69,7 @@ fn files_and_folders_become_one_page() {
 #[test]
 fn what_a_benchmark_prints_is_what_the_page_takes() {
     let folder = TempDir::new().unwrap();
-    let bench = Command::new(env!("CARGO_BIN_EXE_busbar"))
+    let bench = Command::new(env!("CARGO_BIN_EXE_busbar-dev"))
         .args(["bench", "wait", "--quick", "--json"])
         .output()
         .unwrap();

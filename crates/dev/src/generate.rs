@@ -1,4 +1,4 @@
-//! `busbar generate`: what is installed beside the command, made from its own definition.
+//! `busbar generate`: what is installed beside the command, made from its definition.
 
 use std::fs;
 use std::io::{self, Write};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use busbar::{Error, Result};
-use clap::{Args as _, Command, CommandFactory, FromArgMatches};
+use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::Cli;
+use crate::whole;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -32,19 +32,6 @@ enum What {
     },
 }
 
-/// The command line: of a user, or `generate` and its own. The latter is not among the former's
-/// verbs, so that neither pages nor completions have it.
-pub fn or_cli() -> Result<Cli, Args> {
-    let generate = Args::augment_args(Command::new("generate").hide(true));
-    let matches = Cli::command().subcommand(generate).get_matches();
-    match matches.subcommand() {
-        Some(("generate", matches)) => {
-            Err(Args::from_arg_matches(matches).unwrap_or_else(|error| error.exit()))
-        }
-        _ => Ok(Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())),
-    }
-}
-
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.what {
         What::Man { folder } => write_pages(folder)?,
@@ -60,7 +47,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 fn completions(shell: Shell) -> Vec<u8> {
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "busbar", &mut text);
+    clap_complete::generate(shell, &mut whole(), "busbar", &mut text);
     text
 }
 
@@ -76,7 +63,7 @@ fn write_pages(folder: &Path) -> Result<()> {
 
 /// File name and text of each page.
 fn pages() -> Vec<(String, Vec<u8>)> {
-    let mut all = Cli::command().disable_help_subcommand(true);
+    let mut all = whole().disable_help_subcommand(true);
     all.build();
     let mut pages = Vec::new();
     add(&all, &mut pages);
