@@ -12,9 +12,9 @@ use busbar::pipeline::{
     Config, Counters, Edge, Pipeline, SinkConfig, SinkCounters, SinkKind, SourceConfig, SourceKind,
     StageConfig, State, WhenFull, Work,
 };
-use busbar::stream::net::{Options, Sender};
+use busbar::stream::net::{FrameSender, Options};
 use busbar::stream::sigmf::Recording;
-use busbar::stream::{Lost, Setup, Source};
+use busbar::stream::{Lost, Source, StreamSetup};
 use busbar::{Error, Result};
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
@@ -597,9 +597,9 @@ fn a_failure_keeps_no_turn_beyond_its_time_while_the_sender_is_told() {
     let (folder, port) = (TempDir::new().unwrap(), port());
     let path = folder.path().join("there");
     std::fs::write(path.with_extension("sigmf-data"), "").unwrap();
-    let net = SourceConfig::new("net", From::Listen(format!("127.0.0.1:{port}")));
-    let sinks = vec![SinkConfig::new("all", Edge::new("net"), To::Recording(path))];
-    let config = Config { sources: vec![net], sinks, ..Config::default() };
+    let net = SourceConfig::new("net", SourceKind::Listen(format!("127.0.0.1:{port}")));
+    let all = SinkConfig::new("all", Edge::new("net"), SinkKind::Recording(path));
+    let config = Config::new().source(net).sink(all);
     let mut there = Pipeline::open(config).unwrap();
     let mut here = sender(port, "synth:counter?rate=1M");
     let (since, mut is_told) = (Instant::now(), false);
@@ -607,50 +607,50 @@ fn a_failure_keeps_no_turn_beyond_its_time_while_the_sender_is_told() {
         assert!(since.elapsed() < PATIENCE, "{:?}", there.counters());
         // It does not listen when it is told.
         if !is_told {
-            here.turn(Duration::ZERO).unwrap();
+            here.try_turn().unwrap();
         }
-        match there.turn(Duration::ZERO) {
+        match there.try_turn() {
             Ok(state) => is_told |= state == State::Draining,
             Err(error) => break error,
         }
     };
     assert!(is_told);
     assert!(error.to_string().contains("never overwritten"), "{error}");
-    assert_eq!(there.turn(LOOK).unwrap(), State::Finished);
+    assert_eq!(there.turn_timeout(LOOK).unwrap(), State::Finished);
 }
 
 #[test]
 fn a_sender_whose_last_block_is_the_last_that_is_wanted_has_succeeded() {
     for has_more in [false, true] {
         let port = port();
-        let mut net = SourceConfig::new("net", From::Listen(format!("127.0.0.1:{port}")));
-        net.count = Some(1024);
-        let sinks = vec![SinkConfig::new("all", Edge::new("net"), To::Verify { counter: true })];
-        let config = Config { sources: vec![net], sinks, ..Config::default() };
+        let listen = SourceKind::Listen(format!("127.0.0.1:{port}"));
+        let net = SourceConfig::new("net", listen).count(1024);
+        let all = SinkConfig::new("all", Edge::new("net"), SinkKind::Verify { counter: true });
+        let config = Config::new().source(net).sink(all);
         let mut there = Pipeline::open(config).unwrap();
-        let setup = Setup { block_len: 4096, ..Setup::default() };
+        let setup = StreamSetup::new().block_len(4096);
         let source = Source::open("synth:counter", &setup).unwrap();
         let target = format!("127.0.0.1:{port}");
         let mut here =
-            Sender::open(&target, source.format(), source.block_len(), &Options::default())
+            FrameSender::open(&target, source.format(), source.block_len(), &Options::default())
                 .unwrap();
-        let next = || source.next(None).unwrap().unwrap();
+        let next = || source.next().unwrap();
         here.push(next()).unwrap();
         here.push(next()).unwrap();
         // The receiver has enough before the sender says that there is no more.
-        while there.turn(LOOK).unwrap() != State::Finished {
-            here.turn().unwrap();
+        while there.turn_timeout(LOOK).unwrap() != State::Finished {
+            here.advance().unwrap();
         }
         assert_eq!(there.counters().sinks[0].verified, 1024);
         while here.unacknowledged() > 0 {
-            here.turn().unwrap();
+            here.advance().unwrap();
         }
         if has_more {
             let error = here.push(next()).unwrap_err();
             assert!(error.to_string().contains("takes no more"), "{error}");
         } else {
             here.finish(Lost::Samples(0));
-            assert!(here.wait(Some(PATIENCE)).unwrap());
+            assert!(here.wait_timeout(PATIENCE).unwrap());
         }
     }
 }

@@ -632,9 +632,10 @@ on! { device
             let mut events = Events::new(1).unwrap();
             loop {
                 if is_watched {
-                    poller.wait(&mut events, Timeout::Never).unwrap();
+                    poller.wait(&mut events).unwrap();
                 }
-                match source.next(if is_watched { NOW } else { LONG }) {
+                let next = if is_watched { source.try_next() } else { source.next_timeout(LONG) };
+                match next {
                     Ok(Some(_)) => {}
                     Ok(None) if is_watched => {}
                     other => break assert_over(other),
@@ -654,9 +655,9 @@ on! { device
                 seen.insert(rustix::fs::fstat(samples.block().unwrap()).unwrap().st_ino);
                 sink.forward(samples).unwrap();
             }
-            assert!(sink.drain(LONG).unwrap());
+            assert!(sink.drain_timeout(LONG).unwrap());
             first.set("", "buffer0/enable", "0");
-            while let Ok(Some(_)) = source.next(LONG) {}
+            while let Ok(Some(_)) = source.next_timeout(LONG) {}
             drop(source);
             sink.reap().unwrap();
         }

@@ -939,18 +939,19 @@ fn blocks_outlive_connection_and_receiver(place: &impl Apart) {
 
 #[test]
 fn a_sender_that_wants_more_memory_than_is_allowed_is_refused() {
-    let limited = Options { memory_limit: 1 << 20, ..options() };
-    let mut receiver = Receiver::listen("127.0.0.1:0", &setup(4096), &limited).unwrap();
+    let limited = options().memory_limit(1 << 20);
+    let mut receiver = FrameReceiver::listen("127.0.0.1:0", &setup(4096), &limited).unwrap();
     let address = receiver.local_addr().unwrap().to_string();
     let source = Source::open("synth:counter", &setup(4096)).unwrap();
     // Four blocks each.
     for (block_len, is_allowed) in [(1 << 28, false), ((256 << 10) + 8, false), (256 << 10, true)] {
-        let mut sender = Sender::open(&address, source.format(), block_len, &options()).unwrap();
+        let mut sender =
+            FrameSender::open(&address, source.format(), block_len, &options()).unwrap();
         sender.finish(Lost::Samples(0));
         let since = Instant::now();
         let said = loop {
-            receiver.turn().unwrap();
-            match sender.turn() {
+            receiver.advance().unwrap();
+            match sender.advance() {
                 Ok(()) if sender.is_finished() => break None,
                 Ok(()) => assert!(since.elapsed() < PATIENCE, "{block_len}"),
                 Err(error) => break Some(error.to_string()),

@@ -125,12 +125,12 @@ mod tests {
 
     use super::*;
     use crate::poll::Deadline;
-    use crate::stream::{Setup, Source};
+    use crate::stream::{Source, StreamSetup};
 
     #[test]
     fn a_transfer_that_nobody_answers_ends_with_the_sink() {
-        let source = Source::open("synth:counter", &Setup::default()).unwrap();
-        let item = Item::new(source.next(None).unwrap().unwrap(), 8);
+        let source = Source::open("synth:counter", &StreamSetup::default()).unwrap();
+        let item = Item::new(source.next().unwrap(), 8);
         let link = Arc::new(());
         let (silent, held) = (rustix::pipe::pipe().unwrap(), Arc::clone(&link));
         let hour = Duration::from_secs(3600);

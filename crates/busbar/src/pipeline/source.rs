@@ -444,11 +444,9 @@ impl Feed {
     fn open(config: &SourceConfig, setup: &StreamSetup) -> Result<Self> {
         Ok(match &config.from {
             SourceKind::Device(name) => Self::Device(stream::Source::open(name, setup)?),
-            SourceKind::Listen(address) => Self::Net(Box::new(FrameReceiver::listen(
-                address,
-                setup,
-                &listening(config),
-            )?)),
+            SourceKind::Listen(address) => {
+                Self::Net(Box::new(FrameReceiver::listen(address, setup, &listening(config))?))
+            }
             SourceKind::Receive { device, address } => {
                 Self::Net(Box::new(received(device.as_deref(), *address, config, setup)?))
             }

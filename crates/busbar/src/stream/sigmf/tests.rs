@@ -174,9 +174,9 @@ fn metadata_stays_small_whatever_is_lost_and_keeps_the_sum() {
         assert!(gaps.windows(2).all(|pair| pair[0].end <= pair[1].at), "they are apart");
         assert_eq!(gaps.iter().map(|gap| gap.known).sum::<u64>(), all);
         let samples = recording.samples();
-        let mut player = Player::new(recording, &Setup::default()).unwrap();
+        let mut player = Player::new(recording, &StreamSetup::default()).unwrap();
         let (mut played, mut unknown) = (0, 0);
-        while let Some(samples) = player.next(None).unwrap() {
+        while let Some(samples) = player.next().unwrap() {
             played += samples.meta().len as u64 / 4;
             unknown += u64::from(samples.meta().lost == Lost::Unknown);
         }
