@@ -432,6 +432,8 @@ mod tests {
 
     use super::*;
 
+    type Recv<'a> = &'a dyn Fn(&mut [u8]) -> Result<Option<usize>>;
+
     #[test]
     fn a_message_that_is_longer_than_any_buffer_is_never_cut_in_silence() {
         // It cuts as the in-tree driver does.
@@ -442,7 +444,7 @@ mod tests {
         let mut buffer = [0; 2 * MAX_MESSAGE];
         for room in [1, MAX_MESSAGE - 1, MAX_MESSAGE, MAX_MESSAGE + 1, 2 * MAX_MESSAGE] {
             let now = Duration::ZERO;
-            let calls: [&dyn Fn(&mut [u8]) -> Result<Option<usize>>; 3] =
+            let calls: [Recv<'_>; 3] =
                 [&|room| endpoint.recv(room).map(Some), &|room| endpoint.try_recv(room), &|room| {
                     endpoint.recv_timeout(room, now)
                 }];

@@ -634,9 +634,9 @@ fn a_sender_whose_last_block_is_the_last_that_is_wanted_has_succeeded() {
         let mut here =
             FrameSender::open(&target, source.format(), source.block_len(), &Options::default())
                 .unwrap();
-        let next = || source.next().unwrap();
-        here.push(next()).unwrap();
-        here.push(next()).unwrap();
+        let block = || source.next().unwrap();
+        here.push(block()).unwrap();
+        here.push(block()).unwrap();
         // The receiver has enough before the sender says that there is no more.
         while there.turn_timeout(LOOK).unwrap() != State::Finished {
             here.advance().unwrap();
@@ -646,7 +646,7 @@ fn a_sender_whose_last_block_is_the_last_that_is_wanted_has_succeeded() {
             here.advance().unwrap();
         }
         if has_more {
-            let error = here.push(next()).unwrap_err();
+            let error = here.push(block()).unwrap_err();
             assert!(error.to_string().contains("takes no more"), "{error}");
         } else {
             here.finish(Lost::Samples(0));

@@ -68,7 +68,7 @@ mod tests {
         let (board, own) = (busbar_cli::command(), Cli::command());
         let about = |command: &Command| command.get_about().map(ToString::to_string);
         for verb in own.get_subcommands().filter(|verb| !verb.is_hide_set()) {
-            let named = board.find_subcommand(verb.get_name()).expect(verb.get_name());
+            let named = board.find_subcommand(verb.get_name()).expect("the same verbs");
             assert_eq!(about(named), about(verb));
         }
     }

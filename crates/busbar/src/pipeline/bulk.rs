@@ -39,18 +39,18 @@ impl Bulk {
         Self::start(move |item| send(&mut link, item))
     }
 
-    /// Sends by `send`, in a thread that ends with this.
-    fn start(mut send: impl FnMut(&Item) -> Result<u64> + Send + 'static) -> Result<Self> {
+    /// Sends by `work`, in a thread that ends with this.
+    fn start(mut work: impl FnMut(&Item) -> Result<u64> + Send + 'static) -> Result<Self> {
         let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event = Arc::new(made.map_err(|errno| Error::new("make", "an event", errno))?);
         let (blocks, incoming) = channel::<Item>();
         let (outgoing, results) = channel();
         let quit = Arc::new(AtomicBool::new(false));
         let (bell, asked) = (Arc::clone(&event), Arc::clone(&quit));
-        let work = move || {
+        let run = move || {
             poll::quit_when(asked);
             for item in incoming {
-                let sent = send(&item);
+                let sent = work(&item);
                 // Back to its driver before anybody hears of it.
                 drop(item);
                 if outgoing.send(sent).is_err() {
@@ -59,7 +59,7 @@ impl Bulk {
                 let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
             }
         };
-        let thread = thread::Builder::new().name("bulk".into()).spawn(work);
+        let thread = thread::Builder::new().name("bulk".into()).spawn(run);
         thread.map_err(|why| Error::new("start", "a thread for bulk", why))?;
         Ok(Self { blocks, results, event, quit, is_busy: false, copied: 0 })
     }
@@ -135,7 +135,7 @@ mod tests {
         let (silent, held) = (rustix::pipe::pipe().unwrap(), Arc::clone(&link));
         let hour = Duration::from_secs(3600);
         let mut bulk = Bulk::start(move |_| {
-            let _link = &held;
+            assert!(Arc::strong_count(&held) > 1, "it ends while the test has its own");
             let deadline = Deadline::after(hour);
             while !deadline.has_passed() {
                 poll::wait(&silent.0, PollFlags::IN, deadline.remaining()).unwrap();

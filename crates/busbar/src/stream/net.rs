@@ -93,7 +93,7 @@ pub struct Options {
     /// After how long without a sign of life a connection is given up. The sign is sent each
     /// second: less than 3 seconds are 3 seconds.
     pub silence: Duration,
-    /// Bytes of all blocks of a [`Receiver::listen`] together. The sender says how long its blocks are; one
+    /// Bytes of all blocks of a [`FrameReceiver::listen`] together. The sender says how long its blocks are; one
     /// whose blocks would take more is refused, and told so.
     pub memory_limit: usize,
 }

@@ -37,10 +37,10 @@ impl Losses {
             Lost::Unknown => (0, at.saturating_add(count)),
         };
         let has_unknown = lost == Lost::Unknown;
-        let loss = Loss { start: at, end, known, has_unknown, count: 1, capture };
+        let one = Loss { start: at, end, known, has_unknown, count: 1, capture };
         match self.0.last_mut() {
-            Some(last) if last.goes_on_in(&loss) => last.end = loss.end,
-            _ => self.0.push(loss),
+            Some(before) if before.goes_on_in(&one) => before.end = one.end,
+            _ => self.0.push(one),
         }
         if self.0.len() > MOST {
             self.0 = self.0.chunks(2).filter_map(Loss::merged).collect();
