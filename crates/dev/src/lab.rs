@@ -124,6 +124,9 @@ struct Which {
     /// The kernel that finds data races in modules: KCSAN
     #[arg(long, conflicts_with = "debug")]
     race: bool,
+    /// Debian's own kernel 6.12, downloaded instead of built: no patches, ready within a minute
+    #[arg(long, conflicts_with_all = ["debug", "race"])]
+    stock: bool,
 }
 
 #[derive(clap::Args)]
@@ -159,9 +162,10 @@ enum Accel {
 
 impl Which {
     fn flavour(&self) -> Flavour {
-        match (self.debug, self.race) {
-            (true, _) => Flavour::Debug,
-            (_, true) => Flavour::Race,
+        match self {
+            Self { debug: true, .. } => Flavour::Debug,
+            Self { race: true, .. } => Flavour::Race,
+            Self { stock: true, .. } => Flavour::Stock,
             _ => Flavour::Release,
         }
     }

@@ -19,6 +19,7 @@ use tempfile::TempDir;
 
 static RELEASE: Once = Once::new();
 static DEBUG: Once = Once::new();
+static STOCK: Once = Once::new();
 
 /// Builds what has changed, once, so that no run says anything about it.
 fn ready(once: &Once, arguments: &[&str]) {
@@ -575,6 +576,22 @@ fn assert_reported(lab: fn(&[&str]) -> Lab, fault: &str, words: &[&str]) {
 fn the_release_kernel_reports_warnings_and_bugs() {
     assert_reported(Lab::run, "warn", &["WARNING: ", "fault_warn"]);
     assert_reported(Lab::run, "bug", &["kernel BUG at ", "fault_bug"]);
+}
+
+/// What Debian leaves out is there, the rest is Debian's, and reports fail a run there, too.
+#[test]
+#[ignore = "needs the lab"]
+fn debians_own_kernel_has_the_modules() {
+    ready(&STOCK, &["build", "--stock"]);
+    let stock = |command: &[&str]| Lab::new(&[&["run", "--stock", "--"], command].concat());
+    let modules = "vcoproc vconv vnic rpmsg_netlink virtio_rpmsg_bus rpmsg_char rpmsg_ctrl rpmsg_ns rpmsg_tty";
+    let script = format!("uname -r && modprobe -a {modules} && ls /sys/bus/iio/devices && exit 7");
+    let output = stock(&["sh", "-c", &script]).output();
+    assert_code(&output, 7);
+    let said = text(&output.stdout);
+    assert!(said.starts_with("6.12.") && said.contains("-amd64\n"), "{said}");
+    assert!(said.contains("iio:device0"), "{said}");
+    assert_reported(stock, "warn", &["WARNING: ", "fault_warn"]);
 }
 
 #[test]

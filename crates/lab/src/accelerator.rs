@@ -123,6 +123,7 @@ mod tests {
             flavour: crate::Flavour::Release,
             release: String::new(),
             image: "".into(),
+            initrd: None,
             build: "".into(),
             modules: "".into(),
             key: key.to_owned(),

@@ -1,4 +1,4 @@
-//! Builds the lab kernel and runs programs in it.
+//! Builds the lab's kernels, or takes Debian's, and runs programs in it.
 //!
 //! The lab is a real kernel under QEMU, booted through virtme-ng with the host's files as its own,
 //! `udevd` running and Busbar's modules at hand for `modprobe`. [`Lab::build`] makes kernel and
@@ -20,6 +20,7 @@ mod process;
 mod progress;
 mod source;
 pub mod stage;
+mod stock;
 mod tools;
 mod transport;
 mod tsc;
@@ -39,8 +40,9 @@ pub use job::{End, Job, Outcome, Stdio};
 
 use cache::Cache;
 use kernel::Kernel;
-use modules::Modules;
+use modules::{Base, Modules};
 use source::Source;
+use stock::Stock;
 
 /// Which of the lab's kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -52,6 +54,8 @@ pub enum Flavour {
     Debug,
     /// With KCSAN, which finds data races and excludes KASAN.
     Race,
+    /// Debian's own kernel 6.12, without patches: what a user has.
+    Stock,
 }
 
 impl Flavour {
@@ -62,6 +66,7 @@ impl Flavour {
             Self::Release => "release",
             Self::Debug => "debug",
             Self::Race => "race",
+            Self::Stock => "stock",
         }
     }
 
@@ -71,6 +76,7 @@ impl Flavour {
             Self::Release => "-busbar",
             Self::Debug => "-busbar-debug",
             Self::Race => "-busbar-race",
+            Self::Stock => "",
         }
     }
 
@@ -80,6 +86,7 @@ impl Flavour {
             Self::Release => &["release.config"],
             Self::Debug => &["release.config", "debug.config"],
             Self::Race => &["release.config", "race.config"],
+            Self::Stock => &[],
         }
     }
 
@@ -96,7 +103,7 @@ impl Flavour {
                 "industrialio-buffer.o",
                 "industrialio-buffer-dma.o",
             ],
-            Self::Release | Self::Race => &[],
+            Self::Release | Self::Race | Self::Stock => &[],
         }
     }
 
@@ -105,6 +112,7 @@ impl Flavour {
         match self {
             Self::Release => 2_680,
             Self::Debug | Self::Race => 2_850,
+            Self::Stock => 0,
         }
     }
 }
@@ -118,6 +126,8 @@ pub struct Built {
     pub release: String,
     /// The image that is booted.
     pub image: PathBuf,
+    /// What it needs to mount the root, where its drivers for that are modules.
+    pub initrd: Option<PathBuf>,
     /// The configured and built tree, for building modules against: `make -C <build> M=<module>`.
     pub build: PathBuf,
     /// The folder that the guest has as `/lib/modules/<release>`.
@@ -156,28 +166,57 @@ impl Lab {
 
     /// Builds kernel and modules as far as they are not in the cache.
     ///
-    /// Progress goes to stderr. A kernel takes minutes, a changed module seconds.
+    /// Progress goes to stderr. A kernel takes minutes, Debian's own one a minute, a changed module
+    /// seconds.
     ///
     /// # Errors
     /// Source or tools are missing (it names the packages), Kconfig did not honour a setting, a
     /// patch does not apply, or the compiler fails: with the end of its output.
     pub fn build(&self, flavour: Flavour) -> Result<Built> {
         let _lock = self.cache.lock(flavour.name())?;
+        if flavour == Flavour::Stock { self.unpack() } else { self.compile(flavour) }
+    }
+
+    fn compile(&self, flavour: Flavour) -> Result<Built> {
         let source = Source::find(&self.cache, &self.kernel)?;
         let kernel = Kernel::find(flavour, &self.kernel, &source)?;
         let folder = kernel.built(&self.cache, &source)?;
         let build = folder.join("build");
         let file = build.join("include/config/kernel.release");
         let release = fs::read_to_string(&file).map_err(at("read", &file))?.trim().to_owned();
-        let modules = Modules::find(&self.kernel)?;
-        let stage = modules.staged(&self.cache, &kernel.name(), &folder, &release)?;
+        let base = Base {
+            name: kernel.name(),
+            modules: folder.join("root/lib/modules").join(&release),
+            symbols: Some(build.join("System.map")),
+            build,
+            release,
+        };
+        let stage = Modules::find(&self.kernel)?.staged(&self.cache, &base)?;
         Ok(Built {
             flavour,
-            image: build.join("arch/x86/boot/bzImage"),
-            modules: stage.join("lib/modules").join(&release),
+            image: base.build.join("arch/x86/boot/bzImage"),
+            initrd: None,
+            modules: stage.join("lib/modules").join(&base.release),
             key: kernel.key().to_owned(),
-            release,
-            build,
+            release: base.release,
+            build: base.build,
+        })
+    }
+
+    fn unpack(&self) -> Result<Built> {
+        let stock = Stock::find()?;
+        let kernel = stock.unpacked(&self.cache)?;
+        let modules = Modules::find(&self.kernel)?.with(&kernel.drivers(&self.kernel))?;
+        let base = kernel.base(stock.name());
+        let stage = modules.staged(&self.cache, &base)?;
+        Ok(Built {
+            flavour: Flavour::Stock,
+            image: kernel.image(),
+            initrd: Some(kernel.initrd()),
+            modules: stage.join("lib/modules").join(&base.release),
+            key: stock.key().to_owned(),
+            release: base.release,
+            build: base.build,
         })
     }
 
@@ -186,6 +225,9 @@ impl Lab {
     /// # Errors
     /// The source cannot be found or read.
     pub fn has(&self, flavour: Flavour) -> Result<bool> {
+        if flavour == Flavour::Stock {
+            return Ok(Stock::find()?.is_in(&self.cache));
+        }
         let source = Source::find(&self.cache, &self.kernel)?;
         Ok(Kernel::find(flavour, &self.kernel, &source)?.is_in(&self.cache))
     }
@@ -197,15 +239,18 @@ impl Lab {
     /// # Errors
     /// The present source cannot be found, or something cannot be removed.
     pub fn clean(&self) -> Result<u64> {
-        let flavours = [Flavour::Release, Flavour::Debug];
+        let flavours = [Flavour::Release, Flavour::Debug, Flavour::Race];
         let _locks = flavours
             .iter()
+            .chain(&[Flavour::Stock])
             .map(|flavour| self.cache.lock(flavour.name()))
             .collect::<Result<Vec<_>>>()?;
         let source = Source::find(&self.cache, &self.kernel)?;
         let kernels = flavours
             .iter()
             .map(|&flavour| Ok(Kernel::find(flavour, &self.kernel, &source)?.name()))
+            // Where apt knows none, there is none to keep.
+            .chain(Stock::find().map(|stock| Ok(stock.name())))
             .collect::<Result<Vec<_>>>()?;
         Ok(self.cache.retain("kernel", &kernels)?
             + self.cache.retain("modules", &kernels)?

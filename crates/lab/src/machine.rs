@@ -123,7 +123,7 @@ impl Machine<'_> {
             stdin: streams.stdin,
             terminal: streams.terminal,
             // Each line costs an emulated serial port milliseconds, which a benchmark would see.
-            loglevel: if self.built.flavour == Flavour::Release { 5 } else { 7 },
+            loglevel: if self.for_use() { 5 } else { 7 },
         };
         script.write(folder.path(), &job.firmware)?;
         let console = job.console.clone().map_or_else(|| self.lab.cache.console(), Ok)?;
@@ -160,6 +160,9 @@ impl Machine<'_> {
             .args(streams.devices())
             .args(shared("busbar.run", folder.path()));
         command.args(shares.iter().flat_map(|(tag, path)| shared(tag, path)));
+        if let Some(initrd) = &self.built.initrd {
+            command.arg("-initrd").arg(initrd);
+        }
         if job.iommu {
             command.args(IOMMU);
         }
@@ -170,6 +173,11 @@ impl Machine<'_> {
             Accelerator::Tcg => &mut command,
         };
         Ok(command)
+    }
+
+    /// Whether the kernel is one for use, with which things are measured.
+    fn for_use(&self) -> bool {
+        matches!(self.built.flavour, Flavour::Release | Flavour::Stock)
     }
 
     fn kernel_options(&self, job: &Job, accelerator: Accelerator) -> Vec<String> {
@@ -191,6 +199,10 @@ impl Machine<'_> {
         ];
         if accelerator == Accelerator::Tcg {
             options.extend(tsc::khz().map(|khz| format!("tsc_early_khz={khz}")));
+        }
+        if self.built.flavour == Flavour::Stock {
+            // What the lab's own kernel is built without.
+            options.extend(["mitigations=off", "audit=0", "apparmor=0"].map(str::to_owned));
         }
         if job.iommu {
             options.push("intel_iommu=on".to_owned());

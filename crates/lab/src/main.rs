@@ -1,11 +1,15 @@
-//! Builds the release kernel, as `busbar lab build` does: `demo/run` has it while that is still compiled.
+//! Builds a kernel, as `busbar lab build` does: `demo/run` has it while that is still compiled.
+//!
+//! Usage: `busbar-lab-build [--stock]`
 
 use std::process::ExitCode;
 
 use busbar_lab::{Flavour, Lab};
 
 fn main() -> ExitCode {
-    match Lab::open().and_then(|lab| lab.build(Flavour::Release)) {
+    let stock = std::env::args().nth(1).is_some_and(|word| word == "--stock");
+    let flavour = if stock { Flavour::Stock } else { Flavour::Release };
+    match Lab::open().and_then(|lab| lab.build(flavour)) {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("busbar: {error}");

@@ -1,4 +1,4 @@
-//! Builds the project's modules against the lab kernel and puts them where `modprobe` looks.
+//! Builds the project's modules against a kernel of the lab and puts them where `modprobe` looks.
 
 use std::fs;
 use std::io::{self, Write};
@@ -16,6 +16,13 @@ use crate::tools;
 
 /// Part of the key of a set of modules. To be raised when a change here gives other modules.
 const RECIPE: &str = "1";
+/// The folder that [`Drivers`] are built in, beside the project's.
+const DRIVERS: &str = "drivers";
+
+/// Modules without type information, for which a tool more is needed, and not compressed, as an emulated processor
+/// would take long to unpack them. Debian's configuration has both on.
+const PLAIN: [&str; 3] =
+    ["CONFIG_DEBUG_INFO_BTF_MODULES=", "CONFIG_MODULE_COMPRESS_ALL=", "CONFIG_MODULE_SIG_ALL="];
 
 /// A set that no guest uses any more by then can go.
 const OLD: Duration = Duration::from_secs(24 * 3600);
@@ -27,6 +34,32 @@ pub(crate) struct Modules {
     /// Relative to `kernel/`.
     folders: Vec<PathBuf>,
     files: Vec<Source>,
+    /// Options of the compiler.
+    flags: &'static str,
+}
+
+/// The kernel that modules are built on.
+pub(crate) struct Base {
+    /// Its name in the cache.
+    pub name: String,
+    /// What `make` is run in.
+    pub build: PathBuf,
+    /// The folder of its own modules.
+    pub modules: PathBuf,
+    /// What `uname -r` says.
+    pub release: String,
+    /// The kernel's symbols, which each module is checked with; without, `make` alone does that.
+    pub symbols: Option<PathBuf>,
+}
+
+/// Drivers of Linux that the kernel was built without.
+pub(crate) struct Drivers {
+    /// The folder that they lie in.
+    pub sources: PathBuf,
+    /// The folder with what makes modules of them.
+    pub recipe: PathBuf,
+    /// Options of the compiler for these and all other modules.
+    pub flags: &'static str,
 }
 
 struct Source {
@@ -51,12 +84,29 @@ impl Modules {
         for folder in folders.iter().map(PathBuf::as_path).chain([Path::new("uapi")]) {
             sources(kernel, folder, &mut files)?;
         }
-        Ok(Self { folders, files })
+        Ok(Self { folders, files, flags: "" })
+    }
+
+    /// With modules that the others need.
+    pub fn with(mut self, drivers: &Drivers) -> Result<Self> {
+        for folder in [&drivers.sources, &drivers.recipe] {
+            for entry in list(folder)?.into_iter().filter(|name| is_source(name)) {
+                let path = folder.join(&entry);
+                let content = fs::read(&path).map_err(at("read", &path))?;
+                self.files.push(Source { name: Path::new(DRIVERS).join(entry), content });
+            }
+        }
+        self.folders.insert(0, DRIVERS.into());
+        self.flags = drivers.flags;
+        Ok(self)
     }
 
     fn key(&self) -> String {
         let mut key = Key::default();
         key.part(RECIPE);
+        if !self.flags.is_empty() {
+            key.part(self.flags);
+        }
         for file in &self.files {
             key.part(file.name.as_os_str().as_encoded_bytes()).part(&file.content);
         }
@@ -65,20 +115,14 @@ impl Modules {
 
     /// A folder with `lib/modules/<release>` in it, built if this set is not there yet.
     ///
-    /// `name` is that of the kernel in the cache, `built` its folder. The caller holds the lock.
-    pub fn staged(
-        &self,
-        cache: &Cache,
-        name: &str,
-        built: &Path,
-        release: &str,
-    ) -> Result<PathBuf> {
-        let sets = format!("modules/{name}/sets");
+    /// The caller holds the lock.
+    pub fn staged(&self, cache: &Cache, base: &Base) -> Result<PathBuf> {
+        let sets = format!("modules/{}/sets", base.name);
         let done = cache.folder(&format!("{sets}/{}", self.key()), |stage| {
-            let work = cache.path(format!("modules/{name}/work"));
+            let work = cache.path(format!("modules/{}/work", base.name));
             self.copy(&work)?;
-            make(&built.join("build"), &work, stage)?;
-            index(stage, built, release)
+            make(&base.build, &work, stage)?;
+            index(stage, base)
         })?;
         // The time says when it was last used.
         fs::File::open(&done)
@@ -103,7 +147,9 @@ impl Modules {
                 write(&to, &file.content)?;
             }
         }
-        let kbuild = lines(self.folders.iter().map(|name| format!("obj-m += {}/", name.display())));
+        let folders = self.folders.iter().map(|name| format!("obj-m += {}/", name.display()));
+        let flags = (!self.flags.is_empty()).then(|| format!("subdir-ccflags-y += {}", self.flags));
+        let kbuild = lines(flags.into_iter().chain(folders));
         write(&work.join("Kbuild"), kbuild.as_bytes())?;
         write(&manifest, names.as_bytes())
     }
@@ -116,12 +162,13 @@ fn make(build: &Path, work: &Path, stage: &Path) -> Result<()> {
     let mut progress = Progress::new("building modules", None);
     let module = format!("M={}", work.display());
     let mut make = kernel::make(build);
-    make.args([&module, "KCFLAGS=-Werror", "modules"]);
+    make.args([&module, "KCFLAGS=-Werror"]).args(PLAIN).arg("modules");
     tools::step(&mut make, "build the modules of", &log, &mut progress)?;
     let mut install = kernel::make(build);
     let root = format!("INSTALL_MOD_PATH={}", stage.display());
     // depmod runs when all modules are together.
     install.args([&module, &root, "INSTALL_MOD_DIR=updates", "DEPMOD=true", "modules_install"]);
+    install.args(PLAIN);
     tools::step(&mut install, "install the modules of", &log, &mut progress)
 }
 
@@ -130,12 +177,15 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
 }
 
 /// Adds the in-tree modules to those in `stage` and writes the index that `modprobe` reads.
-fn index(stage: &Path, built: &Path, release: &str) -> Result<()> {
-    let lib = Path::new("lib/modules").join(release);
-    copy_tree(&built.join("root").join(&lib), &stage.join(&lib))?;
-    let output = tools::bound("depmod", "TERM")
-        .args(["-b".as_ref(), stage.as_os_str(), "-e".as_ref(), "-F".as_ref()])
-        .args([built.join("build/System.map").as_os_str(), release.as_ref()])
+fn index(stage: &Path, base: &Base) -> Result<()> {
+    copy_tree(&base.modules, &stage.join("lib/modules").join(&base.release))?;
+    let mut depmod = tools::bound("depmod", "TERM");
+    depmod.arg("-b").arg(stage);
+    if let Some(symbols) = &base.symbols {
+        depmod.args(["-e", "-F"]).arg(symbols);
+    }
+    let output = depmod
+        .arg(&base.release)
         .output()
         .map_err(|error| Error::new("run", "depmod", error).help("apt-get install kmod"))?;
     // A module with a symbol that nobody has is a line on stderr, not a failure.
@@ -156,11 +206,16 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
         }
         if from.is_dir() {
             copy_tree(&from, &to)?;
-        } else {
+        } else if !is_module(&from) || fs::hard_link(&from, &to).is_err() {
             fs::copy(&from, &to).map_err(at("copy", &from))?;
         }
     }
     Ok(())
+}
+
+/// What nobody writes to once it is installed.
+fn is_module(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "ko")
 }
 
 /// The names in a folder, in order; none if there is no folder.
@@ -248,6 +303,23 @@ mod tests {
         assert_eq!(before, key());
         write(&dir.path().join("uapi/linux/x.h"), b"y").unwrap();
         assert_ne!(before, key());
+    }
+
+    #[test]
+    fn drivers_that_the_kernel_lacks_are_built_with_the_modules() {
+        let dir = project(&FILES);
+        let alone = Modules::find(dir.path()).unwrap();
+        let place = project(&[("sources/b.c", "b"), ("recipe/Kbuild", "b"), ("recipe/init", "x")]);
+        let at = |name: &str| place.path().join(name);
+        let drivers = Drivers { sources: at("sources"), recipe: at("recipe"), flags: "-DB" };
+        let modules = Modules::find(dir.path()).unwrap().with(&drivers).unwrap();
+        assert_ne!(alone.key(), modules.key());
+        let work = place.path().join("work");
+        modules.copy(&work).unwrap();
+        let kbuild = fs::read_to_string(work.join("Kbuild")).unwrap();
+        assert!(kbuild.starts_with("subdir-ccflags-y += -DB\nobj-m += drivers/\n"), "{kbuild}");
+        assert!(work.join("drivers/b.c").exists() && work.join("drivers/Kbuild").exists());
+        assert!(!work.join("drivers/init").exists());
     }
 
     #[test]

@@ -18,7 +18,10 @@ use crate::progress::Progress;
 use crate::tools;
 
 /// The series of kernels that the lab builds and that the patches are for.
-const SERIES: &str = "6.12";
+pub(crate) const SERIES: &str = "6.12";
+
+/// Debian compresses it in blocks, which as many threads can take as there are processors.
+const UNPACK: &str = "--use-compress-program=xz --threads=0";
 
 /// Source and patches, and where they meet.
 pub(crate) struct Source {
@@ -138,8 +141,7 @@ fn unpack(tarball: &Path, folder: &Path) -> Result<()> {
     let size = input.metadata().map_err(at("read", tarball))?.size();
     let mut progress = Progress::new("unpacking the kernel's source", Some(size));
     let mut tar = tools::bound("tar", "TERM")
-        // Debian compresses it in blocks, which as many threads can take as there are processors.
-        .args(["--extract", "--use-compress-program=xz --threads=0", "--strip-components=1"])
+        .args(["--extract", UNPACK, "--strip-components=1"])
         .arg("--directory")
         .arg(folder)
         .stdin(Stdio::piped())
@@ -162,6 +164,21 @@ fn unpack(tarball: &Path, folder: &Path) -> Result<()> {
         return Ok(());
     }
     Err(at("unpack", tarball)(io::Error::other(format!("tar ended with {status}"))))
+}
+
+/// Extracts some files of the source, unpatched, into `folder` without their own folders.
+pub(crate) fn extract(names: &[String], folder: &Path, log: &Path) -> Result<()> {
+    extract_from(&tarball()?, names, folder, log)
+}
+
+fn extract_from(tarball: &Path, names: &[String], folder: &Path, log: &Path) -> Result<()> {
+    let mut progress = Progress::new("unpacking drivers of the kernel's source", None);
+    let mut tar = tools::bound("tar", "TERM");
+    // It ends when it has found each of them once.
+    tar.args(["--extract", UNPACK, "--occurrence=1", "--wildcards", "--transform=s,.*/,,"]);
+    tar.arg("--file").arg(tarball).arg("--directory").arg(folder);
+    tar.args(names.iter().map(|name| format!("*/{name}")));
+    tools::step(&mut tar, "unpack drivers of the kernel's source for", log, &mut progress)
 }
 
 fn apply(patch: &Path, folder: &Path) -> Result<()> {
@@ -233,6 +250,20 @@ mod tests {
         let folder = place.source().unpacked(&place.cache).unwrap();
         assert_eq!(fs::read_to_string(folder.join("Makefile")).unwrap(), "one\nzwei\nthree\n");
         assert!(!folder.join("Makefile.orig").exists());
+    }
+
+    #[test]
+    fn files_of_the_source_come_out_alone() {
+        let place = Place::new();
+        let folder = place.cache.path("files");
+        fs::create_dir(&folder).unwrap();
+        let log = place.cache.path("log");
+        let tarball = place.dir.path().join("linux.tar.xz");
+        let extract = |name: &str| extract_from(&tarball, &[name.to_owned()], &folder, &log);
+        extract("Makefile").unwrap();
+        assert_eq!(fs::read_to_string(folder.join("Makefile")).unwrap(), "one\ntwo\nthree\n");
+        let error = extract("missing.c").unwrap_err().to_string();
+        assert!(error.contains("missing.c"), "{error}");
     }
 
     #[test]

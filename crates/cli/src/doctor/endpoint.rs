@@ -31,7 +31,7 @@ pub fn diagnose(machine: &Machine) -> Diagnosis {
 
 fn processors(machine: &Machine) -> Answer {
     if !machine.has("sys/class/remoteproc") {
-        return Err("no remoteproc framework in this kernel".into());
+        return Err("no remoteproc framework: not in this kernel, or not loaded".into());
     }
     let state = |device: &String| {
         let read = |file| machine.read(&format!("sys/class/remoteproc/{device}/{file}"));

@@ -1,0 +1,458 @@
+//! Debian's own kernel, as its packages have it: nothing of Linux is compiled but a few drivers.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use busbar::{Error, Result};
+
+use crate::at;
+use crate::cache::{Cache, remove};
+use crate::key::Key;
+use crate::modules::{Base, Drivers};
+use crate::progress::Progress;
+use crate::source::{self, SERIES};
+use crate::tools;
+
+/// Part of the cache key. To be raised when a change here gives another kernel.
+const RECIPE: &str = "1";
+
+/// Packages that depend on the newest kernel of the series: where Debian offers several, and of Debian's own series.
+const NEWEST: [&str; 2] = ["linux-image-6.12-amd64", "linux-image-amd64"];
+/// What mounts the root, before there is a C library.
+const BUSYBOX: &str = "busybox-static";
+
+/// The first program in the guest.
+const INIT: &str = include_str!("../../../kernel/lab/stock/init");
+/// What it loads, in `kernel/` of the modules.
+const FIRST: [&str; 5] = [
+    "fs/netfs/netfs.ko",
+    "net/9p/9pnet.ko",
+    "net/9p/9pnet_virtio.ko",
+    "fs/9p/9p.ko",
+    "fs/overlayfs/overlay.ko",
+];
+
+/// What drives hardware, in `kernel/` of the modules. It takes long to unpack, and in an emulated guest `udevd` would
+/// load some of it for a minute: for disks, keyboard, mouse, processor and watchdog.
+const LEFT_OUT: [&str; 38] = [
+    "arch/x86/crypto",
+    "arch/x86/kvm",
+    "drivers/accel",
+    "drivers/ata",
+    "drivers/bluetooth",
+    "drivers/cdrom",
+    "drivers/comedi",
+    "drivers/cpufreq",
+    "drivers/crypto",
+    "drivers/edac",
+    "drivers/gpu",
+    "drivers/hid",
+    "drivers/hwmon",
+    "drivers/i2c",
+    "drivers/infiniband",
+    "drivers/input",
+    "drivers/isdn",
+    "drivers/leds",
+    "drivers/md",
+    "drivers/media",
+    "drivers/message",
+    "drivers/mmc",
+    "drivers/mtd",
+    "drivers/net/can",
+    "drivers/net/ethernet",
+    "drivers/net/hamradio",
+    "drivers/net/usb",
+    "drivers/net/wireless",
+    "drivers/net/wwan",
+    "drivers/nvme",
+    "drivers/platform",
+    "drivers/scsi",
+    "drivers/staging",
+    "drivers/target",
+    "drivers/thunderbolt",
+    "drivers/video",
+    "drivers/watchdog",
+    "sound",
+];
+
+/// Drivers that Debian's configuration leaves out, as files of the source's `drivers/`.
+/// `kernel/lab/stock` makes modules of them.
+const DRIVERS: [&str; 18] = [
+    "iio/buffer/industrialio-buffer-dma.c",
+    "iio/industrialio-sw-device.c",
+    "remoteproc/remoteproc_core.c",
+    "remoteproc/remoteproc_coredump.c",
+    "remoteproc/remoteproc_debugfs.c",
+    "remoteproc/remoteproc_elf_helpers.h",
+    "remoteproc/remoteproc_elf_loader.c",
+    "remoteproc/remoteproc_internal.h",
+    "remoteproc/remoteproc_sysfs.c",
+    "remoteproc/remoteproc_virtio.c",
+    "rpmsg/rpmsg_char.c",
+    "rpmsg/rpmsg_char.h",
+    "rpmsg/rpmsg_core.c",
+    "rpmsg/rpmsg_ctrl.c",
+    "rpmsg/rpmsg_internal.h",
+    "rpmsg/rpmsg_ns.c",
+    "rpmsg/virtio_rpmsg_bus.c",
+    "tty/rpmsg_tty.c",
+];
+/// What the headers ask the configuration for, where the configuration does not know of these drivers.
+const FLAGS: &str = "-DCONFIG_RPMSG_MODULE=1 -DCONFIG_RPMSG_CHAR_MODULE=1";
+
+/// What unpacking takes, with the Debian package that has it.
+const TOOLS: &[(&str, &str)] = &[
+    ("apt-get", "apt"),
+    ("dpkg-deb", "dpkg"),
+    ("tar", "tar"),
+    ("xz", "xz-utils"),
+    ("cpio", "cpio"),
+    ("make", "make"),
+    ("ld", "binutils"),
+    ("depmod", "kmod"),
+];
+
+/// Debian's kernel, in the cache or not.
+pub(crate) struct Stock {
+    packages: Packages,
+    key: String,
+}
+
+/// The kernel's packages.
+#[derive(Debug, PartialEq, Eq)]
+struct Packages {
+    /// What `uname -r` says.
+    release: String,
+    image: String,
+    headers: Vec<String>,
+    /// The compiler that modules need, which is a package of the same name.
+    compiler: String,
+    /// Each package that was asked for, with its version.
+    versions: Vec<(String, String)>,
+}
+
+impl Stock {
+    /// Asks apt for the newest kernel of the series that it knows.
+    pub fn find() -> Result<Self> {
+        tools::require(&[("apt-cache", "apt")]).map_err(|error| advice(&error))?;
+        let image = newest(&show(&NEWEST)?).ok_or_else(unknown)?;
+        let release = image.trim_start_matches("linux-image-").to_owned();
+        let headers = format!("linux-headers-{release}");
+        let text = show(&[&image, &headers, BUSYBOX])?;
+        let packages = Packages::read(&text, release).ok_or_else(unknown)?;
+        let mut key = Key::default();
+        key.part(RECIPE).part(INIT);
+        for (name, version) in &packages.versions {
+            key.part(name).part(version);
+        }
+        Ok(Self { key: key.finish(), packages })
+    }
+
+    /// The hash of all that goes into it.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Its name in the cache.
+    pub fn name(&self) -> String {
+        format!("stock-{}", self.key)
+    }
+
+    /// Whether it is unpacked.
+    pub fn is_in(&self, cache: &Cache) -> bool {
+        cache.path(format!("kernel/{}", self.name())).is_dir()
+    }
+
+    /// The folder with all of it, downloaded and unpacked if it is not there yet.
+    pub fn unpacked(&self, cache: &Cache) -> Result<Unpacked> {
+        let release = self.packages.release.clone();
+        let folder = cache.folder(&format!("kernel/{}", self.name()), |folder| {
+            tools::require(TOOLS)?;
+            let compiler = self.packages.compiler.as_str();
+            tools::require(&[(compiler, compiler)])?;
+            let unpacked = Unpacked { folder: folder.to_path_buf(), release: release.clone() };
+            self.packages.unpack(&unpacked)?;
+            unpacked.relocate_headers()?;
+            unpacked.take_drivers()?;
+            unpacked.make_initrd()
+        })?;
+        Ok(Unpacked { folder, release })
+    }
+}
+
+impl Packages {
+    /// Reads what `apt-cache show` says of image, headers and busybox.
+    fn read(text: &str, release: String) -> Option<Self> {
+        let stanzas: Vec<_> = text.split("\n\n").collect();
+        let find = |name: &str| stanzas.iter().find(|text| field(text, "Package") == Some(name));
+        let (image, headers) =
+            (format!("linux-image-{release}"), format!("linux-headers-{release}"));
+        let versions = [image.as_str(), &headers, BUSYBOX]
+            .map(|name| Some((name.to_owned(), field(find(name)?, "Version")?.to_owned())))
+            .into_iter()
+            .collect::<Option<_>>()?;
+        let needed = depends(find(&headers)?);
+        let compiler = needed.iter().find(|name| name.starts_with("gcc-"))?.clone();
+        let parts = needed.into_iter().filter(|name| is_part(name));
+        let headers = [headers.clone()].into_iter().chain(parts).collect();
+        Some(Self { release, image, headers, compiler, versions })
+    }
+
+    /// Downloads and unpacks them. Nothing is installed.
+    fn unpack(&self, to: &Unpacked) -> Result<()> {
+        let files = to.folder.join("packages");
+        fs::create_dir_all(&files).map_err(at("create", &files))?;
+        let mut progress = Progress::new("downloading Debian's kernel", None);
+        let mut download = tools::bound("apt-get", "TERM");
+        // apt's own user may not write there.
+        download.args(["-qq", "-o", "APT::Sandbox::User=root", "download", &self.image, BUSYBOX]);
+        download.args(&self.headers).current_dir(&files);
+        tools::step(&mut download, "download the kernel of", &to.log(), &mut progress)
+            .map_err(|error| error.help("with package lists of today: apt-get update"))?;
+        let mut progress = Progress::new("unpacking Debian's kernel", None);
+        let left_out = LEFT_OUT.map(|name| format!("--exclude=./*lib/modules/*/kernel/{name}"));
+        let mut unpack = tools::bound("sh", "TERM");
+        unpack.args(["-euc", UNPACK, "sh"]).arg(to.root()).args(left_out).current_dir(&files);
+        tools::step(&mut unpack, "unpack the kernel of", &to.log(), &mut progress)?;
+        remove(&files)
+    }
+}
+
+/// Unpacks every package here into `$1`, without what the other arguments say, and the modules in them: an emulated
+/// processor would take long to do that.
+const UNPACK: &str = r#"root=$1; shift; mkdir "$root"
+for file in *.deb; do dpkg-deb --fsys-tarfile "$file" | tar -x -C "$root" "$@"; done
+find "$root" -name '*.ko.xz' -print0 | xargs -0 -r -n 100 -P "$(nproc)" xz --decompress"#;
+
+/// Debian's kernel, unpacked.
+pub(crate) struct Unpacked {
+    folder: PathBuf,
+    release: String,
+}
+
+impl Unpacked {
+    fn root(&self) -> PathBuf {
+        self.folder.join("root")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join("unpack.log")
+    }
+
+    /// What is booted.
+    pub fn image(&self) -> PathBuf {
+        self.root().join(format!("boot/vmlinuz-{}", self.release))
+    }
+
+    /// What mounts the root.
+    pub fn initrd(&self) -> PathBuf {
+        self.folder.join("initrd")
+    }
+
+    /// What modules are built against.
+    pub fn build(&self) -> PathBuf {
+        self.root().join(format!("usr/src/linux-headers-{}", self.release))
+    }
+
+    /// What modules are built on, under the name that the kernel has in the cache.
+    pub fn base(&self, name: String) -> Base {
+        Base {
+            name,
+            build: self.build(),
+            modules: self.modules(),
+            release: self.release.clone(),
+            symbols: None,
+        }
+    }
+
+    /// The drivers that Debian leaves out; `kernel` is the project's `kernel/` folder.
+    pub fn drivers(&self, kernel: &Path) -> Drivers {
+        Drivers {
+            sources: self.folder.join("drivers"),
+            recipe: kernel.join("lab/stock"),
+            flags: FLAGS,
+        }
+    }
+
+    /// Debian 13 has them in `/usr/lib`.
+    fn modules(&self) -> PathBuf {
+        let in_root = |lib: &str| self.root().join(lib).join(&self.release);
+        let (old, new) = (in_root("lib/modules"), in_root("usr/lib/modules"));
+        if old.is_dir() { old } else { new }
+    }
+
+    /// The headers name each other by the path that they would be installed at.
+    fn relocate_headers(&self) -> Result<()> {
+        let file = self.build().join("Makefile");
+        let text = fs::read_to_string(&file).map_err(at("read", &file))?;
+        fs::write(&file, relocated(&text)).map_err(at("write", &file))
+    }
+
+    fn take_drivers(&self) -> Result<()> {
+        let folder = self.folder.join("drivers");
+        fs::create_dir_all(&folder).map_err(at("create", &folder))?;
+        source::extract(&DRIVERS.map(|name| format!("drivers/{name}")), &folder, &self.log())
+    }
+
+    /// A file system in memory with what the root needs to be mounted.
+    fn make_initrd(&self) -> Result<()> {
+        let files = self.folder.join("initrd.files");
+        for folder in ["bin", "modules", "newroot", "proc"] {
+            let folder = files.join(folder);
+            fs::create_dir_all(&folder).map_err(at("create", &folder))?;
+        }
+        let copy =
+            |from: &Path, to: PathBuf| fs::copy(from, to).map(drop).map_err(at("copy", from));
+        copy(&self.busybox(), files.join("bin/busybox"))?;
+        for name in FIRST {
+            let from = self.modules().join("kernel").join(name);
+            // What is built in has no file.
+            if let (true, Some(name)) = (from.exists(), from.file_name()) {
+                copy(&from, files.join("modules").join(name))?;
+            }
+        }
+        let mut pack = tools::bound("sh", "TERM");
+        pack.args(["-euc", PACK, "sh", INIT]).arg(self.initrd()).current_dir(&files);
+        let mut progress = Progress::new("making Debian's kernel ready", None);
+        tools::step(&mut pack, "make the initial file system of", &self.log(), &mut progress)?;
+        remove(&files)
+    }
+
+    fn busybox(&self) -> PathBuf {
+        let in_root = |bin: &str| self.root().join(bin).join("busybox");
+        let (old, new) = (in_root("bin"), in_root("usr/bin"));
+        if old.exists() { old } else { new }
+    }
+}
+
+/// Makes an archive `$2` of this folder, with the text `$1` as its program.
+const PACK: &str = r#"printf %s "$1" >init; chmod 755 init
+find . | cpio --quiet -o -H newc -R 0:0 >"$2""#;
+
+/// A `Makefile` that includes what lies beside its folder, wherever that is.
+fn relocated(makefile: &str) -> String {
+    makefile.replace("include /usr/src/", "include $(dir $(lastword $(MAKEFILE_LIST)))../")
+}
+
+/// What apt says of `packages`, as far as it knows them.
+fn show(packages: &[&str]) -> Result<String> {
+    let mut command = Command::new("apt-cache");
+    command.args(["show", "--no-all-versions"]).args(packages).env("LC_ALL", "C");
+    let output = command.output().map_err(|error| Error::new("run", "apt-cache", error))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The value of a field of a package's description.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
+}
+
+/// Names of the packages that one depends on; of alternatives the first.
+fn depends(text: &str) -> Vec<String> {
+    let all = field(text, "Depends").unwrap_or_default();
+    let name = |one: &str| one.split_whitespace().next().map(str::to_owned);
+    all.split(',').filter_map(name).collect()
+}
+
+/// The kernel of the series that a package in `text` depends on.
+fn newest(text: &str) -> Option<String> {
+    let start = format!("linux-image-{SERIES}.");
+    text.split("\n\n").flat_map(depends).find(|name| name.starts_with(&start))
+}
+
+/// Whether headers are in this package, too.
+fn is_part(name: &str) -> bool {
+    name.starts_with("linux-kbuild-")
+        || (name.starts_with("linux-headers-") && name.contains("common"))
+}
+
+fn unknown() -> Error {
+    let why = io::Error::new(io::ErrorKind::NotFound, "apt does not know it");
+    advice(&Error::new("find", format!("a package with Debian's kernel {SERIES}"), why))
+}
+
+fn advice(error: &Error) -> Error {
+    Error::new("find", "Debian's kernel", io::Error::other(error.to_string())).help(
+        "on Debian 12 or 13: apt-get update; elsewhere the lab compiles a kernel: the same \
+         command without --stock",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELEASE: &str = "6.12.117+deb12-amd64";
+    /// What `apt-cache show` says on Debian 12, shortened.
+    const SHOWN: &str = "\
+Package: linux-image-6.12.117+deb12-amd64
+Source: linux-signed-6.12-amd64 (6.12.117+1~deb12u1)
+Version: 6.12.117-1~deb12u1
+Depends: kmod, initramfs-tools (>= 0.120+deb8u2) | linux-initramfs-tool
+Description-en: Linux 6.12 for 64-bit PCs (signed)
+ Version: in the text
+
+Package: linux-headers-6.12.117+deb12-amd64
+Version: 6.12.117-1~deb12u1
+Depends: linux-base (>= 4.12~), linux-headers-6.12.117+deb12-common (= 6.12.117-1~deb12u1), \
+linux-image-6.12.117+deb12-amd64 (= 6.12.117-1~deb12u1) | linux-image-6.12.117+deb12-amd64-unsigned \
+(= 6.12.117-1~deb12u1), linux-kbuild-6.12.117+deb12, gcc-12
+
+Package: busybox-static
+Version: 1:1.35.0-4+deb12u1+b1
+Depends: 
+
+";
+
+    #[test]
+    fn the_newest_kernel_is_what_the_meta_package_depends_on() {
+        let meta = |name: &str, on: &str| format!("Package: {name}\nDepends: {on}\n\n");
+        let text = meta("linux-image-amd64", "linux-image-6.1.0-37-amd64 (= 6.1.140-1)")
+            + &meta(
+                "linux-image-6.12-amd64",
+                "linux-image-6.12.117+deb12-amd64 (= 6.12.117-1~deb12u1)",
+            );
+        assert_eq!(newest(&text).as_deref(), Some("linux-image-6.12.117+deb12-amd64"));
+        assert_eq!(newest(&meta("linux-image-amd64", "linux-image-6.120.1-amd64")), None);
+        assert_eq!(newest(""), None);
+    }
+
+    #[test]
+    fn packages_are_those_that_the_headers_depend_on() {
+        let packages = Packages::read(SHOWN, RELEASE.to_owned()).unwrap();
+        assert_eq!(packages.image, "linux-image-6.12.117+deb12-amd64");
+        let headers = ["amd64", "common"].map(|end| format!("linux-headers-6.12.117+deb12-{end}"));
+        assert_eq!(packages.headers[..2], headers);
+        assert_eq!(packages.headers[2..], ["linux-kbuild-6.12.117+deb12"]);
+        assert_eq!(packages.compiler, "gcc-12");
+        let versions: Vec<_> =
+            packages.versions.iter().map(|(_, version)| version.as_str()).collect();
+        assert_eq!(versions, ["6.12.117-1~deb12u1", "6.12.117-1~deb12u1", "1:1.35.0-4+deb12u1+b1"]);
+    }
+
+    #[test]
+    fn a_package_that_apt_does_not_know_is_missed() {
+        let without = SHOWN.replace("Package: busybox-static", "Package: other");
+        assert_eq!(Packages::read(&without, RELEASE.to_owned()), None);
+        assert_eq!(Packages::read("", RELEASE.to_owned()), None);
+        assert!(unknown().to_string().contains("apt-get update"), "{}", unknown());
+    }
+
+    #[test]
+    fn headers_find_each_other_where_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["headers-common", "headers"] {
+            fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        let text = relocated("include /usr/src/headers-common/Makefile\n");
+        fs::write(dir.path().join("headers/Makefile"), text).unwrap();
+        fs::write(dir.path().join("headers-common/Makefile"), "all:\n\t@echo found\n").unwrap();
+        let output = tools::bound("make", "TERM")
+            .args(["-s", "-C"])
+            .arg(dir.path().join("headers"))
+            .output();
+        assert_eq!(String::from_utf8(output.unwrap().stdout).unwrap(), "found\n");
+    }
+}
