@@ -168,7 +168,7 @@ fn ip_describes_the_other_end() {
     for (peer, says) in [
         ("name two netns there", "File exists"),
         ("name three address 01:00:00:00:00:09", "not a unicast address"),
-        ("name three numrxqueues 129", "128 queues"),
+        ("name three numrxqueues 129", "more than 128 receive or transmit queues"),
         ("name three netns nowhere", "nowhere"),
     ] {
         let said = ip_with_peer(&format!("link add more type vnic peer {peer}")).unwrap_err();
@@ -220,7 +220,7 @@ fn queues_have_a_limit() {
     modprobe(&["vnic"]).unwrap();
     for kind in ["numrxqueues", "numtxqueues"] {
         let said = try_run(&format!("ip link add one {kind} 129 type vnic")).unwrap_err();
-        assert!(said.contains("more than 128 queues"), "{said}");
+        assert!(said.contains("more than 128 receive or transmit queues"), "{said}");
         ip(&format!("link add one {kind} 128 type vnic"));
         ip("link set one up");
         ip("link del one");
