@@ -13,7 +13,7 @@ DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
 .PHONY: demo test test-host test-features test-kernel-style test-lab test-lab-itself test-race test-full test-dkms test-install test-demo \
-	bench figures report deps build install install-dev uninstall install-modules uninstall-modules soak fuzz fuzz-kernel upstream clean
+	bench figures report deps build install install-dev uninstall install-modules uninstall-modules soak fuzz fuzz-kernel miri upstream clean
 
 # The script says at the start how long it takes. It runs on Debian's own kernel; DEMO_KERNEL= for the release kernel.
 export DEMO_KERNEL ?= --stock
@@ -142,6 +142,12 @@ uninstall:
 # Installs the kernel modules with DKMS. MODULES="rpmsg_eptfd rpmsg_netlink" selects some of them.
 install-modules uninstall-modules:
 	$(MAKE) -C kernel $@
+
+# The code of shared memory and the codecs over it under Miri; tests with system calls are left out. Needs a nightly
+# toolchain with the component miri.
+miri:
+	PROPTEST_CASES=4 MIRIFLAGS=-Zmiri-disable-isolation cargo +nightly miri test -p busbar --lib --locked -- \
+		block::bytes stream::loss stream::verify pipeline::stage::tests::samples_are_picked
 
 # Needs a nightly toolchain and cargo-fuzz. FUZZ_SECONDS is per target.
 FUZZ_SECONDS ?= 60

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Sends samples of a converter, which a coprocessor controls, to another host that verifies and records them:
-# by the usual means and with Busbar, in turn (A B A B). In each turn the coprocessor is killed in the middle.
+# in the usual way and with Busbar, in turn (A B A B). In each turn the coprocessor is killed in the middle.
 # Runs in the lab, as root: make demo. Usage: demo/pipeline.sh [SECONDS-OF-A-TURN] [PICTURE.png]
 set -eu
 seconds=${1:-5}
@@ -51,13 +51,13 @@ crash() {
 }
 # Busy time of all CPUs since boot, in hundredths of a second.
 busy() { awk '/^cpu /{print $2 + $3 + $4 + $7 + $8}' /proc/stat; }
-# What the lab tells about the host.
+# Prints the host's counters, which the lab provides.
 host() { cat /run/busbar/host 2>/dev/null || echo null; }
 begin() {
     before=$(busy)
     host_before=$(host)
 }
-# end WAY: what this turn took of the machine.
+# end WAY: records the processor time of the machine in this turn.
 end() {
     echo "{\"busy\": $(($(busy) - before)), \"before\": $host_before, \"after\": $(host)}" >>"$folder/$1-machine.json"
 }
@@ -101,14 +101,14 @@ ours() {
     cat $folder/sender.jsonl >>$folder/senders.jsonl
     rm $folder/samples.*
 }
-# What the sender said of the coprocessor.
+# Prints the sender's events of the coprocessor.
 events() {
     jq -r 'select(.node == "core" and .event != "event") | "busbar: `\(.node)` \(.event): \(.text)"' $folder/sender.jsonl |
         sed 's/: $//; s/ (.*//'
 }
 
 turn=1
-say "Linux $(uname -r): a coprocessor that is a process, a converter, and a NIC that leads to another host."
+say "Linux $(uname -r): a coprocessor (a process), a converter, and a NIC connected to another host."
 # rpmsg_ctrl and rpmsg_char run first and rpmsg_eptfd later: udev must not load the former when a coprocessor
 # restarts.
 cat >/etc/modprobe.d/busbar.conf <<END
@@ -121,7 +121,7 @@ run ip link add nic0 address 02:00:00:00:57:01 type vnic
 demo/pair.sh
 echo counter >$converter/pattern
 
-say "The usual means, for $seconds s: a device node, read(), write(), epoll_ctl one by one."
+say "The usual way, for $seconds s: a device node, read(), write(), epoll_ctl one by one."
 usual
 say "Busbar, for $seconds s: an endpoint that is a descriptor, DMABUFs, sendfile, device-memory TCP."
 ours
@@ -129,13 +129,13 @@ events
 stop_coprocessor
 modprobe -r rpmsg_eptfd
 
-say "Both again, in the same order: what else the machine does comes and goes."
+say "Both again, in the same order, as the load of the machine varies."
 turn=2
 usual
 ours
 turn=3
 
-say "And a sine, for the eye: of the same sender and receiver."
+say "A sine by the same sender and receiver, as a picture:"
 echo sine >$converter/pattern
 echo 1000 >$converter/sine_frequency
 echo 48000 >$converter/sampling_frequency

@@ -4,7 +4,7 @@ def pad(n): tostring | if length < n then " " * (n - length) + . else . end;
 def round1: . * 10 | round / 10;
 def round2: . * 100 | round / 100;
 def mean: add / length;
-# Both ends of a turn: what they did, and what the machine did meanwhile.
+# Both ends of a turn, and the counters of the machine.
 def usual: [range($us | length) as $i | $us[$i] as $s | $ur[$i] as $r | {
     bytes: $r.bytes, seconds: $s.seconds, cpu: ($s.cpu_seconds + $r.cpu_seconds), copied: ($s.copied + $r.copied),
     p50: $r.latency_p50, p99: $r.latency_p99, verified: $r.verified, lost: 0, restarts: $s.restarts, machine: $um[$i]}];
@@ -15,15 +15,15 @@ def ours: ($bs | summaries) as $bs | ($br | summaries) as $br
     p50: $right.latency_p50, p99: $right.latency_p99, verified: $right.verified,
     lost: ($right.lost + $right.unknown), restarts: $s.controls[0].restarts, machine: $bm[$i]}];
 
-# What a measure is over all turns, which are of one length.
+# The sum of a measure over all turns, which have the same length.
 def sum(f): map(f) | add;
 def per_gb(f): sum(f) / sum(.bytes) * 1e9;
-# What the host counts for the guest. The guest's own clocks go on while the host does something else.
+# The host's count of the guest's processor time. The guest's own clocks go on while the host does something else.
 def has_host: all(.[]; .machine.before and .machine.after);
 def on_host: .machine.after.guest - .machine.before.guest;
 def copies: sum(.copied) / sum(.bytes);
 def rate: sum(.bytes) / 1e6 / sum(.seconds);
-# In percent of the time of the host's processors, and of time: what was used by others than the guest, and
+# In percent of the host's processor time, and of time: processor time of others than the guest, and
 # how long a task waited for one.
 def during(f): map(.machine | select(.before and .after) | f);
 def others: during((.after.time - .before.time) as $time
@@ -33,7 +33,7 @@ def waited: during(select(.after.waited) | (.after.waited - .before.waited) / (.
 
 def line(name; a; b; ratio; turns):
   (name + " " * (46 - (name | length))) + (a | pad(12)) + (b | pad(12)) + (ratio | pad(10)) + (turns | pad(14));
-# A row of the measure `f`, and how many times better Busbar is: in all, and in each pair of turns.
+# A row of the measure `f`, and how many times better Busbar is: in total, and in each pair of turns.
 def row(name; f; round; better):
   . as {usual: $u, ours: $o} | [range($u | length) as $i | [[$u[$i]], [$o[$i]]] | map(f) | better | round2] as $turns
   | line(name; $u | f | round; $o | f | round; [$u, $o] | map(f) | better | round2; $turns | map(tostring) | join(", "));
@@ -43,29 +43,29 @@ def plain(name; f): line(name; .usual | f; .ours | f; ""; "");
 def percent(name; f): if (.usual | f | length) > 0 then line(name; .usual | f | mean | round; .ours | f | mean | round; ""; "") else empty end;
 
 [usual, ours] | transpose | length as $all
-# A machine that is very busy may not deliver anything in a turn.
+# A very busy machine may deliver nothing in a turn.
 | map(select(.[0].bytes > 0 and .[1].bytes > 0))
 | if length == 0 then
-    "In no pair of turns have both ways delivered something: take longer ones (demo/run SECONDS).\n" | halt_error(1)
+    "In no pair of turns did both ways deliver samples. Use longer turns: demo/run SECONDS.\n" | halt_error(1)
   else . end
 | ($all - length) as $empty
 | {usual: map(.[0]), ours: map(.[1])}
 | ([.usual, .ours] | all(.[]; has_host)) as $has_host
 | ([.usual, .ours] | map(if $has_host then per_gb(on_host) else per_gb(.cpu) end | round1)) as $cpu | ([.usual, .ours] | map(copies | round2)) as $copies
-| "For 1 GB, the usual means take \($cpu[0]) s of processor time, and Busbar \($cpu[1]) s. The usual means copy \($copies[0]) GB for it, and Busbar \($copies[1]) GB.\n",
+| "For 1 GB, the usual way needs \($cpu[0]) s of processor time, and Busbar \($cpu[1]) s. The usual way copies \($copies[0]) GB for it, and Busbar \($copies[1]) GB.\n",
   line(""; "usual"; "Busbar"; "ratio"; "turn by turn"),
   (if $has_host then row("processor time, as the host counts it, s/GB"; per_gb(on_host); round1; less) else empty end),
   row("processor time of both programs, s/GB"; per_gb(.cpu); round1; less),
   row("processor time of the whole machine, s/GB"; per_gb(.machine.busy / 100); round1; less),
   line("bytes copied for each one delivered"; .usual | copies | round2; .ours | copies | round2; ""; ""),
   row("throughput, MB/s"; rate; round1; more),
-  row("latency, sample to verified, ms: half within"; map(.p50 / 1e3) | mean; round1; less),
-  row("    99 of 100 within"; map(.p99 / 1e3) | max; round1; less),
+  row("latency, sample to verified, ms: median"; map(.p50 / 1e3) | mean; round1; less),
+  row("    99 of 100 blocks"; map(.p99 / 1e3) | max; round1; less),
   plain("samples verified"; sum(.verified)),
   plain("samples lost"; sum(.lost)),
   plain("times the coprocessor came back"; sum(.restarts)),
   percent("the host had other work, % of its processors"; others),
   percent("a task waited for a processor of the host, %"; waited),
-  (if $empty > 0 then "\nLeft out: \($empty) of \($all) pairs of turns, in which one way has delivered nothing." else empty end),
+  (if $empty > 0 then "\nLeft out: \($empty) of \($all) pairs of turns, in which one way delivered nothing." else empty end),
   (([.usual, .ours] | map(others[])) as $others | if ($others | length) > 0 and ($others | max) > 10 then
-    "\nThe host had other work to do (up to \($others | max | round) % of its processors in a turn). Every time that the guest has measured is longer by that." else empty end)
+    "\nThe host had other work (up to \($others | max | round) % of its processors in a turn). All times measured by the guest are longer because of it." else empty end)

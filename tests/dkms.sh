@@ -65,5 +65,5 @@ dkms_make install-modules "$root/without" || failed "without IIO"
 expect "rpmsg_eptfd rpmsg_netlink vcoproc vnic" "a kernel without IIO"
 dkms_make uninstall-modules "$root/without" || failed "uninstall"
 
-if dkms_make dkms "$build" MODULES=none; then failed "took a module that there is not"; fi
-grep -q 'no such module: none' "$root/log" || failed "does not name the module"
+if dkms_make dkms "$build" MODULES=none; then failed "accepted a module that does not exist"; fi
+grep -q 'no such module: none' "$root/log" || failed "the error does not name the module"

@@ -11,6 +11,10 @@ busbar=/tmp/busbar
 cp target/release/busbar target/release/busbar-dev /tmp
 export BUSBAR_PROGRAM=$busbar
 failed=""
+# udevd gives a NIC an address that follows from its name. Two pairs whose ends once had the same name would get
+# the same address, if udevd is slow enough.
+mkdir -p /run/systemd/network
+printf '[Match]\nOriginalName=*\n[Link]\nMACAddressPolicy=none\n' >/run/systemd/network/10-tests.link
 
 while read -r name program; do
     echo "== $name"

@@ -23,7 +23,7 @@ mandoc -T lint -W error "$to"/share/man/man1/*.1
 mandoc -T lint -W style "$to"/share/man/man2/*.2
 # Each verb of the help has a manual page.
 for verb in $("$to/bin/busbar" --help | sed -n '/^Commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
-    [ "$verb" = help ] || [ -f "$to/share/man/man1/busbar-$verb.1" ] || { echo "$verb: no page"; exit 1; }
+    [ "$verb" = help ] || [ -f "$to/share/man/man1/busbar-$verb.1" ] || { echo "$verb: no manual page"; exit 1; }
 done
 bash -n "$to/share/bash-completion/completions/busbar"
 zsh -n "$to/share/zsh/site-functions/_busbar"
@@ -33,12 +33,12 @@ for header in "$to"/include/busbar/linux/*.h; do
 done | gcc -std=gnu11 -Wall -Wextra -Werror -I"$to/include/busbar" -fsyntax-only -x c -
 
 
-# What only developers need is not there, and the command says what to install.
+# The developers' verbs are not installed, and the command prints what to install.
 [ ! -e "$to/bin/busbar-dev" ]
 for verb in lab bench report; do
     "$to/bin/busbar" --help | grep -q "^  $verb "
     # shellcheck disable=SC2123
-    said=$(PATH=/usr/bin:/bin "$to/bin/busbar" $verb --help 2>&1) && { echo "$verb: there"; exit 1; }
+    said=$(PATH=/usr/bin:/bin "$to/bin/busbar" $verb --help 2>&1) && { echo "$verb: is installed"; exit 1; }
     echo "$said" | grep -q 'cannot find busbar-dev.*make build install-dev'
 done
 echo "install: $(find "$root" -type f | wc -l) files"
@@ -53,4 +53,4 @@ code=0
 run uninstall
 left=$(find "$root" ! -type d)
 [ -z "$left" ] || { echo "left: $left"; exit 1; }
-echo "install: and none after uninstall"
+echo "install: no files after uninstall"

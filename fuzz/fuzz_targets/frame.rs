@@ -1,4 +1,4 @@
-//! Any frame is taken or refused, and what is taken says what was written.
+//! Any frame is accepted or refused, and an accepted one has the fields that were written.
 
 #![no_main]
 
@@ -13,9 +13,9 @@ use libfuzzer_sys::fuzz_target;
 struct Input {
     header: [u8; 32],
     rest: [u8; 24],
-    /// The check sum of the header is made right, so that the fields are looked at.
+    /// The checksum of the header is corrected, so that the fields are checked.
     forged: bool,
-    /// And so is what comes before the fields that differ.
+    /// So are the fields before those that differ.
     begun: bool,
     payload: Vec<u8>,
     hello: Sample,
@@ -61,7 +61,7 @@ fn header(input: &Input) {
     }
 }
 
-/// Whoever indexes a sample with this stays in it.
+/// An index into a sample with this stays within it.
 fn consistent(hello: &Hello) {
     let Format { channels, sample_len, .. } = &hello.format;
     assert!(*sample_len > 0 && hello.block_len as usize % sample_len == 0 && !channels.is_empty());

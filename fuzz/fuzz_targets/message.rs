@@ -1,4 +1,4 @@
-//! Any message and anything that services read of it is decoded or refused.
+//! Any message, and any of its parts that services read, is decoded or refused.
 
 #![no_main]
 

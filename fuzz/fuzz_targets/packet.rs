@@ -1,4 +1,5 @@
-//! What is cut is joined, and anything else is taken or refused, message by message and as a stream.
+//! Packets that were cut are joined, and any other input is accepted or refused, message by message and as a
+//! stream.
 
 #![no_main]
 
@@ -8,22 +9,22 @@ use busbar::bulk::packet::{
 };
 use libfuzzer_sys::fuzz_target;
 
-/// Bytes of the longest block that the joiners take.
+/// Bytes of the longest block that the joiners accept.
 const LONGEST: u32 = 5000;
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    /// A block, cut as a sender does.
+    /// A block, cut as by a sender.
     Block { length: u16, limit: u16, byte: u8 },
     /// A block with the long header, though it may be short.
     Long { length: u8, value: bool },
-    /// A block with this check sum.
+    /// A block with this checksum.
     Sealed { length: u8, crc: u16 },
-    /// A block of which messages are lost, cut short or changed.
+    /// A block of which messages are lost, truncated or changed.
     Broken { length: u16, limit: u8, message: u8, change: Change },
     /// A packet without a block.
     Control { kind: u8, length: u32, value: u32 },
-    /// A header that says anything, and what comes with it.
+    /// A header with random fields, and the bytes after it.
     Header { size: u16, crc: u16, rest: Vec<u8> },
     /// Any message.
     Any(Vec<u8>),
@@ -40,7 +41,7 @@ enum Change {
 #[derive(Arbitrary, Debug)]
 struct Input {
     steps: Vec<Step>,
-    /// Bytes that a stream brings at a time.
+    /// Bytes that a stream delivers at once.
     chunk: u8,
 }
 
@@ -49,7 +50,7 @@ fuzz_target!(|input: Input| {
     let mut stream = Vec::new();
     for step in &input.steps {
         let messages = messages(step);
-        // Nothing is under way: a whole packet has to come out.
+        // No block is in progress: a whole packet has to be returned.
         let clean = joiner.progress().is_none();
         let mut events = Vec::new();
         for message in &messages {
@@ -71,7 +72,7 @@ fuzz_target!(|input: Input| {
     as_stream(&stream, usize::from(input.chunk.max(1)));
 });
 
-/// Not much more than the longest that is taken.
+/// Not much more than the longest block that is accepted.
 fn block_length(length: u16) -> usize {
     usize::from(length % 6000)
 }
@@ -141,7 +142,7 @@ fn cut(cutter: &mut Cutter<impl busbar::bulk::packet::Content>) -> Vec<Vec<u8>> 
     messages
 }
 
-/// What has come out is what it says it is.
+/// The returned event agrees with its header.
 fn check(event: &Event) {
     match event {
         Event::Block(block) => {
@@ -160,7 +161,7 @@ fn check(event: &Event) {
     assert_eq!(event.answer().is_some(), owed);
 }
 
-/// Whatever came before, an opening makes room for what is new.
+/// After any input, an opening resets the joiner.
 fn open(joiner: &mut Joiner) {
     let opening = Opening::new(0x5eed);
     let events: Vec<_> =
@@ -170,7 +171,7 @@ fn open(joiner: &mut Joiner) {
     assert!(opening.is_done(&done) && !opening.is_done(&opening.messages()[2]));
 }
 
-/// However a stream is cut up, the same comes out of it.
+/// A stream gives the same events, in whatever pieces it arrives.
 fn as_stream(stream: &[u8], chunk: usize) {
     let events = |chunk: usize| {
         let mut joiner = Joiner::new(LONGEST);

@@ -1,4 +1,4 @@
-//! Any text is a pipeline or an error that says where; what is taken has nothing left to complain about.
+//! Any text is a pipeline or an error with its position; an accepted pipeline is valid.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use arbitrary::Arbitrary;
 use busbar::pipeline::Config;
 use libfuzzer_sys::fuzz_target;
 
-/// Bytes as they are, or a right file of which some are others.
+/// Random bytes, or a valid file with some bytes changed.
 #[derive(Arbitrary, Debug)]
 enum Input {
     Text(Vec<u8>),

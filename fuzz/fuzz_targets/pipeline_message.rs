@@ -1,4 +1,4 @@
-//! Any message between a pipeline and a coprocessor is taken or refused, and what is taken has only
+//! Any message between a pipeline and a coprocessor is accepted or refused, and an accepted one has only
 //! one spelling.
 
 #![no_main]
@@ -25,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Whatever is said of a message can be sent back.
+/// Every error text can be sent back.
 fn answered(number: u8, error: &busbar::Error) {
     let answer = Request::error(number.into(), error);
     assert_eq!(Request::decode(&answer.encode().unwrap()).unwrap(), answer);

@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|input: (bool, Vec<(u8, u8)>, Vec<u8>)| {
     let (damage, changes, mut bytes) = input;
-    // Arbitrary bytes seldom get past the first checks, a damaged image does.
+    // Arbitrary bytes rarely pass the first checks, a damaged image does.
     if damage {
         bytes = Image::default().build();
         for (at, byte) in changes {

@@ -1,4 +1,5 @@
-//! Numbers are taken out of samples of any format, or the format is refused; a slow decoder finds the same.
+//! Samples of any format are decoded as numbers, or the format is refused; a slow decoder gives the same
+//! numbers.
 
 #![no_main]
 

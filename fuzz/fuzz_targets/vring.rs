@@ -1,6 +1,6 @@
-//! A Linux that writes anything into rings, descriptors and resource table, at any time.
+//! Linux writes anything into rings, descriptors and resource table, at any time.
 //!
-//! Each turn has to end, and whatever it leaves behind, a new boot has to work.
+//! Each turn has to end, and after any turn a new boot has to work.
 
 #![no_main]
 
@@ -15,16 +15,16 @@ use libfuzzer_sys::fuzz_target;
 use vm_memory::{Bytes, GuestAddress};
 
 const ECHO: u32 = 0x400;
-/// Turns after which a machine without new input is a machine that hangs.
+/// A machine that takes more turns than this without new input hangs.
 const MAX_TURNS: usize = 10_000;
 
 #[derive(Arbitrary, Debug)]
 enum Step {
     /// Sends a message as Linux does.
     Send { destination: u8, data: Vec<u8> },
-    /// Takes the messages that have come, as Linux does.
+    /// Takes the received messages, as Linux does.
     Receive,
-    /// Makes a descriptor available, whatever it says.
+    /// Makes a descriptor available, with any content.
     Offer { ring: bool, descriptor: u8, address: Address, length: u32, flags: u8, next: u8 },
     /// Writes a word anywhere in the first page of a ring, or around its used ring.
     Word { ring: bool, used: bool, at: u16, word: u16 },
@@ -32,11 +32,11 @@ enum Step {
     Bytes { at: u32, bytes: Vec<u8> },
     /// Writes into the resource table.
     Table { at: u8, bytes: [u8; 4] },
-    /// The core has something to do.
+    /// Runs the core.
     Turn,
-    /// Linux starts the core anew.
+    /// Linux starts the core again.
     Boot,
-    /// Linux lets go of the rings.
+    /// Linux releases the rings.
     Remove,
 }
 
@@ -62,7 +62,7 @@ fuzz_target!(|input: Input| {
     let mut machine = Machine::new(&shared, &mut services);
     linux.probe();
     machine.start();
-    // Once something hostile was written, the mock would rightly not work any more.
+    // After hostile input, the mock itself is not expected to work.
     let mut sane = true;
     for step in input.steps {
         match step {
@@ -134,7 +134,7 @@ fn turns(machine: &mut Machine<'_>) {
             return;
         }
     }
-    panic!("the machine turns for ever");
+    panic!("the machine hangs");
 }
 
 #[allow(clippy::too_many_arguments)]

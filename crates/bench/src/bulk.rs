@@ -1,18 +1,18 @@
-//! `bulk`: what it costs to bring a block to a coprocessor, by every way there is.
+//! `bulk`: the cost of bringing a block to a coprocessor, by every transport.
 //!
 //! | case | usual | Busbar |
 //! |---|---|---|
 //! | `netlink` | TTY of the in-tree `rpmsg_tty` | `rpmsg_netlink` |
 //! | `fd` | device node of the in-tree pair | endpoint that is a descriptor |
 //! | `buffer` | `rpmsg_netlink` | shared buffer, every byte read and compared where it lies |
-//! | `hand-over` | `rpmsg_netlink` | shared buffer, given and returned, not looked at |
+//! | `hand-over` | `rpmsg_netlink` | shared buffer, given and returned unread |
 //!
-//! A block has arrived when the coprocessor has said that it has it, and, but for `hand-over`, that
-//! it is right: in messages by its check sum, in a shared buffer byte by byte. All six ways are taken in turn, block size by block size: those of
-//! the seed (`seeds/2`, "Benchmark results"), and longer ones. Device node and TTY belong to a second
-//! coprocessor with the same process behind it.
+//! A block has arrived when the coprocessor has acknowledged it and, except with `hand-over`, has verified
+//! it: in messages by its checksum, in a shared buffer byte by byte. All six transports are measured in turn,
+//! size by size: the sizes of the published figures (docs/measuring.md), and longer ones. Device node and TTY
+//! belong to a second coprocessor with the same process behind it.
 //!
-//! Outside of the clock each block is fetched again once, and compared.
+//! Each block is also fetched again once, and compared; this is not measured.
 
 use std::io;
 use std::path::Path;
@@ -28,14 +28,14 @@ use serde_json::Value;
 use crate::clock::clocked;
 use crate::{Case, Controllers, Extent, Report, Spread};
 
-/// The services that both coprocessors have to offer.
+/// The services that both coprocessors need.
 pub const SERVICES: [&str; 5] = ["bulk", "bulk-tty", "bulk-netlink", "check", "handover"];
 
 /// The seed's sizes, in bytes, then longer ones.
 const SIZES: [u64; 11] =
     [512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 64 << 10, 256 << 10, 1 << 20, 16 << 20];
 
-/// No block takes longer, or something is wrong.
+/// Time limit for a block.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 struct Plan {
@@ -60,7 +60,7 @@ impl Plan {
     }
 }
 
-/// Runs the benchmark. `progress` is told what comes next.
+/// Runs the benchmark. `progress` is called with the name of each step.
 pub fn run(
     controllers: Controllers<'_>,
     extent: Extent,
@@ -95,14 +95,14 @@ const HEAD: &str = "\
 |---|---|---|---|---|---|---|---|---|---|
 ";
 
-/// Milliseconds for each block and megabytes a second, medians, size by size.
+/// Milliseconds for each block and megabytes per second, medians, size by size.
 pub(crate) fn summary(cases: &[Case]) -> String {
     let mut text = HEAD.to_owned();
     for of_a_size in cases.chunks(4) {
         let [netlink, fd, buffer, hand_over] = of_a_size else { continue };
         let bytes = netlink.params.get("bytes").and_then(Value::as_f64).unwrap_or_default();
         let cell = |spread: Spread| {
-            // Bytes in a microsecond are megabytes in a second.
+            // Bytes per microsecond are megabytes per second.
             format!("{:.3} ms, {:.1} MB/s", spread.median / 1e3, bytes / spread.median)
         };
         let columns = [
@@ -163,7 +163,7 @@ impl Ways {
         })
     }
 
-    /// Every way brings these very bytes.
+    /// Every transport carries these bytes.
     fn check(&mut self, bytes: &[u8]) -> Result<()> {
         for link in [&mut self.tty, &mut self.netlink, &mut self.node, &mut self.fd] {
             link.send_timeout(bytes, PATIENCE)?;
@@ -175,15 +175,16 @@ impl Ways {
         self.check_buffer(bytes.len())
     }
 
-    /// It is the pattern that the coprocessor compares with, and nothing else.
+    /// Checks that the coprocessor compares with this pattern.
     fn check_buffer(&mut self, len: usize) -> Result<()> {
         let pattern: Vec<u8> = (0..len).map(|at| at.to_le_bytes()[0]).collect();
         self.buffer.fill(&vec![0xff; len])?;
         if self.buffer.give(Direction::ToRemote).is_ok() {
-            return Err(wrong("a shared buffer", "other bytes were found good"));
+            return Err(wrong("a shared buffer", "other bytes were accepted"));
         }
         self.buffer.give(Direction::FromRemote)?;
-        compare(&self.buffer.block.read()?[..len], &pattern, Transport::Buffer)?;
+        let found = self.buffer.block.read()?.bytes().slice(..len).to_vec();
+        compare(&found, &pattern, Transport::Buffer)?;
         self.buffer.give(Direction::ToRemote)
     }
 
@@ -203,7 +204,7 @@ fn send(link: &mut Link, bytes: &[u8]) -> Result<()> {
     link.send_timeout(bytes, PATIENCE)
 }
 
-/// A block that is in shared memory already, as that of a converter would be.
+/// A block that is in shared memory already, as a converter's would be.
 struct Giver {
     endpoint: Endpoint,
     block: Block,
@@ -226,11 +227,11 @@ impl Giver {
             self.block = block;
         }
         self.len = bytes.len();
-        self.block.write()?[..bytes.len()].copy_from_slice(bytes);
+        self.block.write()?.bytes_mut().slice(..bytes.len()).copy_from(bytes);
         Ok(())
     }
 
-    /// Gives it, and waits until it is back and was found good.
+    /// Gives it, and waits until it is returned and verified.
     fn give(&mut self, direction: Direction) -> Result<()> {
         let cookie = self.endpoint.give(&mut self.block, 0..self.len, direction)?;
         let mut message = [0; MAX_MESSAGE];
@@ -238,11 +239,11 @@ impl Giver {
         let whole = done(&message[..length]).is_some_and(|done| {
             done.cookie == cookie && done.status == 0 && done.length == self.len as u64
         });
-        if whole { Ok(()) } else { Err(wrong("a shared buffer", "it was not taken whole")) }
+        if whole { Ok(()) } else { Err(wrong("a shared buffer", "it was not read completely")) }
     }
 }
 
-/// Bytes in which no two messages are alike.
+/// Bytes of which no two messages are alike.
 fn content(size: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
     fastrand::Rng::with_seed(size).fill(&mut bytes);

@@ -1,11 +1,11 @@
-//! The clock, and whose turn it is.
+//! The clock, and the order of the runs.
 
 use std::time::{Duration, Instant};
 
 use busbar::Result;
 use rustix::time::{ClockId, clock_gettime};
 
-/// What a clock shows that is never negative.
+/// Seconds of a clock that is never negative.
 pub(crate) fn now(clock: ClockId) -> Duration {
     let now = clock_gettime(clock);
     Duration::new(now.tv_sec.cast_unsigned(), u32::try_from(now.tv_nsec).unwrap_or(0))
@@ -36,7 +36,7 @@ pub(crate) fn micros_each(start: Instant, count: u64) -> f64 {
     start.elapsed().as_secs_f64() * 1e6 / float(count)
 }
 
-// Counts and times are far below 2^52.
+// Exact, as counts and times are far below 2^52.
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn float(number: u64) -> f64 {
     number as f64

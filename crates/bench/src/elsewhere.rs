@@ -1,4 +1,4 @@
-//! Another host: a network namespace of its own, joined to this one.
+//! Another host: a network namespace of its own, connected to this one.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -18,30 +18,30 @@ pub(crate) const THERE: &str = "198.18.57.2";
 
 const NAMESPACE: &str = "busbar-bench";
 const PEER: &str = "busbar1";
-/// Those that a NIC has by chance udev changes, after the other end may have asked for them.
+/// Fixed addresses: udev changes random ones, perhaps after the other end has asked for them.
 const ADDRESSES: [&str; 2] = ["02:00:00:00:57:01", "02:00:00:00:57:02"];
 
-/// What joins the two.
+/// The pair of devices between the two.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Link {
     /// The kernel's own pair.
     Veth,
-    /// A pair that device memory runs on.
+    /// A pair with device memory.
     Vnic,
 }
 
-/// The namespace, which goes with this.
+/// The namespace, which is removed when this is dropped.
 pub(crate) struct Elsewhere;
 
 impl Elsewhere {
     pub(crate) fn new(link: Link) -> Result<Self> {
-        // What a run that was killed has left.
+        // A run that was killed may have left it.
         drop(Self);
         let elsewhere = Self;
         ip(&format!("netns add {NAMESPACE}"))?;
         match link {
             Link::Veth => ip(&format!("link add {DEVICE} type veth peer name {PEER}"))?,
-            // `ip` knows no options of it. The other end has the next free name.
+            // `ip` cannot name the other end, which gets the next free name.
             Link::Vnic => {
                 ip(&format!("link add {DEVICE} address {} type vnic", ADDRESSES[0]))?;
                 ip(&format!("link set {} name {PEER} address {}", peer()?, ADDRESSES[1]))?;
@@ -59,7 +59,7 @@ impl Elsewhere {
         Ok(elsewhere)
     }
 
-    /// Runs `work` in a thread that lives there, once it has said that it is ready.
+    /// Runs `work` in a thread in the namespace, and returns when it is ready.
     pub(crate) fn run<T: Send + 'static>(
         work: impl FnOnce(&mpsc::Sender<()>) -> Result<T> + Send + 'static,
     ) -> Result<JoinHandle<Result<T>>> {
@@ -87,7 +87,7 @@ impl Drop for Elsewhere {
 fn peer() -> Result<String> {
     let said = ip_says(&format!("-o link show {DEVICE}"))?;
     let name = said.split_once('@').and_then(|(_, rest)| rest.split_once(':'));
-    let unknown = || Error::invalid("what ip says of the pair", said.trim(), "NAME@PEER: …");
+    let unknown = || Error::invalid("output of ip for the pair", said.trim(), "NAME@PEER: …");
     name.map(|(name, _)| name.to_string()).ok_or_else(unknown)
 }
 

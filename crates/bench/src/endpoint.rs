@@ -1,4 +1,4 @@
-//! `endpoint`: what it costs to make an endpoint, and to use one.
+//! `endpoint`: the cost of creating an endpoint, and of using one.
 //!
 //! The baseline is the unmodified in-tree pair, `rpmsg_ctrl` and `rpmsg_char`: an endpoint is a
 //! device node. Busbar's side is `rpmsg_eptfd`: an endpoint is a descriptor. Each has a virtual
@@ -7,14 +7,14 @@
 //! | case | usual | Busbar |
 //! |---|---|---|
 //! | `create` | create ioctl, open the node, destroy, close | create-fd ioctl, destroy, close |
-//! | `create-settled` | the same, until `udevd` has dealt with all of it | the same |
+//! | `create-settled` | the same, until `udevd` has processed its events | the same |
 //! | `create-floor` | `eventfd`, close | create-fd ioctl, destroy, close |
 //! | `round-trip` | write and read on the node, answered by `echo` | the same on the descriptor |
-//! | `send` | as many messages as `sink` takes, counted and checked there | the same |
+//! | `send` | messages as fast as `sink` takes them, counted and checked there | the same |
 //!
-//! `create` is the seed's program (`seeds/1`, "Performance demo") and its ten rows for each count.
+//! `create` is the program of the published figures (docs/measuring.md) with its ten rows for each count.
 //! Its clock stops when the loop ends, while `udevd` goes on: before the other side's turn,
-//! `udevadm settle` waits for that, or one side would pay for the other.
+//! `udevadm settle` waits for it, so that its work does not count for the other side.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -35,13 +35,13 @@ use rustix::io::Errno;
 use crate::clock::{clocked, in_turn, micros_each};
 use crate::{Case, Controllers, Extent, Report};
 
-/// The services that both coprocessors have to offer.
+/// The services that both coprocessors need.
 pub const SERVICES: [&str; 2] = ["echo", "sink"];
 
 /// Payloads, in bytes, up to the largest that one message carries.
 const SIZES: [u64; 4] = [16, 64, 256, 496];
 
-/// How often each thing is done.
+/// Repetitions of each measurement.
 struct Plan {
     rows: usize,
     create: &'static [u64],
@@ -66,7 +66,7 @@ impl Plan {
     }
 }
 
-/// Runs the benchmark. `progress` is told what comes next.
+/// Runs the benchmark. `progress` is called with the name of each step.
 pub fn run(
     controllers: Controllers<'_>,
     extent: Extent,
@@ -122,7 +122,7 @@ enum Means {
     Descriptor,
 }
 
-/// A control device, and how endpoints are made with it.
+/// A control device, and how endpoints are created with it.
 struct Side {
     path: PathBuf,
     controller: Controller,
@@ -134,7 +134,7 @@ impl Side {
         Ok(Self { path: path.into(), controller: Controller::open(path)?, means })
     }
 
-    /// Makes, destroys and closes `loops` endpoints that nobody uses; microseconds for each.
+    /// Creates, destroys and closes `loops` endpoints without using them; microseconds for each.
     fn create(&self, loops: u64) -> Result<f64> {
         let node = match self.means {
             Means::Node => Some(self.node_name()?),
@@ -153,7 +153,7 @@ impl Side {
         Ok(micros_each(start, loops))
     }
 
-    /// As [`Self::create`], and microseconds for each until `udevd` has done its part as well.
+    /// As [`Self::create`], but microseconds for each until `udevd` has processed all events.
     fn create_and_settle(&self, loops: u64) -> Result<(f64, f64)> {
         let start = Instant::now();
         let created = self.create(loops)?;
@@ -166,7 +166,7 @@ impl Side {
         loop {
             match rustix::fs::open(node, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
                 Ok(file) => return Ok(file.into()),
-                // The node is not there yet.
+                // The node does not exist yet.
                 Err(Errno::NOENT | Errno::NXIO | Errno::ACCESS) => {}
                 Err(why) => return Err(why.into()),
             }
@@ -180,7 +180,7 @@ impl Side {
     }
 
     /// The name that the next device node will have: the lowest free number, as long as nobody
-    /// else makes endpoints.
+    /// else creates endpoints.
     fn node_name(&self) -> Result<PathBuf> {
         let failed = |why| Error::new("find the device node of an endpoint on", self.on(), why);
         let control = self.path.file_name().unwrap_or_default();
@@ -206,7 +206,7 @@ impl Side {
         }
     }
 
-    /// A blocking endpoint that talks to `service`.
+    /// A blocking endpoint to `service`.
     fn endpoint(&self, service: &str) -> Result<Endpoint> {
         let dst = self.controller.find(service)?.destination;
         let file = match self.means {
@@ -246,14 +246,14 @@ impl Endpoint {
             self.write(&message)?;
             let len = self.read(&mut answer)?;
             if answer[..len] != message {
-                return Err(self.wrong(format!("round trip {sequence} came back changed")));
+                return Err(self.wrong(format!("the reply of round trip {sequence} differs")));
             }
         }
         Ok(micros_each(start, count))
     }
 
-    /// Sends `count` messages as fast as they go, until `sink` has counted all; microseconds for
-    /// each. They are made beforehand.
+    /// Sends `count` messages as fast as possible, until `sink` has counted all; microseconds for
+    /// each. The messages are prepared beforehand.
     fn send(&mut self, count: u64, size: u64) -> Result<f64> {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let messages = (0..count)
@@ -274,11 +274,11 @@ impl Endpoint {
         if counts.is_complete(count) {
             Ok(each)
         } else {
-            Err(self.wrong(format!("of {count} messages, the sink has {counts:?}")))
+            Err(self.wrong(format!("of {count} messages, the sink counted {counts:?}")))
         }
     }
 
-    /// What the sink has counted; it then begins anew.
+    /// The counts of the sink, which are then reset.
     fn ask(&mut self, token: u32) -> Result<Answer> {
         self.write(&Query { token, reset: true }.encode())?;
         let mut answer = [0; 496];
@@ -305,7 +305,7 @@ impl Endpoint {
     }
 }
 
-/// The least that a new descriptor costs: `eventfd` and close; microseconds for each.
+/// The lowest cost of a new descriptor: `eventfd` and close; microseconds for each.
 fn floor(loops: u64) -> Result<f64> {
     clocked(loops, || {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -313,7 +313,7 @@ fn floor(loops: u64) -> Result<f64> {
     })
 }
 
-/// Waits until `udevd` has dealt with all events.
+/// Waits until `udevd` has processed all events.
 fn settle() -> Result<()> {
     let done = Command::new("udevadm").args(["settle", "--timeout=300"]).status();
     match done.map_err(|why| Error::new("run", "udevadm", why).help("apt-get install udev"))? {

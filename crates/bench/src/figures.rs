@@ -1,15 +1,15 @@
-//! Tables in Markdown that are made from what a benchmark has printed.
+//! Tables in Markdown, made from the output of benchmarks.
 //!
-//! A table stands between two lines, and is nobody's to edit:
+//! A table stands between two lines, and is not edited by hand:
 //!
 //! ```text
 //! <!-- figures: FILE.json [NAME…] [PARAMETER=VALUE…] -->
 //! <!-- end figures -->
 //! ```
 //!
-//! It has the cases whose name begins with one of the names, all where there is none, and whose
-//! parameters have those values. With `summary` for a name it is the one that `busbar bench bulk` ends
-//! with.
+//! It has the cases whose name begins with one of the names (all cases without a name), and whose
+//! parameters have those values. With the name `summary` it is the table at the end of the output of
+//! `busbar bench bulk`.
 
 use std::fmt::Write as _;
 
@@ -21,19 +21,19 @@ use crate::{Case, Report, bulk, words};
 const BEGIN: &str = "<!-- figures:";
 const END: &str = "<!-- end figures -->";
 
-/// A text whose tables are as the reports have them.
+/// A text whose tables agree with the reports.
 #[derive(Debug)]
 pub struct Updated {
-    /// All of it.
+    /// The whole text.
     pub text: String,
-    /// The first lines of the tables that were otherwise.
+    /// The first lines of the tables that were changed.
     pub stale: Vec<String>,
 }
 
-/// Makes the tables of `markdown` anew. `read` is given the file that a table names.
+/// Generates the tables of `markdown` again. `read` is called with the file that a table names.
 ///
 /// # Errors
-/// Where `read` fails, a table does not end, or none of the cases is as wanted; the error names the
+/// If `read` fails, a table does not end, or no case matches; the error names the
 /// line.
 pub fn update(markdown: &str, mut read: impl FnMut(&str) -> Result<Report>) -> Result<Updated> {
     let mut lines = (1..).zip(markdown.split_inclusive('\n'));
@@ -72,7 +72,7 @@ fn misplaced(number: usize, line: &str, allowed: &str) -> Error {
     Error::invalid(format!("line {number}"), line, allowed)
 }
 
-/// What a marker says.
+/// The content of a marker.
 struct Wanted<'a> {
     file: &'a str,
     names: Vec<&'a str>,
@@ -96,7 +96,7 @@ impl<'a> Wanted<'a> {
             && self.params.iter().all(is)
     }
 
-    /// The table, if there is anything to put into it.
+    /// The table, if there are cases for it.
     fn of(&self, report: &Report) -> Option<String> {
         if self.names == ["summary"] && report.bench == "bulk" {
             return Some(format!("{}:\n\n{}", machine(report), bulk::summary(&report.cases)));
@@ -131,7 +131,7 @@ fn table(report: &Report, cases: &[&Case]) -> String {
     text
 }
 
-/// What would end a cell or begin something else is text.
+/// Escapes characters that would end a cell or begin markup.
 fn cell(text: &str) -> String {
     let mut cell = String::new();
     for letter in text.chars() {
@@ -196,7 +196,7 @@ mod tests {
         let text = update(&format!("{begin}{END}\n"), bulk).unwrap().text;
         assert!(text.contains("1 runs in turn:\n\n| block | TTY |"), "{text}");
         assert!(text.contains("\n| 512 B | 0.064 ms, 8.0 MB/s | 0.032 ms, 16.0 MB/s |"), "{text}");
-        // Other cases than it is made of do no harm.
+        // Cases of other benchmarks are ignored.
         let odd = |_: &str| {
             Ok(Report::new("bulk", 1, vec![Case::new("x", &[], "", "", &[(1.0, 1.0)]); 5]))
         };

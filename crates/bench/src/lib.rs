@@ -1,6 +1,6 @@
 //! Busbar's benchmarks: one file for each path, one report.
 //!
-//! Each takes the usual way and Busbar's in turn (A B A B …), both doing the same work to the end,
+//! Each runs the usual way and Busbar's in turn (A B A B …), both doing the same work to the end,
 //! and checks the data on both sides.
 
 pub mod bulk;
@@ -22,16 +22,16 @@ use serde::{Deserialize, Serialize};
 /// The benchmarks, one for each path.
 pub const PATHS: [&str; 5] = ["endpoint", "bulk", "wait", "stream", "receive"];
 
-/// How much of a benchmark to run.
+/// The extent of a benchmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Extent {
     /// Under a minute: shows that the benchmark works.
     Quick,
-    /// What the documentation quotes.
+    /// The figures of the documentation.
     #[default]
     Normal,
-    /// Everything that the seed has.
+    /// All sizes and counts of the published figures.
     Full,
 }
 

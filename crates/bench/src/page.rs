@@ -1,27 +1,29 @@
-//! All benchmarks as one page of HTML that needs nothing else: no script, no file, no network.
+//! All benchmarks as one self-contained page of HTML: no script, no other file, no network.
 //!
-//! Reports come from files that anybody may have written: whatever is taken from them is text.
+//! Reports come from files that anybody may have written: all their content is escaped as text.
 
+mod mark;
 mod plan;
 mod plot;
 mod seeds;
 
+use mark::Whose;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plot::{Bar, Line, Plot};
-use seeds::Whose;
 
 use crate::{Case, Extent, Report, words};
 
 const STYLE: &str = include_str!("page/style.css");
-/// Bars of one plot, at most; more of them are more plots.
+/// Most bars of one plot; more bars make more plots.
 const MANY: usize = 24;
 
 /// What the lab cannot show, in the words of `docs/measuring.md`.
-const NOT_SHOWN: &str = "Under emulation a ratio of kernel work travels: both sides run the same \
-    instructions that a board would. A wake-up from one core to another, DMA and caches do not; nor \
-    does the share of a coprocessor's own time, which in the lab is a process on the same processors.";
+const NOT_SHOWN: &str = "Under emulation a ratio of kernel work without copies is about that of a \
+    board. A copy takes one instruction a byte here, and the time of memory and caches on a board. \
+    Wake-ups from one core to another, DMA and caches are not shown; nor is the share of a \
+    coprocessor's own time, which in the lab is a process on the same processors.";
 
-/// The page. Reports of one path are shown one after another, as they come.
+/// The page. Reports of one path are shown in the given order.
 #[must_use]
 pub fn render(reports: &[Report]) -> String {
     html! {
@@ -70,7 +72,7 @@ fn top(reports: &[Report]) -> Markup {
     }
 }
 
-/// The figure that stands for a path.
+/// The headline figure of a path.
 fn tile(path: &plan::Path, reports: &[Report]) -> Markup {
     let (pick, says) = path.headline;
     let found = of(path, reports).find_map(|report| {
@@ -112,14 +114,14 @@ fn section(path: &plan::Path, reports: &[Report]) -> Markup {
     }
 }
 
-/// The seed's figures.
+/// The published figures.
 fn published(seed: &seeds::Seed) -> Markup {
     html! {
         div.seed {
             h3 { "The seed" }
             p { cite { (seed.source) } ". " (seed.says) }
             @for table in &seed.tables {
-                // What is long is folded.
+                // Long tables are folded.
                 @if table.rows.len() > 10 {
                     details { summary { (table.caption) } (plain(table)) }
                 } @else { (plain(table)) }
@@ -165,7 +167,7 @@ fn measured(path: &plan::Path, report: &Report) -> Markup {
             }
         }
     }
-    figures.extend(draw_bars(path, "What else was measured", &rest));
+    figures.extend(draw_bars(path, "Other figures", &rest));
     html! {
         h3 { (where_it_ran(&report.accelerator)) }
         p.where { (words::machine(report)) }
@@ -187,7 +189,7 @@ fn where_it_ran(accelerator: &str) -> String {
     }
 }
 
-/// How such a report is taken.
+/// The command that produces such a report.
 fn command(bench: &str, accelerator: &str, cores: usize, extent: Extent) -> String {
     let extent = match extent {
         Extent::Quick => " --quick",
@@ -200,7 +202,7 @@ fn command(bench: &str, accelerator: &str, cores: usize, extent: Extent) -> Stri
         "tcg" => String::new(),
         other => format!(" --accel {other}"),
     };
-    // The lab has two unless it is told otherwise.
+    // The lab has two by default.
     let cores = if cores == 2 { String::new() } else { format!(" --cpus {cores}") };
     format!("busbar lab run{accelerator}{cores} -- {bench}")
 }
@@ -229,8 +231,8 @@ fn draw_bars(path: &plan::Path, title: &str, cases: &[&Case]) -> Vec<Markup> {
 
 fn key_of(whose: Whose) -> &'static str {
     match whose {
-        Whose::Seed => "the seed’s figure, on its hardware",
-        Whose::Target => "what we wanted to reach",
+        Whose::Seed => "the published figure, on its hardware",
+        Whose::Target => "our target",
     }
 }
 
@@ -262,7 +264,7 @@ fn draw_lines(report: &Report, title: &str, key: &str, ways: &[plan::Way]) -> Op
     Some(figure(title, "Lower is better", &keys, plot::lines(&lines, key, &unit.unit)))
 }
 
-/// A plot with its title, and what its signs mean: class and words.
+/// A plot with its title and its key: class and words.
 fn figure<E: std::fmt::Display>(
     title: &str,
     note: &str,
@@ -281,7 +283,7 @@ fn figure<E: std::fmt::Display>(
                         (PreEscaped(inner))
                     }
                 }
-                Err(why) => p { "This cannot be drawn: " (why) }
+                Err(why) => p { "The plot failed: " (why) }
             }
         }
     }
@@ -317,12 +319,12 @@ fn cases(report: &Report) -> Markup {
     }
 }
 
-/// On what, and by which command.
+/// The machine and the command.
 fn taken(reports: &[Report]) -> Markup {
     html! {
         section #taken aria-labelledby="taken-title" {
             h2 #taken-title { "How they were taken" }
-            @if reports.is_empty() { p { "There is none." } }
+            @if reports.is_empty() { p { "There are no reports." } }
             dl {
                 @for report in reports {
                     dt { (report.bench) ": " (words::machine(report)) }
@@ -330,9 +332,9 @@ fn taken(reports: &[Report]) -> Markup {
                 }
             }
             p {
-                "The usual way is the kernel’s own, unmodified. A run is the usual way and then Busbar’s, and \
-                 then again, so that whatever slows the machine slows both. Where time counts instructions, a \
-                 thousand of them are a microsecond, whatever else the machine does."
+                "The usual way is that of the unmodified kernel. A run is the usual way and then Busbar’s, and \
+                 so on in turn, so that other load slows both. Where time counts instructions, a \
+                 thousand of them are a microsecond, and other load does not matter."
             }
         }
     }

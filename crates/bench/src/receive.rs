@@ -1,4 +1,4 @@
-//! `receive`: what the tokens of device memory cost, alone and in a stream.
+//! `receive`: the cost of the tokens of device memory, alone and in a stream.
 //!
 //! | case | usual | Busbar |
 //! |---|---|---|
@@ -13,7 +13,7 @@
 //!
 //! The streams come from a namespace of its own over a pair of `vnic`. Its "DMA" is a copy that the
 //! processor makes: it is in the time of both sides, and partly in the processor time of the receiving
-//! threads, namely where their turn was used for it.
+//! threads, if the copy ran in their time slice.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -33,11 +33,11 @@ use crate::{Case, Extent, Report, Spread};
 
 /// Bytes of device memory for each side.
 const MEMORY: usize = 32 << 20;
-/// Bytes that sockets may keep of what nobody has received: 1 024 fragments, and more.
+/// Receive buffers of the sockets in bytes: 1 024 fragments, and more.
 const KEPT: u32 = 16 << 20;
-/// Fragments that are out at the same time.
+/// Fragments that are held at the same time.
 const HELD: [usize; 4] = [1, 16, 128, 1_024];
-/// Bytes of a fragment at most.
+/// Most bytes of a fragment.
 const PAGE: usize = 4096;
 /// Bytes of the pattern that streams consist of.
 const PATTERN: usize = 1 << 20;
@@ -62,8 +62,8 @@ impl Plan {
     }
 }
 
-/// Runs the benchmark; takes `vnic`, and a kernel with index tokens. `progress` is told what comes
-/// next.
+/// Runs the benchmark; needs `vnic`, and a kernel with index tokens. `progress` is called with the name of
+/// each step.
 pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
     let plan = Plan::of(extent);
     let _elsewhere = Elsewhere::new(Link::Vnic)?;
@@ -118,7 +118,7 @@ impl Order {
         }
     }
 
-    /// Which of `count` tokens is returned first, and so on. The same each time.
+    /// The order in which `count` tokens are returned. It is the same each time.
     fn of(self, count: usize) -> Vec<usize> {
         let mut order: Vec<_> = (0..count).collect();
         match self {
@@ -134,7 +134,7 @@ impl Order {
 struct Waiting {
     connections: Vec<Connection>,
     held: usize,
-    /// Where the ordinary bytes would go; its length bounds what is given.
+    /// Buffer for ordinary bytes; its length limits what `recvmsg` returns.
     bytes: Vec<u8>,
     control: Vec<u8>,
     tokens: Vec<u32>,
@@ -154,7 +154,7 @@ impl Waiting {
         devmem::force_receive_buffer(&listener, KEPT)
             .map_err(|errno| Error::new("set the receive buffer of", "a socket", errno))?;
         let address = listener.local_addr()?;
-        // So many fragments, even if each was full.
+        // Enough room for the fragments even if each is full.
         let len = held * PAGE;
         let sender = Elsewhere::run(move |ready| {
             let _ = ready.send(());
@@ -164,7 +164,7 @@ impl Waiting {
                 stream.write_all(&vec![0; len]).map_err(failed)?;
                 streams.push(stream);
             }
-            // They stay till the other end has had enough.
+            // The connections stay open until the other end has finished.
             for stream in streams {
                 let _ = stream.peek(&mut [0]);
             }
@@ -201,7 +201,7 @@ impl Waiting {
         Err(Error::new("wait for fragments from", HERE, why))
     }
 
-    /// Has the fragments given, and says how many.
+    /// Receives the fragments, and returns their number.
     fn give(&mut self, index: usize) -> Result<usize> {
         let socket = self.connections[index].socket();
         let got = match devmem::peek(socket, &mut self.bytes, &mut self.control) {
@@ -211,7 +211,7 @@ impl Waiting {
         };
         self.tokens.clear();
         for control in devmem::controls(&self.control[..got.control_len]) {
-            match control.map_err(|errno| Error::new("understand", "a control message", errno))? {
+            match control.map_err(|errno| Error::new("parse", "a control message", errno))? {
                 Control::Device(fragment) => self.tokens.push(fragment.token),
                 other => {
                     let allowed = "device memory only";
@@ -284,7 +284,7 @@ fn tokens(
             cases.push(case("return", |cost| cost.take_back));
         }
         if held == 1 {
-            // There is but one order.
+            // One fragment has only one order.
             break;
         }
     }
@@ -297,14 +297,14 @@ fn failed(why: std::io::Error) -> Error {
 
 // -- Streams
 
-/// What streams cost.
+/// The cost of streams.
 #[derive(Clone, Copy)]
 struct StreamCost {
     /// Microseconds of the receiving threads' processor time for each MiB.
     cpu: f64,
     /// Microseconds for each MiB.
     time: f64,
-    /// Share of the time in which the receiving threads had nothing to do, in percent.
+    /// Share of the time in which the receiving threads were idle, in percent.
     idle: f64,
 }
 
@@ -374,7 +374,7 @@ fn transfer(receiver: &Receiver, flows: usize, bytes: usize, check: bool) -> Res
     Ok(StreamCost { cpu: cpu * each, time: time * each, idle })
 }
 
-/// Sends on all connections at once, when all are made.
+/// Sends on all connections at once, after all were made.
 fn send(address: SocketAddr, flows: usize, bytes: usize, start: &mpsc::Receiver<()>) -> Result<()> {
     let connect = |_| TcpStream::connect(address).map_err(failed);
     let streams = (0..flows).map(connect).collect::<Result<Vec<_>>>()?;
@@ -391,14 +391,14 @@ fn send(address: SocketAddr, flows: usize, bytes: usize, start: &mpsc::Receiver<
     })
 }
 
-/// Takes all of a stream; what that took of this thread's processor time.
+/// Receives a whole stream; returns the processor time of this thread.
 fn take(mut connection: Connection, bytes: usize, check: bool) -> Result<Duration> {
     let expected = if check { pattern() } else { Vec::new() };
     let begin = now(ClockId::ThreadCPUTime);
     let mut at = 0;
     while let Some(piece) = connection.next()? {
         if check && !is_right(&piece, &expected, at)? {
-            let why = format!("other bytes than were sent, from byte {at} on");
+            let why = format!("the bytes differ from those sent, from byte {at} on");
             return Err(Error::new("receive from", DEVICE, std::io::Error::other(why)));
         }
         at += piece.len();
@@ -410,12 +410,15 @@ fn take(mut connection: Connection, bytes: usize, check: bool) -> Result<Duratio
 }
 
 fn is_right(piece: &Piece, expected: &[u8], at: usize) -> Result<bool> {
-    let same = |bytes: &[u8]| {
+    let (mut same, mut at) = (true, at);
+    let mut compare = |bytes: &[u8]| {
         let wanted = expected.iter().cycle().skip(at % expected.len());
-        bytes.iter().zip(wanted).all(|(byte, wanted)| byte == wanted)
+        same = same && bytes.iter().zip(wanted).all(|(byte, wanted)| byte == wanted);
+        at += bytes.len();
     };
-    Ok(match piece {
-        Piece::View(view) => same(&view.read()?),
-        Piece::Bytes(bytes) => same(bytes),
-    })
+    match piece {
+        Piece::View(view) => view.read()?.bytes().for_each_chunk(compare),
+        Piece::Bytes(bytes) => compare(bytes),
+    }
+    Ok(same)
 }

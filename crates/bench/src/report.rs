@@ -1,4 +1,4 @@
-//! What a benchmark says: one object, the same for all.
+//! The report of a benchmark: one type for all of them.
 
 use std::fmt;
 use std::io;
@@ -20,7 +20,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of `values`, or nothing where there are none.
+    /// The spread of `values`, or `None` if there are none.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
@@ -36,16 +36,16 @@ impl Spread {
     }
 }
 
-/// One line of a benchmark: the same work done in the usual way and in Busbar's, in turn.
+/// One case of a benchmark: the same work in the usual way and in Busbar's, in turn.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Case {
-    /// What was done.
+    /// Name of the work.
     pub name: String,
-    /// With which sizes and counts.
+    /// Sizes and counts.
     pub params: serde_json::Map<String, serde_json::Value>,
     /// Unit of `baseline` and `busbar`: less is better.
     pub unit: String,
-    /// What the baseline is.
+    /// Name of the baseline.
     pub against: String,
     /// The usual way.
     pub baseline: Spread,
@@ -56,10 +56,10 @@ pub struct Case {
 }
 
 impl Case {
-    /// From the figures of both sides, run by run.
+    /// Makes a case of the figures of both sides, run by run.
     ///
     /// # Panics
-    /// Where there was no run, or one side ran more often: a mistake of the benchmark.
+    /// If there was no run, or one side ran more often: a bug of the benchmark.
     #[must_use]
     pub fn new(
         name: &str,
@@ -83,7 +83,7 @@ impl Case {
     }
 }
 
-/// All that one benchmark has measured.
+/// All results of one benchmark.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// The path that was measured.
@@ -96,18 +96,18 @@ pub struct Report {
     pub cores: usize,
     /// Runs of each side.
     pub runs: usize,
-    /// How much of the benchmark was run.
+    /// Extent of the benchmark.
     #[serde(default)]
     pub extent: Extent,
-    /// The lines.
+    /// The cases.
     pub cases: Vec<Case>,
-    /// The same in other words, for people: Markdown, or nothing.
+    /// A summary for people: Markdown, or empty.
     #[serde(skip)]
     pub summary: String,
 }
 
 impl Report {
-    /// Of `bench`, on this machine.
+    /// An empty report of `bench`, on this machine.
     #[must_use]
     pub fn new(bench: &str, runs: usize, cases: Vec<Case>) -> Self {
         Self {
@@ -122,15 +122,15 @@ impl Report {
         }
     }
 
-    /// From what `busbar bench NAME --json` has printed into `file`.
+    /// Parses the output of `busbar bench NAME --json` in `file`.
     ///
     /// # Errors
-    /// Where it is something else; the error names `file` and the field.
+    /// If it is something else; the error names `file` and the field.
     pub fn parse(file: &str, json: &str) -> Result<Self> {
         let mut from = serde_json::Deserializer::from_str(json);
         let report: Self = serde_path_to_error::deserialize(&mut from).map_err(|why| {
             let path = why.path().to_string();
-            // Of a file that is no object there is no field to name.
+            // If the file is no object, there is no field to name.
             let field = if path == "." { file.into() } else { format!("{file}: {path}") };
             refused(field, why.into_inner())
         })?;
@@ -161,7 +161,7 @@ impl Report {
 
 fn refused(field: String, why: serde_json::Error) -> Error {
     Error::new("read", field, io::Error::new(io::ErrorKind::InvalidData, why))
-        .help("allowed: what `busbar bench NAME --json` prints")
+        .help("allowed: the output of `busbar bench NAME --json`")
 }
 
 /// A table for people.

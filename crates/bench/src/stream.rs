@@ -1,17 +1,17 @@
-//! `stream`: what it costs to fetch samples from a converter.
+//! `stream`: the cost of fetching samples from a converter.
 //!
 //! | case | usual | Busbar |
 //! |---|---|---|
 //! | `fetch` | `read()` into a buffer | blocks that the converter fills in place |
 //! | `sum` | the same, and every value added up | the same, and every value added up |
 //! | `memory` | as `sum`, by `read()` | as `sum`, in blocks of each kind of memory |
-//! | `network` | `read()` and `write()` to a socket | blocks that go to the socket as they are |
+//! | `network` | `read()` and `write()` to a socket | blocks that are sent without a copy |
 //! | `peer` | `iio_readdev` of Debian's libiio | as `fetch` |
 //!
-//! Each case comes twice: as time, and with `-cpu` as what the process and the kernel on its behalf
-//! used of a processor. Patterns: `none`, where the converter leaves the block as it is and nothing
-//! but the way is measured, and `counter`, where it writes each sample. Outside of the clock, samples
-//! of pattern `counter` are fetched in both ways and compared with what they must be.
+//! Each case comes twice: as time, and with `-cpu` as the processor time of the process and of the kernel
+//! on its behalf. Patterns: `none`, where the converter leaves the block unchanged and only the transfer
+//! is measured, and `counter`, where it writes each sample. Samples of pattern `counter` are also fetched
+//! in both ways and verified; this is not measured.
 
 mod network;
 
@@ -35,15 +35,15 @@ use crate::{Case, Extent, Report, Spread};
 /// The converter that is measured.
 pub const CONVERTER: &str = "vconv0";
 
-/// Bytes of a block: 4 096 bytes and the seed's 4 096 samples, then longer ones.
+/// Bytes of a block: 4 096 bytes and the 4 096 samples of the published figures, then longer ones.
 const SIZES: [usize; 6] = [4 << 10, 32 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20];
 const CHANNELS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
 /// Bytes of a sample of these.
 pub(crate) const SAMPLE: usize = 8;
 const DEVICES: &str = "/sys/bus/iio/devices";
-/// Bytes of the longest block of `read()` that is sure to be had.
+/// Bytes of the longest block of `read()` that can always be allocated.
 const READ_MAX: usize = 2 << 20;
-/// To start a driver that is not ready.
+/// Time limit for starting a driver that is not ready.
 const ATTEMPTS: usize = 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -68,7 +68,7 @@ impl Plan {
     }
 }
 
-/// Runs the benchmark. `progress` is told what comes next.
+/// Runs the benchmark. `progress` is called with the name of each step.
 pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
     let plan = Plan::of(extent);
     let converter = Converter::find(CONVERTER)?;
@@ -85,7 +85,7 @@ pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
             }
         }
         converter.set("pattern", "none")?;
-        // It asks for blocks of half the size; above, neither it nor the kernel can go on.
+        // It asks for blocks of half the size; larger ones fail in it and in the kernel.
         if size <= 2 * READ_MAX {
             cases.extend(peer(&plan, &converter, size)?);
         }
@@ -103,7 +103,7 @@ pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
     Ok(Report::new("stream", plan.rows, cases))
 }
 
-/// Small blocks are many, as who uses such would have it: each costs the converter a turn.
+/// There are many small blocks, as a user of such blocks would have: each takes a turn of the converter.
 fn setup(block_len: usize, interface: Interface, memory: Option<Memory>) -> StreamSetup {
     let channels = CHANNELS.map(String::from).to_vec();
     StreamSetup::new()
@@ -114,7 +114,7 @@ fn setup(block_len: usize, interface: Interface, memory: Option<Memory>) -> Stre
         .channels(channels)
 }
 
-/// Whether the samples are looked at.
+/// Whether the samples are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
     No,
@@ -130,20 +130,20 @@ impl Look {
     }
 }
 
-/// All values, wrapping.
+/// The wrapping sum of all values.
 fn sum(bytes: &[u8]) -> u64 {
     let values = bytes.as_chunks::<2>().0.iter();
     values.fold(0, |sum, &value| sum.wrapping_add(i16::from_le_bytes(value).cast_unsigned().into()))
 }
 
-/// What one run took, for each MiB.
+/// The cost of one run, for each MiB.
 #[derive(Clone, Copy)]
 struct Cost {
     micros: f64,
     cpu_micros: f64,
 }
 
-/// The clock, and the time that this process or thread had a processor.
+/// The clock, and the processor time of this process or thread.
 struct Start {
     of: ClockId,
     wall: Duration,
@@ -157,7 +157,7 @@ impl Start {
 
     fn cost(&self, bytes: usize) -> Cost {
         let end = Self::now(self.of);
-        // Far below 2^52.
+        // Exact, as the numbers are far below 2^52.
         #[allow(clippy::cast_precision_loss)]
         let mebibytes = bytes as f64 / 1_048_576.0;
         let each =
@@ -211,7 +211,7 @@ fn by_read(converter: &Converter, size: usize, blocks: usize, look: Look) -> Res
     let mut reader = converter.start(size)?;
     let mut buffer = vec![0; size];
     let mut total = 0_u64;
-    // The first ones are there already, or still being made.
+    // The first blocks are ready already, or are still being filled.
     reader.fill(&mut buffer)?;
     let start = Start::now(ClockId::ProcessCPUTime);
     for _ in 0..blocks {
@@ -231,7 +231,11 @@ fn by_blocks(setup: &StreamSetup, blocks: usize, look: Look) -> Result<Cost> {
     for _ in 0..blocks {
         let samples = next(&source)?;
         if look == Look::Sum {
-            total = total.wrapping_add(sum(&samples.read()?));
+            let read = samples.read()?;
+            // SAFETY: the driver writes to the block only after it was given back, and no one else has it.
+            #[allow(unsafe_code)]
+            let bytes = unsafe { read.bytes().as_slice() };
+            total = total.wrapping_add(sum(bytes));
         }
     }
     std::hint::black_box(total);
@@ -243,7 +247,7 @@ fn next(source: &Source) -> Result<busbar::stream::Samples> {
     source.next_timeout(PATIENCE)?.ok_or_else(late)
 }
 
-/// Debian's `iio_readdev` as it is, by what it says of itself (`-B`): fetch only.
+/// Debian's unmodified `iio_readdev`, by its own figures (`-B`): fetch only.
 fn peer(plan: &Plan, converter: &Converter, size: usize) -> Result<Option<Case>> {
     if Command::new("iio_readdev")
         .arg("-h")
@@ -281,15 +285,15 @@ fn readdev(size: usize) -> Result<Cost> {
         .map_err(failed)?;
     let speeds = child.stderr.take().map(throughputs);
     child.kill().and_then(|()| child.wait()).map_err(failed)?;
-    let silent = || failed(std::io::Error::other("it did not say how fast it is"));
-    // The first ones are of its start.
+    let silent = || failed(std::io::Error::other("it did not print its throughput"));
+    // The first reports include its start.
     let speed = Spread::of(speeds.as_deref().and_then(|all| all.get(2..)).unwrap_or_default())
         .filter(|speed| speed.median > 0.0)
         .ok_or_else(silent)?;
     Ok(Cost { micros: 1e6 / speed.median, cpu_micros: 0.0 })
 }
 
-/// Ten reports, in MiB a second, or as many as there are.
+/// At most ten reports, in MiB per second.
 fn throughputs(mut from: impl Read) -> Vec<f64> {
     let (mut said, mut speeds) = (String::new(), Vec::new());
     let mut buffer = [0; 256];
@@ -326,7 +330,7 @@ fn short(memory: &Memory) -> String {
     }
 }
 
-/// What both ways deliver is the counter, without a gap.
+/// Checks that both ways deliver the counter without a gap.
 fn check(converter: &Converter) -> Result<()> {
     const SIZE: usize = 64 << 10;
     converter.set("pattern", "counter")?;
@@ -341,7 +345,7 @@ fn check(converter: &Converter) -> Result<()> {
     let source = Source::open(&format!("iio:{CONVERTER}"), &setup)?;
     bytes.clear();
     for _ in 0..4 {
-        bytes.extend_from_slice(&next(&source)?.read()?);
+        next(&source)?.read()?.bytes().append_to(&mut bytes);
     }
     compare_counter("blocks", &bytes)
 }
@@ -351,11 +355,11 @@ fn compare_counter(way: &str, bytes: &[u8]) -> Result<()> {
     let count = |sample: &[u8; SAMPLE]| u64::from_le_bytes(*sample);
     let gap = counts.windows(2).position(|pair| count(&pair[1]) != count(&pair[0]).wrapping_add(1));
     let Some(gap) = gap else { return Ok(()) };
-    let why = format!("sample {} is not the one after its predecessor", gap + 1);
+    let why = format!("sample {} is not its predecessor plus one", gap + 1);
     Err(Error::new("check the samples by", way, std::io::Error::other(why)))
 }
 
-/// A converter's device, by way of sysfs.
+/// A converter's device, set up through sysfs.
 pub(crate) struct Converter {
     sysfs: PathBuf,
     node: PathBuf,
@@ -380,8 +384,8 @@ impl Converter {
             .map_err(|why| Error::new(format!("write {value} to"), path.display().to_string(), why))
     }
 
-    /// Starts the converter for `read()`, with two blocks of `size` bytes, which is what the driver
-    /// makes of twice the length. It has none above 4 MiB.
+    /// Starts the converter for `read()`, with two blocks of `size` bytes: the driver divides
+    /// its length by two. Its blocks have at most 4 MiB.
     pub(crate) fn start(&self, size: usize) -> Result<Reader<'_>> {
         self.reset()?;
         for channel in CHANNELS {
@@ -391,7 +395,7 @@ impl Converter {
         let file = File::open(&self.node)
             .map_err(|why| Error::new("open", self.node.display().to_string(), why))?;
         let reader = Reader { converter: self, file };
-        // A driver that still lets go of the DMABUFs of a stream before does not start for `read()`.
+        // While a driver still releases the DMABUFs of an earlier stream, it does not start for `read()`.
         for _ in 0..ATTEMPTS {
             self.set("buffer0/enable", "1")?;
             if reader.is_ready()? {
@@ -402,7 +406,7 @@ impl Converter {
         Err(Error::new("start for read()", CONVERTER, Errno::BUSY))
     }
 
-    /// Stopped, and no channel chosen.
+    /// Stops the converter, and disables all channels.
     fn reset(&self) -> Result<()> {
         self.set("buffer0/enable", "0")?;
         let path = self.sysfs.join("scan_elements");
@@ -423,7 +427,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Within a second.
+    /// Waits at most a second.
     fn is_ready(&self) -> Result<bool> {
         let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };

@@ -1,9 +1,9 @@
-//! The way from a converter to another host as it is usually written: the other side of the
+//! The usual program that sends a converter's samples to another host: the baseline of the
 //! demonstration.
 //!
 //! A device node for the coprocessor's endpoint, `read()` from the converter, `write()` to the socket,
-//! `read()` from it and `write()` to the file; `epoll_ctl` for one descriptor at a time. What it does is
-//! what the pipeline does: the coprocessor commands the converter and may crash, every sample is
+//! `read()` from it and `write()` to the file; `epoll_ctl` for one descriptor at a time. It does the
+//! same as the pipeline: the coprocessor commands the converter and may crash, every sample is
 //! verified and recorded.
 
 use std::fs::File;
@@ -27,43 +27,43 @@ use serde::Serialize;
 use crate::clock::now;
 use crate::stream::{Converter, Reader, SAMPLE};
 
-/// What the pipeline's source is called.
+/// Name of the pipeline's source.
 const SOURCE: &str = "adc";
 /// Magic, length, time in nanoseconds and number of a block.
 const HEADER: usize = 24;
 const MAGIC: u32 = 0x7573_7561;
-/// Between two attempts to have the coprocessor back.
+/// Time between two attempts to reach the coprocessor again.
 const PAUSE: Duration = Duration::from_millis(50);
 const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const ENDPOINT: u64 = 1;
 const SAMPLES: u64 = 2;
 
-/// What one end has done.
+/// Counts of one end.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Outcome {
     /// Bytes of samples.
     pub bytes: u64,
-    /// Bytes that were copied, as often as they were.
+    /// Bytes copied; a byte that was copied twice counts twice.
     pub copied: u64,
-    /// From the first block to the last.
+    /// Seconds from the first block to the last.
     pub seconds: f64,
-    /// What the process and the kernel on its behalf used of processors.
+    /// Processor time of the process, and of the kernel on its behalf.
     pub cpu_seconds: f64,
     /// Samples that were verified.
     pub verified: u64,
-    /// Microseconds within which half of the blocks were there since they were complete.
+    /// Median latency in microseconds, from when a block was complete.
     pub latency_p50: u64,
-    /// The same for 99 of 100.
+    /// The same for 99 of 100 blocks.
     pub latency_p99: u64,
     /// How often the coprocessor came back.
     pub restarts: u64,
 }
 
-/// Reads blocks of `size` bytes from the converter `name` and writes them to `target`, for so long.
+/// Reads blocks of `size` bytes from the converter `name` and writes them to `target`, for `time`.
 ///
 /// # Errors
 ///
-/// What goes wrong, but for a coprocessor that goes.
+/// Any failure, except a coprocessor that goes away.
 pub fn send(
     name: &str,
     service: &str,
@@ -89,7 +89,7 @@ pub fn send(
     let (start, cpu) = (Instant::now(), now(ClockId::ProcessCPUTime));
     sender.run(&mut socket, start + length)?;
     socket.write_all(&header(0, 0)).map_err(failed)?;
-    // The receiver says that it has everything.
+    // The receiver acknowledges that it has everything.
     socket.read_exact(&mut [0]).map_err(failed)?;
     let mut outcome = sender.outcome.clone();
     outcome.seconds = start.elapsed().as_secs_f64();
@@ -139,7 +139,7 @@ impl Sender<'_> {
         socket.write_all(&header(block.len(), number)).map_err(failed)?;
         socket.write_all(block).map_err(failed)?;
         self.outcome.bytes += block.len() as u64;
-        // Out of the driver's block, and into the socket's memory.
+        // One copy out of the driver's block, and one into the socket's memory.
         self.outcome.copied += 2 * block.len() as u64;
         Ok(())
     }
@@ -157,7 +157,7 @@ impl Sender<'_> {
             .map_err(|errno| Error::new("watch", "a descriptor", errno))
     }
 
-    /// A device node, made, found and opened; nothing while the coprocessor is away.
+    /// A device node, created, found and opened; `None` while the coprocessor is away.
     fn connect(&mut self) -> Result<()> {
         let made = Controller::list()?.iter().find_map(|info| {
             let controller = Controller::open(&info.path).ok()?;
@@ -166,7 +166,7 @@ impl Sender<'_> {
         });
         let Some(endpoint) = made else { return Ok(()) };
         self.add(&endpoint, ENDPOINT)?;
-        // One that goes at once is found out by the next read.
+        // If it goes away at once, the next read fails.
         let _ = endpoint.try_send(format!("start {SOURCE}").as_bytes());
         self.endpoint = Some(endpoint);
         self.opened += 1;
@@ -212,7 +212,7 @@ impl Sender<'_> {
             Ok(()) => Request::Ok { number },
             Err(error) => Request::error(number, error),
         };
-        // One that has gone is found out by the next read.
+        // If it has gone away, the next read fails.
         let _ = endpoint.try_send(&answer.encode()?);
         Ok(())
     }
@@ -239,11 +239,11 @@ fn parse(header: &[u8; HEADER]) -> Result<(usize, Duration)> {
     Ok((word(4) as usize, Duration::from_nanos(time)))
 }
 
-/// Takes what [`send`] sends, verifies it and writes every `each`th sample to the file `recording`.
+/// Receives what [`send`] sends, verifies it and writes every `each`th sample to the file `recording`.
 ///
 /// # Errors
 ///
-/// What goes wrong, and the first sample that is not what it should be.
+/// Any failure, and the first wrong sample.
 pub fn receive(address: SocketAddr, size: usize, each: usize, recording: &Path) -> Result<Outcome> {
     let failed = |why| Error::new("receive on", address.to_string(), why);
     let listener = TcpListener::bind(address).map_err(failed)?;
@@ -256,7 +256,7 @@ pub fn receive(address: SocketAddr, size: usize, each: usize, recording: &Path) 
     let mut counter = Counter::new(&format)?;
     let (mut outcome, mut latencies) = (Outcome::default(), Vec::new());
     let (mut head, mut buffer) = ([0; HEADER], vec![0; size]);
-    // Where the next sample is in the `each`.
+    // Position of the next sample in the cycle of `each`.
     let (mut kept, mut at) = (Vec::new(), 0);
     let (start, cpu) = (Instant::now(), now(ClockId::ProcessCPUTime));
     loop {
@@ -278,7 +278,7 @@ pub fn receive(address: SocketAddr, size: usize, each: usize, recording: &Path) 
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         latencies.push(now.saturating_sub(time));
         outcome.bytes += len as u64;
-        // Out of the socket's memory; what is kept, to one place and into the file's.
+        // One copy out of the socket's memory; samples that are kept are copied twice more, into the file.
         outcome.copied += (len + 2 * kept.len()) as u64;
     }
     file.sync_data().map_err(no_file)?;

@@ -1,4 +1,4 @@
-//! `wait`: what it costs to change what is waited for, and to wait.
+//! `wait`: the cost of changing an epoll set, and of waiting.
 //!
 //! | case | usual | Busbar |
 //! |---|---|---|
@@ -6,14 +6,14 @@
 //! | `contended` | 48 `epoll_ctl` while another thread takes 200 ready descriptors | one `epoll_ctl_batch` |
 //! | `turn-p50`, `turn-p99` | `ppoll`, or `epoll_wait` with milliseconds | `epoll_pwait1` |
 //! | `overshoot` | `epoll_wait`, `epoll_pwait2`, `ppoll`, `timerfd` | `epoll_pwait1` |
-//! | `fallback` | `epoll_ctl`, `epoll_pwait2` | [`Poller`] as it is on a kernel without the calls |
+//! | `fallback` | `epoll_ctl`, `epoll_pwait2` | [`Poller`] as on a kernel without the calls |
 //!
-//! A `turn` is that of the seed's event loop (`seeds/3`, "Benchmark for `epoll_pwait1`"): a deadline in
-//! microseconds, one descriptor of many becomes ready, and what counts is the time from there until
-//! the loop knows. Both ends are on one processor. All descriptors are `eventfd`s.
+//! A `turn` is that of the event loop of the published figures (docs/measuring.md): with a deadline in
+//! microseconds, one descriptor of many becomes ready, and the time from then until the wait returns is
+//! measured. Both ends are on one processor. All descriptors are `eventfd`s.
 //!
-//! On a kernel without the calls, `epoll_pwait2` is Busbar's side of `turn` and `overshoot`, and there
-//! is neither `add`, `mod`, `del` nor `contended`.
+//! On a kernel without the calls, `epoll_pwait2` is Busbar's side of `turn` and `overshoot`, and
+//! `add`, `mod`, `del` and `contended` are left out.
 
 use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -39,7 +39,7 @@ use crate::{Case, Extent, Report};
 
 /// Descriptors in one batch.
 const BATCHES: [u64; 6] = [1, 2, 4, 16, 64, 256];
-/// Descriptors of the seed's event loop, and many more.
+/// Descriptors of the event loop in the published figures, and many more.
 const LOOPS: [u64; 4] = [16, 85, 200, 2_000];
 /// Lengths of waits, in microseconds.
 const WAITS: [u64; 3] = [10, 100, 1_000];
@@ -47,10 +47,10 @@ const WAITS: [u64; 3] = [10, 100, 1_000];
 const CHANGES: u64 = 48;
 const CROWD: u64 = 200;
 
-/// How often each thing is done.
+/// Repetitions of each measurement.
 struct Plan {
     rows: usize,
-    /// Descriptors that each `add`, `mod` and `del` of a row is about, together.
+    /// Total of the descriptors of each `add`, `mod` and `del` of a row.
     changes: u64,
     turns: u64,
     waits: u64,
@@ -71,7 +71,7 @@ impl Plan {
     }
 }
 
-/// Runs the benchmark. `progress` is told what comes next.
+/// Runs the benchmark. `progress` is called with the name of each step.
 pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
     allow_descriptors()?;
     let plan = Plan::of(extent);
@@ -138,7 +138,7 @@ fn add(set: &OwnedFd, files: &[OwnedFd]) -> Result<()> {
 
 // -- Changes
 
-/// As many sets of the same files as it takes for a change that can be clocked.
+/// As many sets of the same files as a measurable change needs.
 struct Pool {
     sets: Vec<OwnedFd>,
     files: Vec<OwnedFd>,
@@ -172,7 +172,7 @@ impl Pool {
         Ok(micros_each(start, self.changes()) * 1e3)
     }
 
-    /// The same, in which also the commands are written anew for each set.
+    /// The same, with the commands also written again for each set.
     fn in_batches(&mut self, calls: Syscalls, op: i32) -> Result<f64> {
         let start = Instant::now();
         for set in &self.sets {
@@ -291,7 +291,7 @@ impl Way {
     }
 }
 
-/// Some files, and all that the ways need to wait for them.
+/// Some files, and everything that the ways need to wait for them.
 struct Waiter<'a> {
     set: OwnedFd,
     polled: Vec<PollFd<'a>>,
@@ -334,7 +334,7 @@ impl<'a> Waiter<'a> {
         waited.map(drop).map_err(failed("wait", way.name()))
     }
 
-    /// As programs do it that need more than milliseconds: arm, wait for both.
+    /// As programs with a need for microseconds do it: arm the timer, wait for both.
     fn wait_for_timer(&mut self, until: Timespec) -> Result<usize, Errno> {
         let once = Itimerspec { it_interval: Timespec::default(), it_value: until };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once)?;
@@ -365,7 +365,7 @@ impl Loop {
             if self.over.load(Ordering::Acquire) {
                 return Ok(());
             }
-            // From one end of the set to the other: whoever looks at all of them meets it anywhere.
+            // From one end of the set to the other: a linear search finds it at any position.
             turn += 7;
             let ready = turn % self.files.len();
             self.ready.store(ready, Ordering::Release);
@@ -406,7 +406,7 @@ fn wait_readable(file: &OwnedFd) -> Result<()> {
         .map_err(failed("wait for", "a turn"))
 }
 
-/// Has this thread, and those that it starts, run on one processor as long as this lives.
+/// Binds this thread, and those that it starts, to one processor until this is dropped.
 struct Pinned(CpuSet);
 
 impl Pinned {
@@ -426,7 +426,7 @@ impl Drop for Pinned {
     }
 }
 
-/// The middle one, and the one that 1 in 100 exceeds, in microseconds.
+/// The median, and the value that 1 in 100 exceeds, in microseconds.
 fn percentiles(mut all: Vec<u64>) -> [f64; 2] {
     all.sort_unstable();
     let at = |part: usize| all.get(all.len() * part / 100).map_or(0.0, |nanos| float(*nanos) / 1e3);
@@ -477,7 +477,7 @@ fn overshoots(plan: &Plan, ours: Way, micros: u64) -> Result<Vec<Case>> {
     let mut waiter = Waiter::new(&files)?;
     let ways = [Way::Millis, Way::Pwait2, Way::Ppoll, Way::Timerfd, ours];
     let mut cases = Vec::new();
-    // As it is by default, and as a thread has it that asks for precision.
+    // The default, and the slack of a thread that asks for precision.
     for (name, slack) in [("overshoot", NonZeroU64::new(1)), ("overshoot-slack", None)] {
         rustix::thread::set_current_timer_slack(slack).map_err(failed("set", "the timer slack"))?;
         let mut row = || -> Result<[f64; 5]> {
@@ -498,7 +498,7 @@ fn overshoots(plan: &Plan, ours: Way, micros: u64) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// How much longer than asked the middle one of some waits takes, in microseconds.
+/// How much longer than asked the median of some waits takes, in microseconds.
 fn overshoot(waiter: &mut Waiter<'_>, way: Way, wait: Duration, waits: u64) -> Result<f64> {
     let mut once = || -> Result<u64> {
         let start = Instant::now();
@@ -512,7 +512,7 @@ fn overshoot(waiter: &mut Waiter<'_>, way: Way, wait: Duration, waits: u64) -> R
     Ok(percentiles(all)[0])
 }
 
-// -- The library where the kernel has none of it
+// -- The library on a kernel without the calls
 
 /// Calls of each run of one side.
 const CALLS: u64 = 2_000;
@@ -552,9 +552,9 @@ fn ready(count: usize) -> Result<()> {
     if count == 1 { Ok(()) } else { Err(Error::new("find", "what is ready", Errno::AGAIN)) }
 }
 
-// -- What it comes to
+// -- Summary
 
-/// What Busbar's side was, and how latency grows with the number of descriptors.
+/// Busbar's side, and how latency grows with the number of descriptors.
 fn summary(cases: &[Case], ours: Way) -> String {
     let latency = |against: &str, count: u64, pick: fn(&Case) -> f64| {
         let of = |case: &&Case| {

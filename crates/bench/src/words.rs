@@ -1,17 +1,17 @@
-//! Figures as people read them: the same on the page and in the tables of the documentation.
+//! Formats figures for people, on the page and in the tables of the documentation.
 
 use serde_json::{Map, Value};
 
 use crate::{Case, Extent, Report, Spread};
 
-/// Counts of repetitions: they do not tell one case from another.
+/// Counts of repetitions: they do not distinguish cases.
 const REPEATS: [&str; 3] = ["blocks", "calls", "messages"];
 
-/// Three digits or a few more, thousands apart.
+/// Three significant digits or a few more, with spaces between thousands.
 pub(crate) fn number(value: f64) -> String {
     match value {
         1e15.. => format!("{value:.2e}"),
-        // Above, a digit behind the point says nothing.
+        // Above this, a decimal digit is not significant.
         99.95.. => grouped(&format!("{value:.0}")),
         9.995.. => format!("{value:.1}"),
         0.0995.. => format!("{value:.2}"),
@@ -46,7 +46,7 @@ pub(crate) fn size(bytes: f64) -> String {
     }
 }
 
-/// Without digits behind the point where it has none.
+/// Without decimal digits for an integer.
 fn short(value: f64) -> String {
     if value.fract() == 0.0 { grouped(&format!("{value:.0}")) } else { number(value) }
 }
@@ -71,14 +71,14 @@ fn param(key: &str, of: &Value) -> String {
     }
 }
 
-/// The parameters that `wanted` takes, the length first.
+/// The parameters that `wanted` selects, the length first.
 fn params(of: &Map<String, Value>, wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let mut params: Vec<_> = of.iter().filter(|(key, _)| wanted(key)).collect();
     params.sort_by_key(|(key, _)| key.as_str() != "bytes");
     params.into_iter().map(|(key, value)| param(key, value)).collect()
 }
 
-/// What a report was taken on.
+/// The machine that a report was taken on.
 pub(crate) fn machine(report: &Report) -> String {
     let Report { kernel, accelerator, cores, runs, .. } = report;
     let cores = if *cores == 1 { "1 core".into() } else { format!("{cores} cores") };
@@ -97,7 +97,7 @@ pub(crate) fn case(case: &Case) -> String {
     words.join(", ")
 }
 
-/// What tells `case` from the others of `among`.
+/// The words that distinguish `case` from the others of `among`.
 pub(crate) fn difference(case: &Case, among: &[&Case]) -> String {
     let differs = |same: fn(&Case, &Case) -> bool| among.iter().any(|other| !same(case, other));
     let mut words = Vec::new();

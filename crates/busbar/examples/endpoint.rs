@@ -1,5 +1,5 @@
 //! An endpoint client: sends each line of standard input to a service of a coprocessor, and prints
-//! what comes back.
+//! the answers.
 //!
 //! `cargo run --example endpoint -- /dev/rpmsg_ctrl0 echo`
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use busbar::Reason;
 use busbar::endpoint::{Controller, MAX_MESSAGE};
 
-/// How long the coprocessor may take for a message, and for its answer.
+/// How long to wait until the coprocessor takes a message, and for its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn main() -> io::Result<()> {
@@ -20,7 +20,7 @@ fn main() -> io::Result<()> {
     talk(&controller, &service, io::stdin().lock(), io::stdout().lock())
 }
 
-/// Says what `input` says, line by line, and writes the answers to `output`.
+/// Sends the lines of `input`, and writes the answers to `output`.
 pub fn talk(
     controller: &str,
     service: &str,
@@ -31,13 +31,13 @@ pub fn talk(
     let mut answer = [0; MAX_MESSAGE];
     for line in input.lines() {
         if !endpoint.send_timeout(line?.as_bytes(), PATIENCE)? {
-            writeln!(output, "the coprocessor takes no messages")?;
+            writeln!(output, "the coprocessor accepts no messages")?;
             continue;
         }
         match endpoint.recv_timeout(&mut answer, PATIENCE) {
             Ok(Some(len)) => writeln!(output, "{}", String::from_utf8_lossy(&answer[..len]))?,
             Ok(None) => writeln!(output, "no answer")?,
-            // What comes next can be taken.
+            // The next message can still be received.
             Err(error) if error.reason() == Reason::Lost => writeln!(output, "{error}")?,
             Err(error) => return Err(error.into()),
         }

@@ -1,7 +1,7 @@
-//! A TCP receiver: many connections in one loop, and what they bring is counted where it lies.
+//! A TCP receiver: serves many connections in one loop, and counts their bytes without copying them.
 //!
-//! `cargo run --example receive -- 127.0.0.1:5201`; with a network device that can do it, replace
-//! `Receiver::host` by `Receiver::open`, and the data is in device memory.
+//! `cargo run --example receive -- 127.0.0.1:5201`. With a network device that supports device-memory TCP,
+//! replace `Receiver::host` by `Receiver::open`: then the data is in device memory.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use busbar::block::{Block, Memory};
 use busbar::receive::{Connection, Listener, Receiver};
 use busbar::wait::{Events, Interest, Poller};
 
-/// The listener's key; connections have those from 1 on.
+/// The listener's key; the keys of connections begin at 1.
 const LISTENER: u64 = 0;
 
 fn main() -> io::Result<()> {
@@ -20,7 +20,7 @@ fn main() -> io::Result<()> {
     count(&listener, usize::MAX, io::stdout().lock())
 }
 
-/// Serves so many connections to their end, and writes a line on each.
+/// Serves this many connections to their end, and writes a line about each.
 pub fn count(listener: &Listener, mut connections: usize, mut out: impl Write) -> io::Result<()> {
     let (poller, mut events) = (Poller::new()?, Events::new(64)?);
     poller.add(listener, LISTENER, Interest::READABLE)?;
@@ -36,7 +36,7 @@ pub fn count(listener: &Listener, mut connections: usize, mut out: impl Write) -
                     open.insert(last, (connection, 0));
                 }
             } else if let Some((connection, bytes)) = open.get_mut(&event.key()) {
-                // A view gives its memory back when it is dropped.
+                // Dropping a view frees its memory.
                 while let Some(piece) = connection.try_next()? {
                     *bytes += piece.len();
                 }

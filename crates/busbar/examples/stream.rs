@@ -14,7 +14,7 @@ fn main() -> io::Result<()> {
     watch(name, i, q, 10, io::stdout().lock())
 }
 
-/// Takes so many blocks of a source, and writes a line on each.
+/// Takes this many blocks of a source, and writes a line about each.
 pub fn watch(name: &str, i: &str, q: &str, blocks: usize, mut out: impl Write) -> io::Result<()> {
     let source = Source::open(name, &StreamSetup::new().blocks(8).channels([i, q]))?;
     let format = source.format();

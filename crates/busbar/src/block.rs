@@ -1,12 +1,12 @@
 //! Blocks: memory that devices, programs and coprocessors share without copying it.
 //!
-//! A [`Block`] owns a DMABUF: a descriptor of memory that a driver can hand to its device, another
+//! A [`Block`] owns a DMABUF: a descriptor of memory that a driver can pass to its device, another
 //! process can map, and the kernel frees with the last descriptor. The processor reads and writes
-//! it through guards, which tell the kernel when caches have to be made right, and which wait until
+//! it through guards, which tell the kernel when caches have to be synchronised, and which wait until
 //! no device uses the block any more (`Documentation/driver-api/dma-buf.rst` in the kernel's
 //! sources).
 //!
-//! Where there is no device, [`Memory::Memfd`] is the same without a DMABUF, on any host.
+//! Where no device uses the block, [`Memory::Memfd`] works without a DMABUF, on any host.
 //!
 //! # Which memory
 //!
@@ -24,18 +24,29 @@
 //!
 //! # fn main() -> busbar::Result<()> {
 //! let mut block = Block::new(65536)?;
-//! block.write()?.fill(7);
-//! assert_eq!(block.read()?[65535], 7);
+//! block.write()?.bytes_mut().fill(7);
+//! assert_eq!(block.read()?.bytes().get(65535), Some(7));
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Who else writes
+//!
+//! A guard waits for the devices that use the block, but it excludes nobody: anyone with a descriptor of the
+//! same memory can write to it at any time, in this process or another, and so can a device that gets the block
+//! later. A guard therefore has [`Bytes`] instead of a slice. They are copied out at the speed of `memcpy`
+//! ([`to_vec`](Bytes::to_vec), [`for_each_chunk`](Bytes::for_each_chunk)), or the kernel takes them in place
+//! ([`write_to`](Bytes::write_to)). A program that knows that nobody writes reads in place by
+//! [`as_slice`](Bytes::as_slice). The same holds for the samples of a [`stream`](crate::stream) and the views
+//! of a [`receiver`](crate::receive).
 
+mod bytes;
 mod map;
 
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::ops::{Deref, DerefMut};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -46,18 +57,25 @@ use rustix::event::PollFlags;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
+pub use self::bytes::{Bytes, BytesMut};
+
+#[cfg(feature = "receive")]
+pub(crate) use self::bytes::receive;
+#[cfg(feature = "stream")]
+pub(crate) use self::bytes::{read, read_exact_at, send, write, write_all};
+
 use self::map::Map;
 use crate::poll::{self, Deadline};
 use crate::{Error, Result};
 
 const UDMABUF: &str = "/dev/udmabuf";
 const HEAPS: &str = "/dev/dma_heap";
-/// Bytes of a small page, to which heaps and `udmabuf` round.
-const PAGE: usize = 4096;
-/// Bytes of a huge page where nothing else is asked for.
+/// Length of the huge pages that are asked for; a host may have others by default.
 const HUGE_PAGE: usize = 2 << 20;
+/// The type of the file system that huge pages are from, as `fstatfs` returns it.
+const HUGETLBFS_MAGIC: u32 = 0x9584_58f6;
 
-/// Where a block's memory is from.
+/// Where the memory of a block comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Memory {
@@ -70,7 +88,7 @@ pub enum Memory {
     HugePages,
     /// Ordinary pages of a memfd, and no DMABUF: for programs and the network, not for devices.
     Memfd,
-    /// From elsewhere: it came as a descriptor.
+    /// Unknown: it was given as a descriptor.
     Foreign,
 }
 
@@ -81,8 +99,16 @@ impl fmt::Display for Memory {
             Self::Pages => f.write_str("pages (udmabuf)"),
             Self::HugePages => f.write_str("huge pages (udmabuf)"),
             Self::Memfd => f.write_str("memfd"),
-            Self::Foreign => f.write_str("a descriptor from elsewhere"),
+            Self::Foreign => f.write_str("a descriptor that was given"),
         }
+    }
+}
+
+#[cfg(feature = "stream")]
+impl Memory {
+    /// Bytes that so many blocks of `len` bytes take, whole pages each; `None` if there cannot be so many.
+    pub(crate) fn size_of(&self, blocks: usize, len: usize) -> Option<usize> {
+        len.checked_next_multiple_of(page(self))?.checked_mul(blocks)
     }
 }
 
@@ -105,15 +131,15 @@ impl FromStr for Memory {
     }
 }
 
-/// What a block is for.
+/// What a block is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Purpose {
-    /// Devices use it, and programs.
+    /// Devices and programs use it.
     Device,
-    /// Devices use it, and it goes out to the network.
+    /// Devices use it, and it is sent over the network.
     Network,
-    /// Programs use it, and the network, but no device.
+    /// Programs and the network use it, but no device.
     Program,
 }
 
@@ -123,11 +149,11 @@ impl Memory {
         Self::Heap("system".into())
     }
 
-    /// The best memory that this process may take on this host.
+    /// The best memory that this process may use on this host.
     ///
-    /// For [`Purpose::Device`], heap `system`, else pages; for [`Purpose::Network`] pages, else the
-    /// heap. [`Memory::Memfd`] for [`Purpose::Program`], and where there is neither; then no device
-    /// can use the block itself. Huge pages are never chosen: somebody has to reserve them.
+    /// For [`Purpose::Device`] it is the heap `system`, else pages; for [`Purpose::Network`] pages, else
+    /// the heap. It is [`Memory::Memfd`] for [`Purpose::Program`], and where there is neither; then no
+    /// device can use the block itself. Huge pages are never chosen: the administrator has to reserve them.
     #[must_use]
     pub fn choose(purpose: Purpose) -> Self {
         let candidates = match purpose {
@@ -138,7 +164,7 @@ impl Memory {
         candidates.into_iter().find(Self::is_there).unwrap_or(Self::Memfd)
     }
 
-    /// Whether this process may take it.
+    /// Whether this process may use it.
     fn is_there(&self) -> bool {
         let device = match self {
             Self::Heap(name) => format!("{HEAPS}/{name}"),
@@ -146,7 +172,7 @@ impl Memory {
             Self::Memfd => return true,
             Self::Foreign => return false,
         };
-        // Heaps are often for reading only; `open` asks for both.
+        // A heap may be readable and not writable; `open` needs both.
         rustix::fs::access(device, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK)
             .is_ok()
     }
@@ -154,12 +180,12 @@ impl Memory {
 
 /// An owned DMABUF, or a memfd.
 ///
-/// Dropping it closes the descriptor; the memory goes when nobody uses it any more.
+/// Dropping it closes the descriptor; the kernel frees the memory when nothing uses it any more.
 #[derive(Debug)]
 pub struct Block {
-    /// The DMABUF, or the memfd where there is none.
+    /// The DMABUF, or the memfd if there is no DMABUF.
     fd: OwnedFd,
-    /// What the DMABUF is made of, where that is known.
+    /// The memfd whose pages the DMABUF has, if there is one.
     memfd: Option<OwnedFd>,
     is_dmabuf: bool,
     len: usize,
@@ -168,11 +194,11 @@ pub struct Block {
 }
 
 impl Block {
-    /// A DMABUF of at least `len` bytes, zeroed, from the first of: heap `system`, `udmabuf`.
+    /// A DMABUF of at least `len` bytes, zeroed, from the heap `system` or else from `udmabuf`.
     ///
     /// # Errors
     ///
-    /// As [`with`](Self::with); what the last one failed of if both do.
+    /// As [`with`](Self::with); the error of `udmabuf` if both fail.
     pub fn new(len: usize) -> Result<Self> {
         match Self::with(len, &Memory::system()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -186,23 +212,20 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// `ENOENT` where the kernel has no such memory, `ENOMEM`, `EACCES`; bad input for a length of
-    /// 0 and for [`Memory::Foreign`].
+    /// `ENOENT` where the kernel has no such memory, `ENOMEM`, `EACCES`; invalid input for a
+    /// length of 0, for one that no address space has, and for [`Memory::Foreign`].
     pub fn with(len: usize, memory: &Memory) -> Result<Self> {
         if len == 0 {
             return Err(Error::invalid("the length of a block", len, "1 byte or more"));
         }
-        let (fd, memfd, len) = match memory {
-            Memory::Heap(name) => {
-                let (fd, len) = from_heap(name, len)?;
-                (fd, None, len)
+        let len = whole_pages(len, memory)?;
+        let (fd, memfd) = match memory {
+            Memory::Heap(name) => (from_heap(name, len)?, None),
+            Memory::Pages | Memory::HugePages => {
+                let (fd, memfd) = from_pages(len, memory)?;
+                (fd, Some(memfd))
             }
-            Memory::Pages => from_pages(len, PAGE, MemfdFlags::empty())?,
-            Memory::HugePages => from_pages(len, HUGE_PAGE, MemfdFlags::HUGETLB)?,
-            Memory::Memfd => {
-                let (fd, len) = memfd(len, PAGE, MemfdFlags::empty())?;
-                (fd, None, len)
-            }
+            Memory::Memfd => (memfd(len, memory)?, None),
             Memory::Foreign => {
                 let allowed =
                     "a heap, pages, huge pages, or memfd; `Block::try_from` takes a descriptor";
@@ -213,14 +236,14 @@ impl Block {
         Ok(Self { fd, memfd, is_dmabuf, len, memory: memory.clone(), map: OnceLock::new() })
     }
 
-    /// Bytes of the block: a multiple of its pages' size.
+    /// Length of the block in bytes: a multiple of its page size.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // never empty
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Where its memory is from.
+    /// Where its memory comes from.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.memory
@@ -232,8 +255,8 @@ impl Block {
         self.is_dmabuf
     }
 
-    /// The memfd of its memory, where that is known: its pages are ordinary ones, so `sendfile` takes
-    /// them as they are. What devices do to the block is not waited for.
+    /// The memfd that its memory belongs to, if there is one. Its pages are ordinary ones, so `sendfile` sends
+    /// them without a copy. Reading it does not wait for devices.
     #[must_use]
     pub fn memory_file(&self) -> Option<BorrowedFd<'_>> {
         self.file().map(AsFd::as_fd)
@@ -258,7 +281,7 @@ impl Block {
 
     /// The bytes, for reading. Waits until no device writes to the block.
     ///
-    /// Another process that has the block can write to it at any time; agree with it.
+    /// Others can write at the same time: [Who else writes](self#who-else-writes).
     ///
     /// # Errors
     ///
@@ -266,7 +289,7 @@ impl Block {
     pub fn read(&self) -> Result<Reading<'_>> {
         let map = self.map()?;
         self.sync("begin to read", || dmabuf::begin(self, Access::Read))?;
-        Ok(Reading { block: self, map })
+        Ok(Reading { block: self, bytes: map.bytes() })
     }
 
     /// The bytes, for writing and reading. Waits until no device uses the block.
@@ -277,13 +300,14 @@ impl Block {
     pub fn write(&mut self) -> Result<Writing<'_>> {
         self.map()?;
         self.sync("begin to write", || dmabuf::begin(&*self, Access::ReadWrite))?;
-        Ok(Writing { block: self })
+        let range = 0..self.len;
+        Ok(Writing { block: self, range })
     }
 
     /// Waits until no device writes to the block.
     ///
-    /// The descriptor can be polled for the same: `POLLIN` when nobody writes to the block any
-    /// more, `POLLOUT` when nobody uses it.
+    /// The descriptor can be polled for this: `POLLIN` when no device writes to the block any
+    /// more, `POLLOUT` when no device uses it.
     pub fn wait_filled(&self) -> Result<()> {
         self.wait(PollFlags::IN, Deadline::NEVER).map(drop)
     }
@@ -330,8 +354,8 @@ impl Block {
         if let Some(map) = self.map.get() {
             return Ok(map);
         }
-        // The same pages either way, but those of a memfd are ordinary ones, which the network and
-        // io_uring take as they are.
+        // Both map the same pages, but those of a memfd are ordinary ones, which the network and io_uring
+        // use without a copy.
         let map = Map::new(self.file().unwrap_or(&self.fd), self.len)
             .map_err(|errno| Error::new("map", self.label(), errno))?;
         Ok(self.map.get_or_init(|| map))
@@ -349,7 +373,7 @@ impl Block {
         }
     }
 
-    /// Fails only for what is no DMABUF, and then there would be no guard.
+    /// Fails only for a file that is no DMABUF, for which there is no guard.
     fn end(&self, access: Access) {
         let _ = self.sync("end to use", || dmabuf::end(self, access));
     }
@@ -361,24 +385,36 @@ impl Block {
 
 fn open(path: &str, help: &str) -> Result<File> {
     File::options().read(true).write(true).open(path).map_err(|why| {
-        Error::new("open", path, why).help(format!("the kernel needs {help}, and you access to it"))
+        Error::new("open", path, why)
+            .help(format!("the kernel needs {help}, and you need access to it"))
     })
 }
 
-fn from_heap(name: &str, len: usize) -> Result<(OwnedFd, usize)> {
+/// Bytes of a page of this memory. Heaps and `udmabuf` round to small ones.
+fn page(memory: &Memory) -> usize {
+    if *memory == Memory::HugePages { HUGE_PAGE } else { rustix::param::page_size() }
+}
+
+/// The length in whole pages. No longer object can be addressed: `pointer::add` is undefined beyond.
+fn whole_pages(len: usize, memory: &Memory) -> Result<usize> {
+    let whole = len.checked_next_multiple_of(page(memory));
+    whole.filter(|len| isize::try_from(*len).is_ok()).ok_or_else(|| {
+        Error::invalid("the length of a block", len, format!("less than {} bytes", isize::MAX))
+    })
+}
+
+fn from_heap(name: &str, len: usize) -> Result<OwnedFd> {
     if name.is_empty() || name.contains('/') {
         return Err(Error::invalid("a DMA heap", name, format!("a name in {HEAPS}")));
     }
     let path = format!("{HEAPS}/{name}");
     let heap = open(&path, "CONFIG_DMABUF_HEAPS_SYSTEM for the heap `system`")
         .map_err(|error| other_heaps(error, name))?;
-    let len = len.next_multiple_of(PAGE);
-    let fd = dmabuf::heap_alloc(&heap, len as u64)
-        .map_err(|errno| Error::new(format!("allocate {len} bytes from"), path, errno))?;
-    Ok((fd, len))
+    dmabuf::heap_alloc(&heap, len as u64)
+        .map_err(|errno| Error::new(format!("allocate {len} bytes from"), path, errno))
 }
 
-/// A name that no heap has gets those of the heaps there are.
+/// The error for a name that no heap has lists the heaps.
 fn other_heaps(error: Error, name: &str) -> Error {
     let heaps = std::fs::read_dir(HEAPS).into_iter().flatten().flatten();
     let mut heaps: Vec<_> = heaps.map(|it| it.file_name().to_string_lossy().into_owned()).collect();
@@ -391,81 +427,91 @@ fn other_heaps(error: Error, name: &str) -> Error {
     }
 }
 
-/// A memfd that cannot shrink, made into a DMABUF: that, the memfd, and how many bytes they have.
-fn from_pages(
-    len: usize,
-    page: usize,
-    flags: MemfdFlags,
-) -> Result<(OwnedFd, Option<OwnedFd>, usize)> {
+/// A DMABUF of a memfd that cannot shrink; returns the DMABUF and the memfd.
+fn from_pages(len: usize, memory: &Memory) -> Result<(OwnedFd, OwnedFd)> {
     let device = open(UDMABUF, "CONFIG_UDMABUF")?;
-    let (memory, len) = memfd(len, page, flags)?;
-    let fd = dmabuf::udmabuf_create(&device, &memory, 0, len as u64).map_err(|errno| {
-        let error = no_pages("share", len, page, errno);
+    let file = memfd(len, memory)?;
+    let fd = dmabuf::udmabuf_create(&device, &file, 0, len as u64).map_err(|errno| {
+        let error = no_pages("share", len, memory, errno);
         match errno {
             Errno::INVAL => error
                 .help("its limits are /sys/module/udmabuf/parameters/size_limit_mb and list_limit"),
             _ => error,
         }
     })?;
-    Ok((fd, Some(memory), len))
+    Ok((fd, file))
 }
 
 /// A memfd that cannot shrink, of whole pages.
-fn memfd(len: usize, page: usize, flags: MemfdFlags) -> Result<(OwnedFd, usize)> {
-    let len = len.next_multiple_of(page);
-    let failed = |tried: &'static str| move |errno| no_pages(tried, len, page, errno);
+fn memfd(len: usize, memory: &Memory) -> Result<OwnedFd> {
+    let failed = |tried: &'static str| move |errno| no_pages(tried, len, memory, errno);
+    let is_huge = *memory == Memory::HugePages;
+    let huge = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let flags = if is_huge { huge } else { MemfdFlags::empty() };
     let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memory = rustix::fs::memfd_create("busbar-block", flags).map_err(failed("make"))?;
-    rustix::fs::ftruncate(&memory, len as u64).map_err(failed("make"))?;
-    // Without its pages, udmabuf takes huge ones that nobody has reserved: Linux 6.12 dies of it or
-    // miscounts. Small ones would not be zeroed by this.
-    if page > PAGE {
+    let file = rustix::fs::memfd_create("busbar-block", flags).map_err(failed("make"))?;
+    rustix::fs::ftruncate(&file, len as u64).map_err(failed("make"))?;
+    // The pages have to exist: otherwise udmabuf takes huge pages that are not reserved, and Linux 6.12
+    // crashes or miscounts. Small pages would not be zeroed by this.
+    if is_huge {
         let flags = rustix::fs::FallocateFlags::empty();
-        let call = || rustix::fs::fallocate(&memory, flags, 0, len as u64);
+        let call = || rustix::fs::fallocate(&file, flags, 0, len as u64);
         rustix::io::retry_on_intr(call).map_err(failed("allocate"))?;
     }
-    rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK).map_err(failed("seal"))?;
-    Ok((memory, len))
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).map_err(failed("seal"))?;
+    Ok(file)
 }
 
-fn no_pages(tried: &str, len: usize, page: usize, errno: Errno) -> Error {
-    let error = Error::new(tried, format!("a block of {len} bytes of {page}-byte pages"), errno);
+fn no_pages(tried: &str, len: usize, memory: &Memory, errno: Errno) -> Error {
+    let on = format!("a block of {len} bytes of {}-byte pages", page(memory));
+    let error = Error::new(tried, on, errno);
     match errno {
-        Errno::NOMEM | Errno::NOSPC if page > PAGE => {
+        Errno::NOMEM | Errno::NOSPC if *memory == Memory::HugePages => {
             error.help("reserve huge pages: sysctl vm.nr_hugepages")
         }
         _ => error,
     }
 }
 
-/// For a DMABUF from elsewhere, received from another process say, or a memfd that is sealed against
-/// shrinking.
+/// For a DMABUF that was created elsewhere, for example by another process, or a memfd that is sealed against
+/// shrinking. A memfd of huge pages is refused: the seal does not keep others from punching a hole into it, and
+/// reading that hole is a `SIGBUS` where no huge page is free. A DMABUF of such a memfd keeps its pages.
 impl TryFrom<OwnedFd> for Block {
     type Error = Error;
 
     fn try_from(fd: OwnedFd) -> Result<Self> {
         let failed = |errno| {
             Error::new("use as a block", "a descriptor", errno)
-                .help("it is not a DMABUF, nor a memfd that cannot shrink")
+                .help("it is not a DMABUF, nor a memfd of small pages that cannot shrink")
         };
-        // Only a memfd has seals; one that could shrink would take the pages from under a reader.
+        // Only a memfd has seals. One that can shrink could lose pages while they are read.
         let is_dmabuf = match rustix::fs::fcntl_get_seals(&fd) {
-            Ok(seals) if seals.contains(SealFlags::SHRINK) => false,
+            Ok(seals) if seals.contains(SealFlags::SHRINK) && !is_huge(&fd).map_err(failed)? => {
+                false
+            }
             Ok(_) => return Err(failed(Errno::PERM)),
             Err(_) => true,
         };
         if is_dmabuf {
-            // Only a DMABUF knows the call.
+            // Only a DMABUF has this call.
             dmabuf::begin(fd.as_fd(), Access::Read).map_err(failed)?;
             dmabuf::end(fd.as_fd(), Access::Read).map_err(failed)?;
         }
         let len = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(failed)?;
         let len = usize::try_from(len).map_err(|_| failed(Errno::FBIG))?;
+        isize::try_from(len).map_err(|_| failed(Errno::FBIG))?;
         if len == 0 {
             return Err(failed(Errno::INVAL));
         }
         Ok(Self { fd, memfd: None, is_dmabuf, len, memory: Memory::Foreign, map: OnceLock::new() })
     }
+}
+
+/// Whether a file is made of huge pages.
+fn is_huge(file: &OwnedFd) -> Result<bool, Errno> {
+    // The type of the field differs from one architecture to the next, and so may its sign.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    Ok(rustix::fs::fstatfs(file)?.f_type as u32 == HUGETLBFS_MAGIC)
 }
 
 impl From<Block> for OwnedFd {
@@ -480,18 +526,25 @@ impl AsFd for Block {
     }
 }
 
-/// The bytes of a [`Block`], for reading.
+/// The bytes of a [`Block`], or a part of them, for reading. Caches are coherent until it is dropped.
 #[derive(Debug)]
 pub struct Reading<'a> {
     block: &'a Block,
-    map: &'a Map,
+    bytes: Bytes<'a>,
 }
 
-impl Deref for Reading<'_> {
-    type Target = [u8];
+impl Reading<'_> {
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes<'_> {
+        self.bytes
+    }
 
-    fn deref(&self) -> &[u8] {
-        self.map.bytes()
+    /// The guard for the bytes of `range`, which has to be within the block.
+    #[cfg(feature = "receive")]
+    pub(crate) fn of(mut self, range: Range<usize>) -> Self {
+        self.bytes = self.bytes.slice(range);
+        self
     }
 }
 
@@ -501,23 +554,35 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// The bytes of a [`Block`], for writing and reading.
+/// The bytes of a [`Block`], or a part of them, for writing and reading. Caches are coherent until it is
+/// dropped.
 #[derive(Debug)]
 pub struct Writing<'a> {
     block: &'a mut Block,
+    range: Range<usize>,
 }
 
-impl Deref for Writing<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.block.map.get().map_or(&[], Map::bytes)
+impl Writing<'_> {
+    /// The bytes, for reading.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes<'_> {
+        self.block.map.get().map(Map::bytes).unwrap_or_default().slice(self.range.clone())
     }
-}
 
-impl DerefMut for Writing<'_> {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        self.block.map.get_mut().map_or(&mut [], Map::bytes_mut)
+    /// The bytes, for writing and reading.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> BytesMut<'_> {
+        match self.block.map.get_mut() {
+            Some(map) => map.bytes_mut().into_slice(self.range.clone()),
+            None => BytesMut::default(),
+        }
+    }
+
+    /// The guard for the first `len` bytes, of which there have to be as many.
+    #[cfg(feature = "stream")]
+    pub(crate) fn first(mut self, len: usize) -> Self {
+        self.range.end = self.range.start + len;
+        self
     }
 }
 

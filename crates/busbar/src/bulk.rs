@@ -1,9 +1,9 @@
 //! Blocks of any length to and from a coprocessor.
 //!
-//! A [`Link`] sends a block and waits until the coprocessor has it whole and has found it good, or
-//! receives one. How it travels is the choice of a [`Transport`]: in messages of some hundred bytes
-//! ([`packet`]) through a TTY, a device node, an endpoint that is a descriptor, or netlink; or not
-//! at all, when the block is memory that changes hands ([`Endpoint::give`](crate::endpoint::Endpoint::give)).
+//! A [`Link`] sends a block and waits until the coprocessor has received and checked all of it, or receives
+//! one. A [`Transport`] determines how: in messages of some hundred bytes ([`packet`]) through a TTY, a device
+//! node, an endpoint that is a descriptor, or netlink; or without copying bytes, as a DMABUF that is passed
+//! by reference ([`Endpoint::give`](crate::endpoint::Endpoint::give)).
 //!
 //! ```no_run
 //! use busbar::bulk::{Link, Transport, Wanted};
@@ -19,6 +19,7 @@
 //! ```
 
 mod buffer;
+mod carrier;
 mod link;
 mod messages;
 mod netlink;
@@ -28,14 +29,15 @@ mod share;
 mod transfer;
 mod tty;
 
-pub use self::link::{Link, Transport, Wanted};
+pub use self::carrier::Wanted;
+pub use self::link::{Link, Transport};
 pub use self::share::done;
 pub use self::transfer::Transfer;
 
-/// A number that nobody else uses, in all likelihood.
+/// A random number, which no other user is likely to have.
 fn unique() -> u32 {
     let mut bytes = [0; 4];
-    // Fails only where the kernel has no such call; then a conversation begins with 0.
+    // This fails only if the kernel does not have the call; then the number is 0.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     u32::from_ne_bytes(bytes)
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Controller`] is the control device of one coprocessor, `/dev/rpmsg_ctrlN`. It makes
 //! [`Endpoint`]s, each with an address of its own, that exchange messages with one address of the
-//! coprocessor. A message is 0 to [`MAX_MESSAGE`] bytes, it arrives whole and in order.
+//! coprocessor. A message has 0 to [`MAX_MESSAGE`] bytes, and arrives whole and in order.
 //!
 //! ```no_run
 //! use busbar::endpoint::{Controller, MAX_MESSAGE};
@@ -18,14 +18,15 @@
 //! # }
 //! ```
 //!
-//! An endpoint is nothing but a file descriptor where the kernel offers that
-//! (`RPMSG_CREATE_EPT_FD_IOCTL`), and otherwise a device node, `/dev/rpmsgN`, that the library
-//! makes, waits for, opens and destroys. Both mean the same; a node takes longer to make, a
-//! blocked sender wakes later, and it needs sysfs and `/dev`. See [`Implementation`].
+//! If the kernel offers it (`RPMSG_CREATE_EPT_FD_IOCTL`), an endpoint is only a file descriptor. Otherwise
+//! it is a device node, `/dev/rpmsgN`, that the library makes, waits for, opens and destroys. Both work
+//! the same, but a node takes longer to make, wakes a blocked sender later, and needs sysfs and `/dev`.
+//! See [`Implementation`].
 //!
 //! Once the coprocessor has stopped or crashed, or the endpoint was destroyed, every call fails
 //! with an error of kind [`BrokenPipe`](std::io::ErrorKind::BrokenPipe).
 
+mod builder;
 mod controller;
 mod error;
 mod node;
@@ -44,9 +45,9 @@ use rustix::event::PollFlags;
 use rustix::fs::{FileType, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
-pub use self::controller::{
-    Builder, ChannelInfo, Controller, ControllerInfo, Implementation, Remoteproc,
-};
+pub use self::builder::{Builder, Implementation};
+pub use self::controller::{Controller, ControllerInfo};
+pub use self::sysfs::{ChannelInfo, Remoteproc};
 #[cfg(feature = "tokio")]
 pub use self::tokio::AsyncEndpoint;
 pub use busbar_uapi::rpmsg::ADDR_ANY;
@@ -55,36 +56,36 @@ use self::error::{AGAIN_IN_KERNEL, failed};
 use crate::poll::{self, Deadline, Pause};
 use crate::{Error, Result};
 
-/// Bytes that fit in one message on the virtio bus.
+/// Maximum length of a message on the virtio bus, in bytes.
 pub const MAX_MESSAGE: usize = 496;
 
-/// Bytes that any bus could carry: the length in a message's header is 16 bits wide.
+/// Maximum length of a message on any bus: the field in its header has 16 bits.
 const HEADER_LIMIT: usize = u16::MAX as usize;
 
-/// "Use and update the file's own position": these files have none.
+/// For the calls that take an offset, -1: use the position of the file. These files have none.
 const NO_OFFSET: u64 = u64::MAX;
 
-/// One end of a conversation with a coprocessor.
+/// An rpmsg endpoint on Linux's side.
 ///
-/// Dropping it closes the descriptor, and with the last copy of that the endpoint ends; a device
-/// node is destroyed, whoever else has it open. What the coprocessor sends to the address
-/// afterwards is discarded.
+/// Dropping it closes the descriptor, and the endpoint ends with the last copy of that. A device
+/// node is destroyed, even if others have it open. Messages that the coprocessor sends to the address
+/// afterwards are discarded.
 ///
 /// All methods take `&self` and may be used from many threads; each message goes to one reader.
-/// A signal does not end a wait: poll the descriptor together with the signal for that.
+/// A signal does not end a wait: poll the descriptor together with a signal descriptor for that.
 #[derive(Debug)]
 pub struct Endpoint {
-    // Taken only by the conversion into `OwnedFd`.
+    // `None` only after the conversion into `OwnedFd`.
     fd: Option<OwnedFd>,
-    /// Destroy the device node with the endpoint.
+    /// Whether dropping the endpoint destroys its device node.
     node: bool,
-    /// Empty while the kernel is asked not to wait by `RWF_NOWAIT`. Where it does not know that:
-    /// whether the file is in non-blocking mode.
+    /// Empty while `RWF_NOWAIT` tells the kernel not to wait. If it does not support that: whether
+    /// the file is in non-blocking mode.
     nonblocking: OnceLock<bool>,
     label: Label,
 }
 
-/// What errors call an endpoint; made into text only when there is one.
+/// The name of an endpoint in errors; formatted only if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Label {
     name: [u8; rpmsg::NAME_SIZE],
@@ -107,9 +108,9 @@ impl Endpoint {
         Self { fd: Some(fd), node, nonblocking, label }
     }
 
-    /// Sends one message, waiting for a free buffer as long as it takes.
+    /// Sends one message. Waits for a free buffer without a time limit.
     ///
-    /// One system call if there is a free buffer.
+    /// This is one system call if a buffer is free.
     ///
     /// # Errors
     ///
@@ -121,12 +122,12 @@ impl Endpoint {
 
     /// Sends one message if that is possible at once; `false` if no buffer is free.
     ///
-    /// Does not wait, whatever the mode of the file, and leaves the mode alone.
+    /// Does not wait in any mode of the file, and does not change the mode.
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and `EOPNOTSUPP` on a device node from elsewhere that is not in
-    /// non-blocking mode: Linux cannot say whether writing to it would wait.
+    /// As [`send`](Self::send), and `EOPNOTSUPP` on a device node that this library has not opened and that is
+    /// not in non-blocking mode: Linux does not tell whether writing to it would wait.
     pub fn try_send(&self, message: &[u8]) -> Result<bool> {
         match self.write_now(message) {
             Ok(()) => Ok(true),
@@ -144,16 +145,16 @@ impl Endpoint {
         self.send_until(Deadline::after(timeout), || self.write_now(message))
     }
 
-    /// Takes one message, waiting for it as long as it takes, and returns its length in bytes.
+    /// Takes one message, and returns its length in bytes. Waits for it without a time limit.
     ///
-    /// One system call if a message waits, and no matter how long it takes if the file is in
-    /// blocking mode. A message may be empty.
+    /// This is one system call if a message is there; always, if the file is in blocking mode. A message
+    /// may be empty.
     ///
     /// # Errors
     ///
-    /// `EMSGSIZE` if the message is longer than `buffer`: it is lost then; [`MAX_MESSAGE`] bytes
+    /// `EMSGSIZE` if the message is longer than `buffer`, which loses it; [`MAX_MESSAGE`] bytes
     /// are always enough on the virtio bus. `ENOBUFS` once after messages were lost because they
-    /// were not taken in time. [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the remote is
+    /// were not read in time. [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the remote is
     /// gone.
     pub fn recv(&self, buffer: &mut [u8]) -> Result<usize> {
         poll::forever(|deadline| {
@@ -161,7 +162,7 @@ impl Endpoint {
         })
     }
 
-    /// Takes one message and returns its length in bytes, or `None` if none waits.
+    /// Takes one message and returns its length in bytes, or `None` if there is none.
     ///
     /// ```no_run
     /// # fn turn(echo: &busbar::endpoint::Endpoint) -> busbar::Result<()> {
@@ -179,9 +180,9 @@ impl Endpoint {
     /// # }
     /// ```
     ///
-    /// Does not wait, whatever the mode of the file, and leaves the mode alone. Only on a device
-    /// node from elsewhere that is in blocking mode, another reader that takes the message at the
-    /// same time makes it wait for the next one.
+    /// Does not wait in any mode of the file, and does not change the mode. One exception: on a device
+    /// node that this library has not opened and that is in blocking mode, it waits for the next message if
+    /// another reader takes this one at the same time.
     ///
     /// # Errors
     ///
@@ -208,7 +209,7 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// `EOPNOTSUPP` on a bus without flow control; the virtio bus is one.
+    /// `EOPNOTSUPP` on a bus without flow control, such as the virtio bus.
     pub fn set_paused(&self, paused: bool) -> Result<()> {
         let tried = "ask for a pause on";
         // The in-tree driver warns in the kernel's log if the remote is gone.
@@ -220,20 +221,20 @@ impl Endpoint {
         rpmsg::set_incoming_flow_control(self, paused).map_err(|errno| self.failed(tried, errno))
     }
 
-    /// Whether the remote has asked for a pause. A change wakes those that poll for `POLLPRI`.
+    /// Whether the remote has asked for a pause. A change is a `POLLPRI` event.
     pub fn paused_by_remote(&self) -> Result<bool> {
         rpmsg::outgoing_flow_control(self)
             .map_err(|errno| self.failed("ask for the pause of", errno))
     }
 
-    /// Ends the endpoint for all who share it, in this and in other processes.
+    /// Ends the endpoint for all that share it, in this and in other processes.
     pub fn destroy(&self) -> Result<()> {
         rpmsg::destroy_ept(self).map_err(|errno| self.failed("destroy", errno))
     }
 
     /// What the endpoint is made of: a descriptor alone, or a device node.
     ///
-    /// Asks the file itself, so it holds for a descriptor from elsewhere too.
+    /// Asks the file itself, so it also works for a descriptor that was made elsewhere.
     #[must_use]
     pub fn implementation(&self) -> Implementation {
         let is_node = rustix::fs::fstat(self)
@@ -290,8 +291,8 @@ impl Endpoint {
 
     /// One attempt to read, which waits if the file is in blocking mode and `flags` are empty.
     ///
-    /// A spare byte behind the buffer shows that a message was longer: the kernel cuts it without a
-    /// word. How long messages can be is up to the bus, so no buffer is known to be long enough.
+    /// A spare byte after the buffer shows that a message was longer, which the kernel truncates
+    /// silently. The bus determines how long messages can be, so no buffer is certainly long enough.
     fn read(&self, buffer: &mut [u8], flags: ReadWriteFlags) -> Result<usize, Errno> {
         let room = buffer.len();
         let mut spare = [0];
@@ -350,7 +351,7 @@ impl Endpoint {
 
     fn ask_mode(&self) -> Result<(), Errno> {
         let mode = rustix::fs::fcntl_getfl(self)?;
-        // A thread that was here before has found the same.
+        // Another thread may have set it, to the same value.
         let _ = self.nonblocking.set(mode.contains(OFlags::NONBLOCK));
         Ok(())
     }
@@ -359,7 +360,7 @@ impl Endpoint {
         Ok(!poll::wait(self, events, Some(Duration::ZERO))?.is_empty())
     }
 
-    /// What errors call it.
+    /// Its name in errors.
     pub(crate) fn label(&self) -> String {
         self.label.to_string()
     }
@@ -408,10 +409,10 @@ impl AsRawFd for Endpoint {
     }
 }
 
-/// For a descriptor from elsewhere, an inherited one say.
+/// For a descriptor that was made elsewhere, for example an inherited one.
 ///
-/// Dropping the endpoint closes the descriptor. A device node behind it stays: whoever made it
-/// destroys it, or [`Endpoint::destroy`] does.
+/// Dropping the endpoint closes the descriptor. A device node behind it stays, until its owner or
+/// [`Endpoint::destroy`] destroys it.
 impl From<OwnedFd> for Endpoint {
     fn from(fd: OwnedFd) -> Self {
         let label = Label { name: [0; rpmsg::NAME_SIZE], destination: ADDR_ANY };
@@ -419,7 +420,7 @@ impl From<OwnedFd> for Endpoint {
     }
 }
 
-/// Closing the descriptor no longer destroys a device node behind it.
+/// A device node behind the descriptor is not destroyed when the descriptor is closed.
 impl From<Endpoint> for OwnedFd {
     fn from(mut endpoint: Endpoint) -> Self {
         endpoint.fd.take().expect("taken only with the endpoint")
@@ -436,7 +437,7 @@ mod tests {
 
     #[test]
     fn a_message_that_is_longer_than_any_buffer_is_never_cut_in_silence() {
-        // It cuts as the in-tree driver does.
+        // It truncates, as the in-tree driver does.
         let flags = SocketFlags::CLOEXEC;
         let (near, far) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();

@@ -1,11 +1,11 @@
-//! The one error of the library.
+//! The error type of the library.
 
 use std::fmt;
 use std::io;
 
 use rustix::io::Errno;
 
-/// What was tried, on what, why it failed and what to do about it.
+/// An error: what was tried, on what, why it failed and what to do about it.
 #[derive(Debug)]
 pub struct Error {
     tried: String,
@@ -13,25 +13,27 @@ pub struct Error {
     source: io::Error,
     help: Option<String>,
     input: Option<Box<Input>>,
+    /// The reason, where the source does not tell.
+    reason: Option<Reason>,
 }
 
 /// A value that is not allowed, and what is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Input {
-    /// What holds the value.
+    /// What the value was given for.
     pub field: String,
     /// The value.
     pub value: String,
-    /// What it may be.
+    /// What is allowed.
     pub allowed: String,
 }
 
-/// What a program can do about an error depends on: the same whatever path has failed.
+/// The reason of an error, by which a program decides what to do. It does not depend on the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// A value is not allowed; [`Error::input`] says which, where the library has found it.
+    /// A value is not allowed; [`Error::input`] says which one, if the library has checked it.
     Invalid,
     /// There is no such device, service, file or kernel part.
     NotFound,
@@ -39,27 +41,29 @@ pub enum Reason {
     Exists,
     /// This user or process is not permitted to do it.
     Denied,
-    /// Somebody else uses it. It may be free later.
+    /// Another process uses it. It may be free later.
     Busy,
     /// This kernel, driver or device cannot do it.
     Unsupported,
     /// The time limit was reached.
     TimedOut,
-    /// A signal came while it waited.
+    /// A signal ended a wait.
     Interrupted,
-    /// A message or a block is longer than the receiver takes.
+    /// A message or a block is longer than the receiver accepts.
     TooLong,
-    /// Data was lost before this, as nobody took it in time. What comes next can be taken.
+    /// Earlier data was lost, because it was not read in time. What comes next can be read.
     Lost,
-    /// The peer is gone: the coprocessor, the converter, the other end of a connection.
+    /// The peer is gone: the coprocessor, the converter or the other end of a connection.
     Ended,
-    /// The peer cannot be reached.
+    /// The peer cannot be reached. It may be later.
     Unreachable,
-    /// Data is not what it should be: changed on its way, or wrong from the start.
+    /// The peer has refused the data, and would refuse it again.
+    Refused,
+    /// Data is invalid: changed on its way, or wrong from the start.
     Corrupted,
     /// Memory, descriptors or space are used up.
     Exhausted,
-    /// None of these; [`Error::errno`] may tell more.
+    /// None of these; [`Error::errno`] may say more.
     Other,
 }
 
@@ -98,7 +102,7 @@ impl Reason {
     }
 }
 
-/// The word of `std` for an error, for some numbers too that `std` has none for.
+/// The [`io::ErrorKind`] of an error, also for some error numbers to which `std` gives none.
 fn kind(why: &io::Error) -> io::ErrorKind {
     match Errno::from_io_error(why) {
         Some(Errno::NODEV | Errno::NXIO) => io::ErrorKind::NotFound,
@@ -112,16 +116,17 @@ fn kind(why: &io::Error) -> io::ErrorKind {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// `tried` is a phrase such as "open", `on` the object it was tried on.
+    /// `tried` is a verb phrase such as "open", `on` its object.
     pub fn new(
         tried: impl Into<String>,
         on: impl Into<String>,
         source: impl Into<io::Error>,
     ) -> Self {
-        Self { tried: tried.into(), on: on.into(), source: source.into(), help: None, input: None }
+        let (tried, on, source) = (tried.into(), on.into(), source.into());
+        Self { tried, on, source, help: None, input: None, reason: None }
     }
 
-    /// For bad input: `field` is what holds `value`, `allowed` what it may hold.
+    /// For invalid input: `field` says what `value` was given for, `allowed` what is allowed there.
     pub fn invalid(
         field: impl Into<String>,
         value: impl fmt::Display,
@@ -133,20 +138,27 @@ impl Error {
         Self { input: Some(Box::new(Input { field, value, allowed })), ..error }
     }
 
-    /// Adds what to do about it.
+    /// Adds a text that says what to do about it.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// What to do about it, where that is known.
+    /// Sets the reason, where the source has another meaning than elsewhere.
+    #[must_use]
+    pub(crate) fn because(mut self, reason: Reason) -> Self {
+        self.reason = Some(reason);
+        self
+    }
+
+    /// What to do about it, if that is known.
     #[must_use]
     pub fn advice(&self) -> Option<&str> {
         self.help.as_deref()
     }
 
-    /// What a program can tell apart.
+    /// The reason, by which a program distinguishes errors.
     ///
     /// ```
     /// use busbar::{Error, Reason};
@@ -157,22 +169,22 @@ impl Error {
     /// ```
     #[must_use]
     pub fn reason(&self) -> Reason {
-        Reason::of(&self.source)
+        self.reason.unwrap_or_else(|| Reason::of(&self.source))
     }
 
-    /// Which value is not allowed, and what is, if the library has found it.
+    /// The value that is not allowed, and what is, if the library has checked it.
     #[must_use]
     pub fn input(&self) -> Option<&Input> {
         self.input.as_deref()
     }
 
-    /// The same in the words of `std`, as the [`io::Error`] has it that this can be made into.
+    /// The reason as `std` names it: the kind of the [`io::Error`] that this converts into.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         kind(&self.source)
     }
 
-    /// The system's error number, where there is one.
+    /// The error number of the system, if there is one.
     #[must_use]
     pub fn errno(&self) -> Option<Errno> {
         Errno::from_io_error(&self.source)
@@ -195,7 +207,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Of the same [kind](Error::kind), with the whole error inside: `downcast` brings it back.
+/// The [`io::Error`] has the same [kind](Error::kind) and contains the whole error: `downcast` returns it.
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         Self::new(error.kind(), error)

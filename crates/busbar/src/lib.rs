@@ -1,12 +1,13 @@
-//! Busbar: the short, low-resistance path for data on Linux.
+//! Busbar moves data between a coprocessor (rpmsg), an ADC or DAC (IIO) and TCP on Linux with few or no
+//! copies.
 //!
-//! One module for each path: [`endpoint`] talks to a coprocessor, [`bulk`] sends it large blocks,
-//! [`wait`] waits, [`stream`] takes samples from a converter, [`receive`] takes data from the network.
-//! [`block`] is the memory that they share, and [`pipeline`] joins them.
+//! There is one module for each path: [`endpoint`] exchanges messages with a coprocessor, [`bulk`] sends it
+//! large blocks, [`wait`] waits for descriptors, [`stream`] moves samples from and to a converter, [`receive`]
+//! receives data from the network. [`block`] is the memory that they share, and [`pipeline`] joins them.
 //!
 //! # Waiting
 //!
-//! What may have to wait has three methods, named by one rule in every type, that of
+//! An operation that may have to wait has three methods. Their names follow one rule in every type, that of
 //! [`std::sync::mpsc::Receiver`]:
 //!
 //! | method | waits | if there is nothing |
@@ -15,25 +16,25 @@
 //! | `try_next()`, `try_recv()`, `try_wait()` | not at all | `None`, `false` or 0 |
 //! | `next_timeout(timeout)`, `recv_timeout(timeout)`, `wait_timeout(timeout)` | for this [`Duration`](std::time::Duration) at most | `None`, `false` or 0 |
 //!
-//! * A timeout is not an error, unless half of the work may be done by then: transfers of
-//!   [`bulk`], and calling somebody by [`receive`], end with [`Reason::TimedOut`].
-//! * Where data has an end that is not an error, `next()` returns `None` there, and `is_finished()` tells
-//!   the end from a timeout.
-//! * A timeout that the clock cannot hold is none.
+//! * A timeout is not an error, unless a part of the work may be done by then: transfers of [`bulk`] and
+//!   connecting in [`receive`] end with [`Reason::TimedOut`].
+//! * Where data has an end that is not an error, `next()` returns `None` there, and `is_finished()`
+//!   distinguishes the end from a timeout.
+//! * A timeout that the clock cannot represent means no timeout.
 //! * Each of these types is a descriptor ([`AsFd`](std::os::fd::AsFd)) that can be waited for together with
-//!   others, by [`wait::Poller`] for example; then call the method that begins with `try_`.
-//! * [`wait::Poller::wait_timeout`] takes a point in time of a clock, too.
+//!   others, for example by [`wait::Poller`]. When it is ready, call the method that begins with `try_`.
+//! * [`wait::Poller::wait_timeout`] also takes a point in time of a clock.
 //!
 //! # Errors
 //!
-//! Everything that can fail returns [`Error`]: what was tried, on what, why, and what to do about it, as
-//! text. [`Error::reason`] is what a program can tell apart, the same for every path and every way that
-//! a path has.
+//! Every function that can fail returns [`Error`]: what was tried, on what, why it failed, and what to do
+//! about it, as text. A program distinguishes errors by [`Error::reason`], which is the same for every path
+//! and each of its interfaces to the kernel.
 //!
 //! # Features
 //!
-//! One for each module, and the modules that it is made of come with it. All are on by default; a
-//! program that takes only what it uses compiles only what that needs:
+//! Each module has a feature, which brings the modules that it needs. All of them are on by default. A
+//! program that selects features compiles only what those need:
 //!
 //! ```toml
 //! busbar = { version = "0.1", default-features = false, features = ["wait"] }
@@ -41,16 +42,16 @@
 //!
 //! | feature | brings |
 //! |---|---|
-//! | `wait`, `block`, `endpoint` | [`wait`], [`block`], [`endpoint`]; no other crate than `rustix` and `busbar-uapi` |
+//! | `wait`, `block`, `endpoint` | [`wait`], [`block`], [`endpoint`]; no crate but `rustix` and `busbar-uapi` |
 //! | `bulk` | [`bulk`], `block`, `endpoint`; CRC, netlink |
 //! | `receive` | [`receive`], `block`; netlink |
 //! | `stream` | [`stream`], `receive`, `block`; CRC, JSON |
-//! | `pipeline` | [`pipeline`] and all above; TOML, histograms |
+//! | `pipeline` | [`pipeline`] and all of the above; TOML, histograms |
 //! | `picture` | `stream::picture`, not by default; drawing, PNG |
 //! | `tokio` | `endpoint::AsyncEndpoint`, not by default; tokio |
 
-// Paths share what is inside; without all of them, a part of it has no user.
-#![cfg_attr(not(feature = "pipeline"), allow(dead_code))]
+// Paths share private code; with some features off, a part of it has no user.
+#![cfg_attr(not(feature = "pipeline"), allow(dead_code, unused_imports))]
 
 #[cfg(feature = "block")]
 pub mod block;
@@ -63,7 +64,7 @@ mod error;
 mod netlink;
 #[cfg(feature = "pipeline")]
 pub mod pipeline;
-#[cfg(any(feature = "block", feature = "endpoint"))]
+#[cfg(any(feature = "block", feature = "endpoint", feature = "wait"))]
 mod poll;
 #[cfg(feature = "receive")]
 pub mod receive;
@@ -73,5 +74,5 @@ pub mod stream;
 pub mod wait;
 
 pub use error::{Error, Input, Reason, Result};
-/// The error numbers of the system, as [`Error::errno`] has them.
+/// The error numbers of the system, as [`Error::errno`] returns them.
 pub use rustix::io::Errno;

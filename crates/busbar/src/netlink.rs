@@ -20,12 +20,12 @@ use rustix::net::{
 
 use crate::poll::{self, Deadline};
 
-/// Bytes of the header of a message.
+/// Length of the header of a message, in bytes.
 const NETLINK_HEADER_LEN: usize = 16;
-/// How long an answer may take that the kernel has all but given: it does what it is asked while it takes
-/// the request, however long that takes, and its answer is there then.
+/// How long to wait for the answer to a request that the kernel has taken. It executes a request while it
+/// takes it, so the answer is there already.
 pub(crate) const ANSWER: Duration = Duration::from_secs(2);
-/// More than the kernel puts into one datagram.
+/// Larger than any datagram that the kernel sends.
 const DATAGRAM: usize = 64 << 10;
 
 /// A request with its attributes.
@@ -55,7 +55,7 @@ impl<'a> Request<'a> {
         Self { command, attributes: Vec::new() }
     }
 
-    /// Attributes for [`nest`](Self::nest).
+    /// Attributes without a command, for [`nest`](Self::nest).
     pub(crate) fn nested() -> Self {
         Self::new(0)
     }
@@ -76,7 +76,7 @@ impl<'a> Request<'a> {
         self.with(kind, Value::Bytes(value))
     }
 
-    /// All attributes of another request as one.
+    /// Adds all attributes of another request as one nested attribute.
     pub(crate) fn nest(self, kind: u16, inner: &Request<'_>) -> Self {
         let mut bytes = vec![0; inner.buffer_len()];
         inner.emit(&mut bytes);
@@ -120,7 +120,7 @@ impl Nla for Attribute<'_> {
 }
 
 impl GenlFamily for Request<'_> {
-    /// Not used: families are known by their numbers here.
+    /// Not used: families are addressed by their numbers.
     fn family_name() -> &'static str {
         ""
     }
@@ -129,7 +129,7 @@ impl GenlFamily for Request<'_> {
         self.command
     }
 
-    /// That of every family that is spoken to.
+    /// The version of every family that this library uses.
     fn version(&self) -> u8 {
         1
     }
@@ -145,7 +145,7 @@ impl Emitable for Request<'_> {
     }
 }
 
-/// What came: a reply or a notification.
+/// A message that was received: a reply or a notification.
 #[derive(Debug)]
 pub(crate) struct Attributes {
     pub(crate) command: u8,
@@ -161,20 +161,20 @@ impl Attributes {
         self.bytes(kind)?.try_into().ok().map(u32::from_ne_bytes)
     }
 
-    /// An integer that is as long as its value needs.
+    /// An integer of variable length (`NLA_UINT`).
     pub(crate) fn uint(&self, kind: u16) -> Option<u64> {
         let bytes = self.bytes(kind)?;
         let short = || Some(u32::from_ne_bytes(bytes.try_into().ok()?).into());
         bytes.try_into().ok().map(u64::from_ne_bytes).or_else(short)
     }
 
-    /// What is nested in it.
+    /// The attributes that are nested in it.
     pub(crate) fn nest(&self, kind: u16) -> Option<Self> {
         let all = attributes(self.bytes(kind)?).ok()?;
         Some(Self { command: self.command, all })
     }
 
-    /// Text ends with a NUL byte.
+    /// Text, without its NUL byte.
     pub(crate) fn text(&self, kind: u16) -> Option<String> {
         let text = self.bytes(kind)?.split(|byte| *byte == 0).next()?;
         String::from_utf8(text.to_vec()).ok()
@@ -188,7 +188,7 @@ impl ParseableParametrized<[u8], GenlHeader> for Attributes {
     }
 }
 
-/// Kind and value of each.
+/// Kind and value of each attribute.
 fn attributes(buffer: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, DecodeError> {
     let attribute = |found: Result<netlink_packet_core::NlaBuffer<&[u8]>, _>| {
         found.map(|it| (it.kind(), it.value().to_vec()))
@@ -196,10 +196,10 @@ fn attributes(buffer: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, DecodeError> {
     NlasIterator::new(buffer).map(attribute).collect()
 }
 
-/// What a datagram has for a request.
+/// What a datagram says about a request.
 enum Answer<T> {
     Message(T),
-    /// It was refused, perhaps with an explanation, or acknowledged.
+    /// The request was refused, perhaps with an explanation, or acknowledged.
     Refused(Result<(), Errno>, Option<String>),
     /// The end of a dump.
     Done,
@@ -215,7 +215,7 @@ pub(crate) struct Socket {
     request: Vec<u8>,
     /// The last datagram.
     buffer: Vec<u8>,
-    /// What the kernel has said to the last refusal.
+    /// The kernel's explanation of the last refusal.
     explanation: Option<String>,
 }
 
@@ -223,9 +223,9 @@ impl Socket {
     pub(crate) fn open(family: &str) -> Result<Self, Errno> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(GENERIC))?;
-        // Nobody but the kernel is heard.
+        // Only messages of the kernel are received.
         connect(&fd, &SocketAddrNetlink::new(0, 0))?;
-        // Without, refusals are only numbers.
+        // Without this, a refusal is only an error number.
         let _ = netlink::explain(&fd);
         let (request, buffer) = (Vec::new(), vec![0; DATAGRAM]);
         let mut socket = Self { fd, family: 0, sequence: 0, request, buffer, explanation: None };
@@ -233,7 +233,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// A socket that nobody answers.
+    /// A socket on which nothing answers.
     #[cfg(test)]
     pub(crate) fn deaf() -> (Self, OwnedFd) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -268,7 +268,7 @@ impl Socket {
         }
     }
 
-    /// Makes a request, and waits for the message with its number; nothing if that took too long.
+    /// Makes a request, and waits for the message with its number; `None` after the deadline.
     pub(crate) fn ask(
         &mut self,
         request: Request<'_>,
@@ -287,7 +287,7 @@ impl Socket {
         }
     }
 
-    /// Makes a request, and waits until the kernel has done it; `false` if that took too long.
+    /// Makes a request, and waits until the kernel has done it; `false` after the deadline.
     pub(crate) fn acknowledged(
         &mut self,
         request: Request<'_>,
@@ -304,12 +304,12 @@ impl Socket {
         }
     }
 
-    /// All that a command has to tell.
+    /// All messages of a dump.
     pub(crate) fn dump(&mut self, request: Request<'_>) -> Result<Vec<Attributes>, Errno> {
         self.collect(self.message(request))
     }
 
-    /// Whether a command of the family takes this attribute, and it is a flag.
+    /// Whether a command of the family has this attribute, as a flag.
     pub(crate) fn takes_flag(&mut self, command: u8, attribute: u16) -> Result<bool, Errno> {
         let request = Request::new(control::GET_POLICY)
             .u16(control::FAMILY_ID, self.family)
@@ -328,7 +328,7 @@ impl Socket {
         Ok(answers.iter().any(|answer| kind(answer) == Some(control::FLAG)))
     }
 
-    /// What the kernel has said to the refusal of the last request.
+    /// The kernel's explanation of the refusal of the last request.
     pub(crate) fn explanation(&self) -> Option<&str> {
         self.explanation.as_deref()
     }
@@ -337,7 +337,7 @@ impl Socket {
         self.transmit(message, NLM_F_DUMP)?;
         let mut all = Vec::new();
         loop {
-            // Of each part.
+            // The limit is for each part.
             for answer in self.receive(Deadline::after(ANSWER))?.ok_or(Errno::TIMEDOUT)? {
                 match answer {
                     Answer::Message(found) => all.push(found),
@@ -374,13 +374,13 @@ impl Socket {
         }
     }
 
-    /// What the next datagram has for the last request; nothing if none came in time.
+    /// What the next datagram says about the last request; `None` after the deadline.
     fn receive<T>(&mut self, deadline: Deadline) -> Result<Option<Vec<Answer<T>>>, Errno>
     where
         T: ParseableParametrized<[u8], GenlHeader> + std::fmt::Debug,
     {
         let length = loop {
-            // First: answers take their time.
+            // Wait first: an answer may take a while.
             let ready = poll::wait(&self.fd, PollFlags::IN, deadline.remaining())?;
             if ready.is_empty() && deadline.has_passed() {
                 return Ok(None);
@@ -425,7 +425,7 @@ where
             let text = is_explained.then(|| explanation(&error.header)).flatten();
             Some(Answer::Refused(result, text))
         }
-        // A dump that fails ends like one that does not.
+        // A dump that fails also ends with `NLMSG_DONE`.
         NetlinkPayload::Done(done) if done.code < 0 => {
             Some(Answer::Refused(Err(Errno::from_raw_os_error(-done.code)), None))
         }
@@ -434,7 +434,7 @@ where
     }
 }
 
-/// The text behind the header of the refused request.
+/// The explanation, which follows the header of the refused request.
 fn explanation(refusal: &[u8]) -> Option<String> {
     let all = attributes(refusal.get(NETLINK_HEADER_LEN..)?).ok()?;
     let (_, text) = all.iter().find(|(kind, _)| *kind == netlink::TEXT)?;
@@ -448,7 +448,7 @@ mod tests {
 
     #[test]
     fn policies_tell_the_attributes_of_a_command() {
-        // The family of the families is in every kernel.
+        // `nlctrl`, the family of families, is in every kernel.
         let mut socket = Socket::open("nlctrl").unwrap();
         assert_eq!(socket.family, control::FAMILY);
         for attribute in [control::FAMILY_ID, control::COMMAND, 99] {

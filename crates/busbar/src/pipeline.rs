@@ -1,8 +1,8 @@
-//! Pipelines: sources, stages and sinks that one loop joins.
+//! Pipelines: sources, stages and sinks that are joined in one loop.
 //!
-//! A [`Pipeline`] is opened from a [`Config`], which is a file of TOML or put together by a program.
-//! [`Pipeline::turn`] does what can be done and waits until there is more; all of it in one thread and
-//! at one [`Poller`].
+//! A [`Pipeline`] is opened from a [`Config`], which is parsed from TOML or built by a program.
+//! [`Pipeline::turn`] does what can be done now and then waits for the next event. It uses one thread and one
+//! [`Poller`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -41,32 +41,37 @@
 //!
 //! # Blocks
 //!
-//! A block passes by reference: each sink behind a source has the same one, and it goes back to its
-//! driver when the last of them is done with it. Stages that make samples of their own (`decimate`,
-//! `select`) copy those; [`Counters::copied`] tells how many bytes.
+//! A block passes by reference: all sinks of a source share it, and it goes back to its driver when the last
+//! of them is done with it. Stages that change samples (`decimate`, `select`) copy them;
+//! [`Counters::copied`] counts the bytes.
 //!
 //! # Edges
 //!
-//! Each node has an edge before it: blocks that wait, and those that a sink has under way. A full edge
-//! has the source wait, or drops the oldest or newest block ([`WhenFull`]). A block that follows a
-//! dropped one says how many samples are missing, as it does of those that a converter has lost: over the
-//! network, in recordings, to whoever verifies.
+//! Each stage and sink has an edge before it: a queue of the blocks that wait, and of those that the sink has
+//! under way. A full edge makes the source wait, or drops the oldest or the newest block ([`WhenFull`]). The block
+//! after a dropped one says how many samples are missing. Sinks treat this as a loss of the converter: it is
+//! sent, recorded and verified.
 //!
-//! # What fails
+//! # Failures
 //!
-//! A converter, a peer or a coprocessor that goes is opened anew, again and again, for as long as
-//! `patience` says: for ever unless it is given. What is lost meanwhile is told as a loss, known or
-//! unknown. What cannot be right later either is an error of [`Pipeline::turn`]: a file that cannot be
-//! written, samples that are not what they should be, a converter that comes back with other samples. At
-//! the start, converters, files and addresses have to be there; coprocessors may come later.
+//! If a converter, a peer or a coprocessor fails, the pipeline opens it again and again for the time
+//! `patience`: without a limit unless one is given. What is lost meanwhile is a loss, known or unknown.
+//! [`Pipeline::turn`] returns permanent failures as errors: a file that cannot be written, samples that are
+//! wrong, a converter that comes back with another format. At the start, converters, files and addresses have
+//! to exist; coprocessors may come later.
+//!
+//! A sender over the network determines what its samples look like. If a node behind the source does not take them,
+//! or they are other than those of the sender before, the sender is refused with this reason, an [`Event`] says so,
+//! and the pipeline goes on. The same happens if its blocks, with those of the stages and devices behind the source,
+//! would take more than [`SourceConfig::memory_limit`].
 //!
 //! # Control
 //!
-//! A coprocessor that has a say ([`ControlConfig`]) is told `start SOURCE` when it comes, and starts,
-//! stops and tunes the sources that are its own by commands; see [`message`]. Its events open and close
-//! gates and cause actions. All that is done before anything else in a turn. How long a reaction took is
-//! measured from the wake-up that its message caused or, if the loop was busy, from the last look that
-//! did not find it, until everything is done. Those that took longer than the deadline are counted.
+//! A coprocessor can control sources ([`ControlConfig`]). When it comes, the pipeline sends it `start SOURCE` for
+//! each of its sources; it then starts, stops and tunes them by commands, see [`message`]. Its events open and
+//! close gates and cause actions. All of this comes first in a turn. The time of a reaction is measured
+//! from the wake-up that its message caused or, if the loop was busy, from the last check that did not find
+//! it, until everything is done. Reactions that took longer than the deadline are counted.
 
 mod bulk;
 mod config;
@@ -75,12 +80,16 @@ mod counters;
 mod edge;
 mod endpoint;
 mod file;
+mod log;
 pub mod message;
+mod node;
+mod nodes;
+mod retry;
+mod shape;
 mod sink;
 mod source;
 mod stage;
 
-use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -94,102 +103,61 @@ pub use self::counters::{
     ControlCounters, Counters, Event, SinkCounters, SourceCounters, StageCounters,
 };
 
-use self::control::Control;
-use self::edge::Next;
+use self::log::Log;
 use self::message::{Action, Report, Request};
-use self::sink::Sink;
-use self::source::{Farewell, Source, Taken};
-use self::stage::{Made, Shape, Stage};
-use crate::stream::Lost;
+use self::node::{Producer, SinkNode};
+use self::nodes::Nodes;
+use self::source::{Farewell, Taken};
 use crate::wait::{Events, Interest, Poller};
 use crate::{Error, Reason, Result};
 
-/// Between two looks at everything, with or without an event.
+/// The longest wait: everything is checked this often, even without an event.
 const TICK: Duration = Duration::from_millis(100);
-/// A wait that is longer than this was one.
+/// A call that took longer than this has waited.
 const BLINK: Duration = Duration::from_micros(200);
-/// Blocks of one source in a turn: others want theirs, too.
+/// Most blocks of one source in a turn, so that others have their turn.
 const BATCH: usize = 16;
-/// How long the end may take, unless it is said.
+/// How long the end may take by default.
 const DRAIN: Duration = Duration::from_secs(5);
-/// Events that nobody has taken yet, at most.
-const MOST_EVENTS: usize = 1024;
 
-/// What a pipeline does.
+/// The state of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum State {
-    /// Samples pass.
+    /// Samples pass through.
     Running,
-    /// There are no more to come, and some are under way.
+    /// No more samples come, and some are under way.
     Draining,
-    /// There is nothing left to do.
+    /// Nothing is left to do.
     Finished,
 }
 
 /// A pipeline that runs.
 ///
-/// Dropping it ends it at once, whatever is under way; [`stop`](Self::stop) before.
+/// Dropping it ends it at once and drops blocks under way. Call [`stop`](Self::stop) before to have them
+/// delivered.
 #[derive(Debug)]
 pub struct Pipeline {
     config: Config,
     poller: Poller,
     events: Events,
     nodes: Nodes,
-    log: Vec<Event>,
-    /// What was told last of each node that has trouble.
-    troubles: HashMap<String, String>,
-    /// When it has to be over.
+    log: Log,
+    /// When the end has to be over.
     deadline: Option<Instant>,
-    /// When messages were looked for last, or a wait has ended that was one.
+    /// When messages were checked for last, or the last wait ended.
     looked: Instant,
-    /// Why it ends, while senders are told.
+    /// Why it ends, while senders are informed.
     failure: Option<Error>,
     is_finished: bool,
 }
 
-#[derive(Debug)]
-struct Nodes {
-    controls: Vec<Control>,
-    sources: Vec<Source>,
-    /// In an order in which each comes behind those that it needs.
-    stages: Vec<StageNode>,
-    sinks: Vec<SinkNode>,
-    /// For each node with a descriptor, how often it was opened when it was watched last.
-    watched: Vec<u64>,
-}
-
-/// A stage and what is before it.
-#[derive(Debug)]
-struct StageNode {
-    config: StageConfig,
-    edge: edge::Edge,
-    input: Producer,
-    stage: Option<(Stage, Shape)>,
-    ended: bool,
-    /// Blocks that came out, and samples.
-    counts: (u64, u64),
-}
-
-#[derive(Debug)]
-struct SinkNode {
-    edge: edge::Edge,
-    input: Producer,
-    sink: Sink,
-}
-
-/// Where blocks come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Producer {
-    Source(usize),
-    Stage(usize),
-}
-
 impl Pipeline {
-    /// Opens it.
+    /// Opens a pipeline.
     ///
     /// # Errors
     ///
-    /// As [`Config::check`]; what a source says, see [the module](self#what-fails).
+    /// As [`Config::check`]; the error of a source, see [Failures](self#failures).
     pub fn open(config: Config) -> Result<Self> {
         config.check()?;
         let nodes = Nodes::open(&config)?;
@@ -198,8 +166,7 @@ impl Pipeline {
             events: Events::new(64)?,
             nodes,
             config,
-            log: Vec::new(),
-            troubles: HashMap::new(),
+            log: Log::default(),
             deadline: None,
             looked: Instant::now(),
             failure: None,
@@ -207,8 +174,8 @@ impl Pipeline {
         })
     }
 
-    /// Wakes a [`turn`](Self::turn) when `fd` is readable: for signals. Level-triggered, so that a
-    /// turn does not wait as long as it is.
+    /// Ends the wait of a [`turn`](Self::turn) when `fd` is readable, such as a `signalfd`. It is
+    /// level-triggered: no turn waits while `fd` is readable.
     ///
     /// # Errors
     ///
@@ -217,7 +184,7 @@ impl Pipeline {
         self.poller.add(fd, 0, Interest::READABLE)
     }
 
-    /// Does what there is to do; if there is nothing, waits until there may be something.
+    /// Does what can be done now; if there is nothing, waits for the next event.
     ///
     /// # Errors
     ///
@@ -226,7 +193,7 @@ impl Pipeline {
         self.turn_timeout(Duration::MAX)
     }
 
-    /// Does what there is to do now.
+    /// Does what can be done now. Does not wait.
     ///
     /// # Errors
     ///
@@ -235,13 +202,13 @@ impl Pipeline {
         self.turn_timeout(Duration::ZERO)
     }
 
-    /// Does what there is to do; if there is nothing, waits for it, at most for `timeout`.
+    /// Does what can be done now; if there is nothing, waits for the next event, for `timeout` at most.
     ///
     /// # Errors
     ///
-    /// See [the module](self#what-fails). Whoever sends to the pipeline is told first: until they know,
-    /// for a second at most, it is [`Draining`](State::Draining). `TimedOut` if not everything could be delivered in time at
-    /// the end: [`remaining`](Self::remaining) tells what.
+    /// See [Failures](self#failures). Senders over the network are informed first: until they know, for a second
+    /// at most, the state is [`Draining`](State::Draining). `TimedOut` if not all blocks could be delivered
+    /// in time at the end; [`remaining`](Self::remaining) lists them.
     pub fn turn_timeout(&mut self, timeout: Duration) -> Result<State> {
         if self.is_finished {
             return Ok(State::Finished);
@@ -272,7 +239,7 @@ impl Pipeline {
         Ok(if ended { State::Draining } else { State::Running })
     }
 
-    /// After a failure: tells it once all senders know of it.
+    /// After a failure: returns it once all senders know of it.
     fn leave(&mut self, timeout: Duration) -> Result<State> {
         if !self.nodes.have_left() {
             self.wait(timeout)?;
@@ -284,8 +251,8 @@ impl Pipeline {
         self.failure.take().map_or(Ok(State::Finished), Err)
     }
 
-    /// Ends it: nothing more is taken from the sources, and what is under way is delivered by further
-    /// [`turn`](Self::turn)s, within the time that [`Config::drain`] allows (5 s).
+    /// Ends the pipeline: it takes no more blocks from the sources. Further [`turn`](Self::turn)s deliver the
+    /// blocks under way, within the time [`Config::drain`]: 5 s by default.
     pub fn stop(&mut self) {
         if self.deadline.is_some() {
             return;
@@ -297,7 +264,7 @@ impl Pipeline {
                     control.say(Request::Stop(name));
                 }
             }
-            // Who is not there need not know.
+            // A coprocessor that is not there need not know.
             let _ = control.flush();
         }
         for index in 0..self.nodes.sources.len() {
@@ -306,7 +273,7 @@ impl Pipeline {
         }
     }
 
-    /// Blocks that were not delivered yet, by sink.
+    /// Number of blocks that were not delivered yet, for each sink that has some.
     #[must_use]
     pub fn remaining(&self) -> Vec<(String, usize)> {
         let left = |node: &SinkNode| {
@@ -316,15 +283,15 @@ impl Pipeline {
         self.nodes.sinks.iter().map(left).filter(|(_, left)| *left > 0).collect()
     }
 
-    /// How it stands.
+    /// Totals since the pipeline was opened.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.nodes.counters()
     }
 
-    /// What has happened since the last call. The oldest are left out if there are many.
+    /// Events since the last call. The oldest are left out if there are more than 1024.
     pub fn take_events(&mut self) -> Vec<Event> {
-        std::mem::take(&mut self.log)
+        self.log.take()
     }
 
     fn too_late(&self) -> Error {
@@ -335,53 +302,30 @@ impl Pipeline {
         Error::new("deliver", "all blocks in the time for the end", why)
     }
 
-    /// Everybody's turn, once. Whether something has moved.
+    /// One turn of each node. Returns whether a block has moved.
     fn round(&mut self) -> Result<bool> {
         let mut moved = self.control();
         moved |= self.take()?;
         moved |= self.nodes.work()?;
         for index in 0..self.nodes.sinks.len() {
-            let Nodes { sources, stages, sinks, .. } = &mut self.nodes;
-            let SinkNode { edge, sink, input } = &mut sinks[index];
-            let restarts = sink.counts.restarts;
-            let turn = sink.turn(edge, shape(sources, stages, *input))?;
-            let again = sink.counts.restarts > restarts;
+            let (turn, again) = self.nodes.turn_sink(index)?;
+            let name = self.nodes.sinks[index].sink.name();
             moved |= turn.moved;
             if turn.moved {
-                self.troubles.remove(sink.name());
+                self.log.works(name);
             }
-            if again || turn.trouble.is_some() {
-                let name = sink.name().to_owned();
-                self.note_trouble(&name, turn.trouble, again);
+            if let Some(error) = turn.trouble {
+                self.log.trouble(name, &error);
+            }
+            if again {
+                self.log.opened(name, "restarted");
             }
         }
         self.nodes.watch(&self.poller)?;
         Ok(moved)
     }
 
-    /// The same trouble again is no news, until it is over.
-    fn note_trouble(&mut self, node: &str, trouble: Option<Error>, again: bool) {
-        if let Some(error) = trouble {
-            let text = error.to_string();
-            if self.troubles.get(node) != Some(&text) {
-                self.note(node, "trouble", text.clone());
-                self.troubles.insert(node.to_owned(), text);
-            }
-        }
-        if again {
-            self.troubles.remove(node);
-            self.note(node, "restarted", String::new());
-        }
-    }
-
-    fn note(&mut self, node: &str, what: &'static str, text: String) {
-        if self.log.len() >= MOST_EVENTS {
-            self.log.remove(0);
-        }
-        self.log.push(Event { node: node.to_owned(), what, text });
-    }
-
-    /// Hears the coprocessors and does what they say.
+    /// Receives messages of the coprocessors and reacts.
     fn control(&mut self) -> bool {
         let mut moved = false;
         let now = Instant::now();
@@ -389,17 +333,18 @@ impl Pipeline {
             let turn = self.nodes.controls[index].turn();
             let name = self.nodes.controls[index].config.name.clone();
             if turn.came {
-                self.troubles.remove(&name);
-                self.note(&name, "came", String::new());
+                self.log.opened(&name, "came");
             }
-            self.note_trouble(&name, turn.trouble, false);
+            if let Some(error) = turn.trouble {
+                self.log.trouble(&name, &error);
+            }
             for report in turn.reports {
                 moved = true;
                 self.react(index, &name, report);
                 let took = self.looked.elapsed();
                 self.nodes.controls[index].reacted(took);
             }
-            // Answers do not wait for the next turn.
+            // Sends the answers now, not in the next turn.
             let _ = self.nodes.controls[index].flush();
         }
         self.looked = now;
@@ -413,7 +358,7 @@ impl Pipeline {
                 let result = if owns.into_iter().any(|it| it == action.source().as_str()) {
                     self.act(&action)
                 } else {
-                    let allowed = "its own sources, those of the key `sources`";
+                    let allowed = "its own sources: those of the key `sources`";
                     Err(Error::invalid("a source by a command", action.source(), allowed))
                 };
                 let control = &mut self.nodes.controls[index];
@@ -425,20 +370,20 @@ impl Pipeline {
                     Err(error) => {
                         control.counts.refused += 1;
                         control.say(Request::error(number, &error));
-                        self.note(name, "refused", error.to_string());
+                        self.log.event(name, "refused", error.to_string());
                     }
                 }
             }
             Report::Event { name: event, value } => {
                 self.nodes.controls[index].counts.events += 1;
                 let value = value.map_or(String::new(), |value| format!(" {value}"));
-                self.note(name, "event", format!("{event}{value}"));
+                self.log.event(name, "event", format!("{event}{value}"));
                 self.nodes.hear(name, event.as_str());
                 let on = self.nodes.controls[index].config.on.clone();
                 let actions = on.iter().filter(|it| it.event == event.as_str());
                 for action in actions.flat_map(|it| &it.actions) {
                     if let Err(error) = self.act(action) {
-                        self.note(name, "refused", error.to_string());
+                        self.log.event(name, "refused", error.to_string());
                     }
                 }
             }
@@ -449,7 +394,7 @@ impl Pipeline {
         let wanted = action.source().as_str();
         let found = self.nodes.sources.iter_mut().find(|it| it.name() == wanted);
         let Some(source) = found else {
-            return Err(Error::invalid("a source", wanted, "those that there are"));
+            return Err(Error::invalid("a source", wanted, "a source of the pipeline"));
         };
         match action {
             Action::Start(_) if self.deadline.is_some() => {
@@ -463,7 +408,7 @@ impl Pipeline {
             }
             Action::Set { attribute, value, .. } => {
                 let device = source.device().ok_or_else(|| {
-                    let allowed = "those that are converters: iio:NAME";
+                    let allowed = "a converter: iio:NAME";
                     Error::invalid("a source with attributes", wanted, allowed)
                 })?;
                 crate::stream::set_attribute(device, attribute.as_str(), value.as_str())
@@ -471,7 +416,7 @@ impl Pipeline {
         }
     }
 
-    /// Takes blocks from the sources, as long as nobody has them wait.
+    /// Takes blocks from the sources, as long as no edge makes them wait.
     fn take(&mut self) -> Result<bool> {
         let mut moved = false;
         for index in 0..self.nodes.sources.len() {
@@ -481,21 +426,25 @@ impl Pipeline {
                     break;
                 }
                 let source = &mut self.nodes.sources[index];
-                let restarts = source.counts.restarts;
+                let restarts = source.restarts();
                 let taken = source.take()?;
-                if source.counts.restarts > restarts {
-                    let name = source.name().to_owned();
-                    self.note_trouble(&name, None, true);
+                if source.restarts() > restarts {
+                    self.log.opened(source.name(), "restarted");
                     moved = true;
                 }
                 match taken {
                     Taken::Nothing => break,
-                    Taken::Trouble(error) => {
-                        let name = self.nodes.sources[index].name().to_owned();
-                        self.note_trouble(&name, Some(error), false);
-                    }
+                    Taken::Trouble(error) => self.log.trouble(source.name(), &error),
+                    Taken::Hello => match self.nodes.admit(index)? {
+                        None => self.nodes.sources[index].admit(),
+                        Some(error) => {
+                            let source = &mut self.nodes.sources[index];
+                            source.reject(&error);
+                            self.log.trouble(source.name(), &error);
+                        }
+                    },
                     Taken::Item(item) => {
-                        self.troubles.remove(self.nodes.sources[index].name());
+                        self.log.works(source.name());
                         self.nodes.push(producer, &item);
                     }
                     Taken::End(lost) => self.nodes.finish(producer, lost),
@@ -512,7 +461,7 @@ impl Pipeline {
         let due = due.map_or(TICK, |due| due.saturating_duration_since(now));
         let timeout = timeout.min(due).min(TICK);
         let waited = self.poller.wait_timeout(&mut self.events, timeout);
-        // What was there before ends a wait at once; so what comes now came just now.
+        // An event that was there before would have ended the wait at once; so this one is new.
         if now.elapsed() > BLINK {
             self.looked = Instant::now();
         }
@@ -523,339 +472,9 @@ impl Pipeline {
     }
 }
 
-/// Readable while a [`Pipeline::turn`] has something to do; it may be more often.
+/// Readable while a [`Pipeline::turn`] has something to do, and possibly without.
 impl AsFd for Pipeline {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()
-    }
-}
-
-impl Nodes {
-    fn open(config: &Config) -> Result<Self> {
-        let is_owned = |name: &String| config.controls.iter().any(|it| it.sources.contains(name));
-        let sources: Vec<_> = config
-            .sources
-            .iter()
-            .map(|it| Source::new(it, config, !is_owned(&it.name)))
-            .collect::<Result<_>>()?;
-        let stages = in_order(config);
-        let producer = |name: &str| {
-            let stage = stages.iter().position(|it| it.name == name).map(Producer::Stage);
-            let source = config.sources.iter().position(|it| it.name == name);
-            // The configuration was checked.
-            stage.or(source.map(Producer::Source)).unwrap_or(Producer::Source(0))
-        };
-        let sinks = config.sinks.iter().map(|it| {
-            let from = config.source_of(&it.input.from);
-            let from = config.sources.iter().find(|source| Some(source.name.as_str()) == from);
-            let hw = from.and_then(|source| match &source.from {
-                SourceKind::Device(name) => Some(name.clone()),
-                _ => None,
-            });
-            SinkNode {
-                edge: edge::Edge::new(&it.input),
-                input: producer(&it.input.from),
-                sink: Sink::new(it, config, hw),
-            }
-        });
-        let sinks: Vec<_> = sinks.collect();
-        let stages: Vec<_> = stages
-            .iter()
-            .map(|it| StageNode {
-                config: (*it).clone(),
-                edge: edge::Edge::new(&it.input),
-                input: producer(&it.input.from),
-                stage: None,
-                ended: false,
-                counts: (0, 0),
-            })
-            .collect();
-        let controls: Vec<_> = config.controls.iter().map(Control::new).collect();
-        let watched = vec![0; controls.len() + sources.len() + stages.len() + sinks.len()];
-        Ok(Self { controls, sources, stages, sinks, watched })
-    }
-
-    /// The edges behind a node, each with the blocks under way behind it.
-    fn edges(&mut self, producer: Producer) -> impl Iterator<Item = (&mut edge::Edge, usize)> {
-        let stages = self.stages.iter_mut().filter(move |it| it.input == producer);
-        let sinks = self.sinks.iter_mut().filter(move |it| it.input == producer);
-        stages
-            .map(|it| (&mut it.edge, 0))
-            .chain(sinks.map(|it| (&mut it.edge, it.sink.under_way())))
-    }
-
-    fn has_room(&mut self, producer: Producer) -> bool {
-        self.edges(producer).all(|(edge, under_way)| edge.has_room(under_way))
-    }
-
-    fn push(&mut self, producer: Producer, item: &edge::Item) {
-        self.edges(producer).for_each(|(edge, under_way)| edge.push(item.clone(), under_way));
-    }
-
-    fn finish(&mut self, producer: Producer, lost: Lost) {
-        self.edges(producer).for_each(|(edge, _)| edge.finish(lost));
-    }
-
-    /// Whether every sender has heard of the end, as far as there is one.
-    fn have_left(&mut self) -> bool {
-        self.sources.iter_mut().all(Source::has_left)
-    }
-
-    /// Tells senders why nobody takes their samples any more.
-    fn end(&mut self, reason: &str) {
-        for source in &mut self.sources {
-            source.end(Farewell::Because(reason));
-        }
-    }
-
-    /// Blocks that wait in stages on the way to here.
-    fn waiting_before(&self, producer: Producer) -> usize {
-        match producer {
-            Producer::Source(_) => 0,
-            Producer::Stage(index) => {
-                let StageNode { edge, input, .. } = &self.stages[index];
-                edge.len() + self.waiting_before(*input)
-            }
-        }
-    }
-
-    fn have_ended(&self) -> bool {
-        self.sources.iter().all(|it| it.state() == "ended")
-    }
-
-    fn due(&self) -> Option<Instant> {
-        let controls = self.controls.iter().filter_map(Control::due);
-        let sources = self.sources.iter().filter_map(Source::due);
-        controls.chain(sources).chain(self.sinks.iter().filter_map(|it| it.sink.due())).min()
-    }
-
-    /// An event of a control, for the gates.
-    fn hear(&mut self, control: &str, event: &str) {
-        for node in &mut self.stages {
-            if let Some((Stage::Gate(gate), _)) = &mut node.stage {
-                gate.hear(control, event);
-            }
-        }
-    }
-
-    /// The stages' turn.
-    fn work(&mut self) -> Result<bool> {
-        let mut moved = false;
-        for index in 0..self.stages.len() {
-            if self.stages[index].stage.is_none() {
-                self.open_stage(index)?;
-            }
-            while self.stages[index].edge.has_next() && self.has_room(Producer::Stage(index)) {
-                if !self.work_once(index)? {
-                    break;
-                }
-                moved = true;
-            }
-        }
-        Ok(moved)
-    }
-
-    fn open_stage(&mut self, index: usize) -> Result<()> {
-        let node = &self.stages[index];
-        let Some(input) = shape(&self.sources, &self.stages, node.input) else { return Ok(()) };
-        let stage = Stage::open(&node.config.work, input, self.queued(Producer::Stage(index)))?;
-        self.stages[index].stage = Some(stage);
-        Ok(())
-    }
-
-    /// Blocks that edges behind a node can hold, as far as they are its own.
-    fn queued(&self, producer: Producer) -> usize {
-        let sinks = self.sinks.iter().filter(|it| it.input == producer);
-        let stages = self.stages.iter().enumerate().filter(|(_, it)| it.input == producer);
-        sinks.map(|it| it.edge.capacity()).sum::<usize>()
-            + stages
-                .map(|(index, it)| it.edge.capacity() + self.queued(Producer::Stage(index)))
-                .sum::<usize>()
-    }
-
-    /// One block of a stage; whether there was one.
-    fn work_once(&mut self, index: usize) -> Result<bool> {
-        let producer = Producer::Stage(index);
-        let node = &mut self.stages[index];
-        match node.edge.next() {
-            None => Ok(false),
-            Some(Next::End(_)) if node.ended => Ok(false),
-            Some(Next::End(lost)) => {
-                node.ended = true;
-                let lost = node.stage.as_mut().map_or(lost, |(stage, _)| stage.finish(lost));
-                self.finish(producer, lost);
-                Ok(true)
-            }
-            Some(Next::Block(item)) => {
-                let Some((stage, _)) = &mut node.stage else {
-                    node.edge.put_back(item);
-                    return Ok(false);
-                };
-                match stage.make(item)? {
-                    Made::NoRoom(item) => {
-                        node.edge.put_back(item);
-                        return Ok(false);
-                    }
-                    Made::Nothing => {}
-                    Made::Item(item) => {
-                        node.counts = (node.counts.0 + 1, node.counts.1 + item.count);
-                        self.push(producer, &item);
-                    }
-                }
-                Ok(true)
-            }
-        }
-    }
-
-    /// Watches descriptors that are new; those that are closed have left by themselves.
-    fn watch(&mut self, poller: &Poller) -> Result<()> {
-        let both = (Interest::READABLE | Interest::WRITABLE).edge();
-        let input = Interest::READABLE.edge();
-        let controls = self.controls.iter().map(|it| (it.opens, it.descriptor(), both));
-        let sources = self.sources.iter().map(|it| (it.opens, it.descriptor(), input));
-        let pools = self.stages.iter().map(|it| {
-            let pool = it.stage.as_ref().and_then(|(stage, _)| stage.pool());
-            (u64::from(pool.is_some()), pool.map(AsFd::as_fd), input)
-        });
-        let sinks = self.sinks.iter().map(|it| (it.sink.opens, it.sink.descriptor(), both));
-        let all = controls.chain(sources).chain(pools).chain(sinks);
-        for (index, (opens, fd, interest)) in all.enumerate() {
-            let (Some(fd), true) = (fd, self.watched[index] != opens) else { continue };
-            match poller.add(&fd, index as u64 + 1, interest) {
-                // A recording is always readable.
-                Err(error) if error.errno() != Some(Errno::PERM) => return Err(error),
-                _ => self.watched[index] = opens,
-            }
-        }
-        Ok(())
-    }
-
-    fn counters(&self) -> Counters {
-        let mut all = Counters {
-            sources: self.sources.iter().map(of_source).collect(),
-            stages: self.stages.iter().map(of_stage).collect(),
-            sinks: self.sinks.iter().map(of_sink).collect(),
-            controls: self.controls.iter().map(of_control).collect(),
-            copied: 0,
-        };
-        all.copied = all.sources.iter().map(|it| it.copied).sum::<u64>()
-            + all.stages.iter().map(|it| it.copied).sum::<u64>()
-            + all.sinks.iter().map(|it| it.copied).sum::<u64>();
-        all
-    }
-}
-
-/// What comes from there, once it is known.
-fn shape<'a>(
-    sources: &'a [Source],
-    stages: &'a [StageNode],
-    producer: Producer,
-) -> Option<&'a Shape> {
-    match producer {
-        Producer::Source(index) => sources[index].shape(),
-        Producer::Stage(index) => stages[index].stage.as_ref().map(|(_, shape)| shape),
-    }
-}
-
-/// Each stage behind the one that it needs.
-fn in_order(config: &Config) -> Vec<&StageConfig> {
-    let mut ordered: Vec<&StageConfig> = Vec::new();
-    let is_source = |name: &str| config.sources.iter().any(|it| it.name == name);
-    while ordered.len() < config.stages.len() {
-        let next = config.stages.iter().find(|it| {
-            let from = it.input.from.as_str();
-            let has_input = is_source(from) || ordered.iter().any(|before| before.name == from);
-            has_input && ordered.iter().all(|before| before.name != it.name)
-        });
-        // The configuration was checked: there is no circle.
-        let Some(next) = next else { break };
-        ordered.push(next);
-    }
-    ordered
-}
-
-fn of_source(source: &Source) -> SourceCounters {
-    let source::Counts { blocks, samples, bytes, lost, unknown, failed, restarts, .. } =
-        source.counts;
-    let (reconnects, corrupted) = source.connections();
-    let about = source.about();
-    SourceCounters {
-        name: source.name().into(),
-        state: source.state().into(),
-        interface: about.map(|(interface, _)| interface.to_string()),
-        memory: about.map(|(_, memory)| memory.to_string()),
-        blocks,
-        samples,
-        bytes,
-        lost,
-        unknown,
-        failed,
-        restarts,
-        reconnects,
-        corrupted,
-        copied: source.copied(),
-    }
-}
-
-fn of_stage(node: &StageNode) -> StageCounters {
-    let stage = node.stage.as_ref().map(|(stage, _)| stage);
-    let (kept_back, opened) = match stage {
-        Some(Stage::Gate(gate)) => gate.counts,
-        _ => (0, 0),
-    };
-    StageCounters {
-        name: node.config.name.clone(),
-        waiting: node.edge.len(),
-        blocks: node.counts.0,
-        samples: node.counts.1,
-        dropped_blocks: node.edge.counts.dropped_blocks,
-        dropped_samples: node.edge.counts.dropped_samples,
-        kept_back,
-        opened,
-        copied: stage.map_or(0, Stage::copied),
-    }
-}
-
-fn of_sink(SinkNode { edge, sink, .. }: &SinkNode) -> SinkCounters {
-    let sink::Counts { blocks, samples, bytes, lost, unknown, failed, restarts, verified, .. } =
-        sink.counts;
-    let (reconnects, resent) = sink.connections();
-    let [latency_p50, latency_p99, latency_max] = sink.latency();
-    SinkCounters {
-        name: sink.name().into(),
-        state: sink.state().into(),
-        blocks,
-        samples,
-        bytes,
-        lost,
-        unknown,
-        waiting: edge.len(),
-        under_way: sink.under_way(),
-        dropped_blocks: edge.counts.dropped_blocks,
-        dropped_samples: edge.counts.dropped_samples,
-        failed,
-        restarts,
-        reconnects,
-        resent,
-        verified,
-        copied: sink.copied(),
-        latency_p50,
-        latency_p99,
-        latency_max,
-    }
-}
-
-fn of_control(control: &Control) -> ControlCounters {
-    let control::Counts { commands, refused, events, malformed, late, slowest } = control.counts;
-    ControlCounters {
-        name: control.config.name.clone(),
-        state: control.state().into(),
-        commands,
-        refused,
-        events,
-        malformed,
-        late,
-        slowest,
-        restarts: control.opens.saturating_sub(1),
     }
 }

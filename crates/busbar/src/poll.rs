@@ -1,8 +1,12 @@
-//! Waiting with a deadline.
+//! Waiting with a deadline, and descriptors to wait for.
 
-#[cfg(feature = "endpoint")]
+mod bell;
 mod pause;
 mod quit;
+mod set;
+#[cfg(test)]
+mod tests;
+mod timer;
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -10,10 +14,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-#[cfg(feature = "endpoint")]
+pub(crate) use self::bell::Bell;
 pub(crate) use self::pause::Pause;
-#[cfg(feature = "pipeline")]
 pub(crate) use self::quit::quit_when;
+pub(crate) use self::set::Set;
+pub(crate) use self::timer::{Timer, timespec};
 
 use self::quit::{SLICE, quits};
 
@@ -28,7 +33,7 @@ impl Deadline {
         Self(Some(Instant::now()))
     }
 
-    /// A timeout that the clock cannot hold is no timeout.
+    /// A timeout that the clock cannot represent means no timeout.
     pub(crate) fn after(timeout: Duration) -> Self {
         Self(Instant::now().checked_add(timeout))
     }
@@ -45,7 +50,7 @@ impl Deadline {
     }
 }
 
-/// Waits without a deadline for what an attempt with one brings.
+/// Repeats `attempt`, without a deadline, until it returns something.
 pub(crate) fn forever<T>(
     mut attempt: impl FnMut(Deadline) -> crate::Result<Option<T>>,
 ) -> crate::Result<T> {
@@ -56,10 +61,10 @@ pub(crate) fn forever<T>(
     }
 }
 
-/// Waits until one of `events` has happened, the file has failed, or the time is over.
+/// Waits until one of `events` or an error is reported for the file, or until `timeout`.
 ///
-/// Returns what has happened: nothing after the time, or after a signal, or now and then in a thread that
-/// can be told to quit.
+/// Returns the events. There are none after the timeout or a signal, and every 100 ms in a thread that can be
+/// told to quit.
 pub(crate) fn wait(
     fd: impl AsFd,
     events: PollFlags,

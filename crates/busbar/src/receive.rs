@@ -1,12 +1,12 @@
-//! Data from the network that lands in a block.
+//! Data from the network, received into a block.
 //!
-//! A [`Receiver`] has a [`Block`](crate::block::Block) into which data is received. From a network
-//! device that can do it ([`Receiver::open`]), the payload of TCP goes there by itself and no
-//! processor touches it: device-memory TCP. On any host ([`Receiver::host`]), ordinary receive copies
-//! it there, once. What follows is the same: a [`Listener`] accepts, or [`Receiver::connect`] calls; a
-//! [`Connection`] hands out the stream as [`Piece`]s in their order. A [`View`] is a part of the block,
-//! and its memory is free for other data when it is dropped. Streams of samples come in blocks that way,
-//! see [`stream::net::FrameReceiver::over`](crate::stream::net::FrameReceiver::over).
+//! A [`Receiver`] has a [`Block`](crate::block::Block) into which data is received. A network device that
+//! supports device-memory TCP ([`Receiver::open`]) writes the payload of TCP segments there, and no
+//! processor copies it. On any host ([`Receiver::host`]), ordinary receive copies it there, once. The rest is
+//! the same: a [`Listener`] accepts connections, or [`Receiver::connect`] makes them; a [`Connection`]
+//! returns the stream as [`Piece`]s in order. A [`View`] is a part of the block; its memory is free for other
+//! data when it is dropped. Streams of samples can be received in blocks this way, see
+//! [`stream::net::FrameReceiver::over`](crate::stream::net::FrameReceiver::over).
 //!
 //! ```
 //! use std::io::Write;
@@ -25,7 +25,7 @@
 //! let mut text = Vec::new();
 //! while let Some(piece) = connection.next()? {
 //!     match piece {
-//!         Piece::View(view) => text.extend_from_slice(&*view.read()?),
+//!         Piece::View(view) => view.read()?.bytes().append_to(&mut text),
 //!         Piece::Bytes(bytes) => text.extend(bytes),
 //!     }
 //! }
@@ -36,10 +36,9 @@
 //!
 //! # Devices
 //!
-//! A device needs a driver that keeps headers and data apart, has queues that can be given memory on
-//! their own, and n-tuple rules; a kernel with `CONFIG_NET_DEVMEM`; and `CAP_NET_ADMIN`. `vnic`, the
-//! virtual pair of this project, is one that everybody has. [`Receiver::offered`] tells beforehand
-//! what is missing.
+//! Device-memory TCP needs a driver with header split, with queues to which memory can be bound, and with
+//! n-tuple rules; a kernel with `CONFIG_NET_DEVMEM`; and `CAP_NET_ADMIN`. `vnic`, the virtual pair of this
+//! project, works on any machine. [`Receiver::offered`] reports in advance what is missing.
 //!
 //! ```no_run
 //! use busbar::block::{Block, Memory};
@@ -56,36 +55,37 @@
 //!
 //! # Settings, and how they are undone
 //!
-//! [`Receiver::open`] switches on n-tuple rules and the splitting of headers, keeps all other
-//! connections away from the queues by the table of receive-side scaling, and binds the block to the
-//! queues. Each listener, and each connection that was called from here, adds a rule for its port.
-//! When the receiver is dropped, at a panic too, or by [`Receiver::close`], which tells of errors, all
-//! of that is undone in reverse, to what was found: but for what somebody else needs by then, a second
-//! receiver for example, or has changed since. A rule goes earlier when the listener and all its
-//! connections are dropped; one that was there for the same port is put back.
+//! [`Receiver::open`] switches on n-tuple rules and header split, keeps all other connections away from the
+//! queues by the table of receive-side scaling, and binds the block to the queues. Each listener, and each
+//! connection that was made by [`Receiver::connect`], adds a rule for its port. When the receiver is dropped,
+//! also by a panic, or by [`Receiver::close`], which returns errors, all of that is undone in reverse, to the
+//! settings that were found. A setting that another process, such as a second receiver, needs by then or has
+//! changed since is left as it is. A rule is removed earlier, when the listener and all its connections are
+//! dropped; an earlier rule for the same port is restored.
 //!
-//! The kernel itself undoes only the binding when a process is killed. So a program has to catch
-//! `SIGINT` and `SIGTERM` and to drop the receiver then, as `busbar receive` does: no wait of this
-//! module ends with a signal, but one with a [`Poller`](crate::wait::Poller) does that has a descriptor
-//! of the crate `signal-hook`. What a killed process has left does not hinder the next one, which then
-//! takes it for what was there before.
+//! If a process is killed, the kernel undoes only the binding. So a program has to catch `SIGINT` and
+//! `SIGTERM` and to drop the receiver then, as `busbar receive` does. Signals do not end the waits of this
+//! module; wait with a [`Poller`](crate::wait::Poller) that also has a descriptor of the crate `signal-hook`.
+//! Settings that a killed process has left do not disturb the next one, which then takes them for those
+//! that were there before.
 //!
 //! # Tokens
 //!
-//! Each view of device memory has a token, which is returned to the kernel when the view is dropped:
+//! Each view of device memory has a token, which is returned to the kernel after the view is dropped:
 //! in batches, at the latest before [`Connection::next`] waits or finds nothing; at once while little
-//! memory is free or nobody receives. [`Tokens`] says who keeps the account.
+//! memory is free or no call receives. [`Tokens`] determines who records them.
 //!
 //! # When memory runs out
 //!
-//! Memory that views hold is not received into. If nothing is free, the device drops frames and the
-//! sender, as TCP is made, slows down and repeats them; on a host without such a device the data waits
-//! in the socket. Nothing is lost either way. [`Statistics`] tells how much is held, and how often that
-//! happened. Connections by a device share three quarters of the block for what nobody has received yet:
-//! many of them need a large block to be fast.
+//! Nothing is received into memory that views hold. If no memory is free, the device drops frames, and TCP
+//! slows the sender down and repeats them; on a host without such a device the data waits
+//! in the socket. Nothing is lost in either case. [`Statistics`] has how much is held, and how often that
+//! happened. Connections by a device share three quarters of the block for data that was not received by the
+//! program yet: many of them need a large block to be fast.
 
 mod connection;
 mod ethtool;
+mod filled;
 mod fragments;
 mod host;
 mod listener;
@@ -106,22 +106,22 @@ use std::str::FromStr;
 pub use self::connection::Connection;
 pub use self::listener::Listener;
 pub use self::receiver::Receiver;
-pub use self::view::{Piece, Reading, View};
+pub use self::view::{Piece, View};
 
 use crate::{Error, Result};
 
-/// How a device is taken.
+/// How to use a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiveSetup {
     /// Queues that receive into the block.
     pub queues: Queues,
-    /// Who keeps the account of tokens.
+    /// Who records tokens.
     pub tokens: Tokens,
 }
 
 impl ReceiveSetup {
-    /// One queue, and tokens as the kernel has them unless told.
+    /// One queue, and the kernel's default for tokens.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -142,13 +142,13 @@ impl ReceiveSetup {
     }
 }
 
-/// Queues of a device. At least one has to be left for everything else.
+/// Queues of a device. At least one queue has to remain for other connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Queues {
-    /// So many, those with the highest numbers that are not bound.
+    /// This many: those with the highest numbers that are not bound.
     Count(usize),
-    /// These.
+    /// Exactly these.
     These(Vec<u32>),
 }
 
@@ -158,7 +158,7 @@ impl Default for Queues {
     }
 }
 
-/// `N`: so many; `A,B,…` and `A-B`: these.
+/// `N`: this many; `A,B,…` and `A-B`: exactly these.
 impl FromStr for Queues {
     type Err = Error;
 
@@ -183,16 +183,17 @@ impl FromStr for Queues {
     }
 }
 
-/// Who keeps the account of the tokens of a binding. What a connection has not returned comes back
-/// when it is closed, whoever does.
+/// Who records which tokens of a binding are in use. When a connection is closed, the kernel takes back all
+/// of its tokens in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Tokens {
-    /// As the kernel does unless told: [`Index`](Self::Index) where it can, else
+    /// The kernel's default: [`Index`](Self::Index) if it has that, else
     /// [`Autorelease`](Self::Autorelease).
     #[default]
     Default,
-    /// A token is the number of a page, counted in the binding. Takes a kernel with Busbar's patches.
+    /// A token is a page index; the binding counts the uses of each page. This needs a kernel with Busbar's
+    /// patches.
     Index,
     /// Each socket has a table of its tokens.
     Autorelease,
@@ -221,45 +222,46 @@ impl FromStr for Tokens {
     }
 }
 
-/// What this kernel can do with device memory.
+/// The kernel's support of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Offer {
-    /// Whether queues can be bound to a block. `None`: it tells only who has `CAP_NET_ADMIN`.
+    /// Whether queues can be bound to a block. `None`: this can be found out only with `CAP_NET_ADMIN`.
     pub binds: Option<bool>,
     /// Whether it has [`Tokens::Index`].
     pub has_index_tokens: bool,
 }
 
 impl Offer {
-    /// Asks the kernel. Needs no privilege.
+    /// Asks the kernel. This needs no privilege.
     ///
     /// # Errors
     ///
-    /// `ENOENT` where it does not know the netlink family `netdev`.
+    /// `ENOENT` if it does not have the netlink family `netdev`.
     pub fn ask() -> Result<Self> {
         netdev::Netdev::open()?.offer()
     }
 }
 
-/// What a receiver has done and has.
+/// Counters of a receiver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Statistics {
     /// Bytes that were received.
     pub bytes: u64,
-    /// Bytes of them that a processor has copied: all without a device, else those outside the block.
+    /// Bytes of these that a processor has copied: all without a device, else those outside the block.
     pub copied: u64,
-    /// Views that are out. Each has a token of its own, unless it was cut in two.
+    /// Views that exist. Each has its own token, unless it was cut in two.
     pub views: usize,
     /// Bytes of the block that views hold, in whole pages.
     pub held: usize,
-    /// Bytes of the block.
+    /// Length of the block in bytes.
     pub memory: usize,
-    /// How often memory was short: frames that the device has dropped for that, or times that data
-    /// had to wait. `None` where the driver does not count.
+    /// How often memory was short: frames that the device has dropped for that reason, or times that data
+    /// had to wait. `None` if the driver does not count.
     pub shortages: Option<u64>,
     /// Calls in which tokens were returned.
     pub returns: u64,
-    /// Tokens that the kernel did not take back.
+    /// Tokens that the kernel has refused to take back.
     pub refused: u64,
 }
 

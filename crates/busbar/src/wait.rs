@@ -31,36 +31,36 @@
 //!
 //! # Many changes, one call
 //!
-//! [`Changes`] are made in one call where the kernel can do that: by [`Poller::apply`] up to the
-//! first that fails, by [`Poller::apply_all`] whatever fails. A signal does not cut them short.
+//! [`Changes`] are made in one call where the kernel can do that. [`Poller::apply`] stops at the first change
+//! that fails, [`Poller::apply_all`] makes all of them. A signal does not interrupt them.
 //!
-//! The methods `queue_…` put changes off until the next wait of any thread, or
-//! [`Poller::flush`], which makes all of them in one call. One that fails stops no other; the
-//! wait then returns an error at once, and [`Events::failures`] has all of them with their keys. A
-//! change that is made at once makes the queued ones before it.
+//! The methods `queue_…` postpone changes until the next wait of any thread, or
+//! [`Poller::flush`], which makes all of them in one call. One that fails does not stop the others; the
+//! wait then returns an error at once, and [`Events::failures`] has all failures with their keys. Before a
+//! change that is made at once, the queued ones are made.
 //!
-//! A queued change shares the descriptor, in an [`Arc`]: it stays open until the change is made, whoever
-//! drops it meanwhile. So the number that the kernel is told is that of this file and of no other.
-//! [`Poller::queue_remove`] and dropping the last other owner closes a descriptor right after it was
-//! removed. One that is dropped while its addition is queued is closed right after that, and so leaves the
-//! poller by itself. Nothing ever turns an addition into a change.
+//! A queued change shares the descriptor, in an [`Arc`]: it stays open until the change is made, even if
+//! all other owners drop it. So the number that the kernel gets always belongs to this file. After
+//! [`Poller::queue_remove`], a descriptor without other owners is closed as soon as it is removed. A
+//! descriptor whose other owners drop it while its addition is queued is closed right after the addition,
+//! which removes it from the poller. An addition never becomes a change.
 //!
 //! # Precision
 //!
-//! A wait never ends early. How late it ends is up to the *timer slack* of the thread, by which
-//! the kernel may delay it: 50 us unless set, none for threads of a real-time policy. A thread that
-//! needs less asks for it once, with `prctl(PR_SET_TIMERSLACK, 1)`
+//! A wait never ends early. How late it ends depends on the *timer slack* of the thread, by which
+//! the kernel may delay it: 50 us by default, 0 for threads with a real-time policy. A thread that
+//! needs less sets it once, with `prctl(PR_SET_TIMERSLACK, 1)`
 //! (`rustix::thread::set_current_timer_slack`).
 //!
-//! [`Backend::Batch`] takes the slack as it is, so 1 makes it as precise as a timer descriptor.
-//! [`Backend::Pwait2`] waits longer by 0.1 % of the timeout, at most 100 ms, where that is more than
-//! the slack. [`Backend::Timerfd`] has no slack, but takes more calls. [`Backend::Millis`] is as
-//! `Pwait2`, and up to a millisecond later.
+//! [`Backend::Batch`] uses the slack unchanged, so with 1 it is as precise as a timer descriptor.
+//! [`Backend::Pwait2`] waits longer by 0.1 % of the timeout, at most 100 ms, if that is more than
+//! the slack. [`Backend::Timerfd`] has no slack, but needs more calls. [`Backend::Millis`] ends up to a
+//! millisecond later than `Pwait2`.
 //!
 //! # Back ends
 //!
 //! [`Poller::new`] chooses the best [`Backend`] that the kernel has. If a call turns out to be
-//! missing, or denied by a filter of system calls, the poller goes on with the next one.
+//! missing, or denied by a filter of system calls, the poller changes to the next one.
 
 mod backend;
 mod changes;
@@ -94,11 +94,11 @@ use crate::{Error, Result};
 
 /// Descriptors to wait for.
 ///
-/// All methods take `&self` and may be used from many threads; each event goes to one wait, unless
-/// it is a level that is still there. A descriptor that is closed leaves the poller by itself, once
-/// no duplicate of it is left.
+/// All methods take `&self` and may be used from many threads. Each event goes to one wait, unless
+/// it is level-triggered and still present. Closing the last duplicate of a descriptor removes it from the
+/// poller.
 ///
-/// Is itself a descriptor, readable while there are events, so pollers may nest up to five deep.
+/// It is itself a descriptor, readable while there are events, so pollers may nest up to five deep.
 /// Another poller that waits for this one does not make its queued changes: call
 /// [`flush`](Self::flush).
 #[derive(Debug)]
@@ -106,26 +106,26 @@ pub struct Poller {
     epfd: OwnedFd,
     calls: Calls,
     queue: Mutex<Queue>,
-    /// Whether there may be something in the queue; spares the lock where nobody uses it.
+    /// Whether the queue may have changes; avoids the lock if it is not used.
     queued: AtomicBool,
 }
 
 impl Poller {
-    /// Makes one of the best back end that the kernel has.
+    /// Makes a poller with the best back end that the kernel has.
     pub fn new() -> Result<Self> {
         let epfd = make()?;
-        // A filter that denies the question denies the calls.
+        // A filter that denies the probe denies the calls.
         let syscalls = Syscalls::probe(&epfd).ok().flatten();
         let backend = if syscalls.is_some() { Backend::Batch } else { Backend::Pwait2 };
         Ok(Self::from_parts(epfd, Calls::new(backend, syscalls)))
     }
 
-    /// Makes one of the given back end.
+    /// Makes a poller with this back end.
     ///
     /// # Errors
     ///
-    /// `ENOSYS` for [`Backend::Batch`] on a kernel without the calls. What others lack shows, and
-    /// is made up for, when it is used.
+    /// `ENOSYS` for [`Backend::Batch`] on a kernel without the calls. Calls that another back end lacks are
+    /// noticed, and replaced, when they are used.
     pub fn with_backend(backend: Backend) -> Result<Self> {
         let epfd = make()?;
         let syscalls = match backend {
@@ -145,33 +145,33 @@ impl Poller {
         self.calls.backend()
     }
 
-    /// Waits for `fd` from now on, under `key`.
+    /// Starts to wait for `fd`, under `key`.
     ///
     /// # Errors
     ///
-    /// `EEXIST` if it is there already, `EPERM` if nothing can be waited for on the file, as with
-    /// regular ones, `ELOOP` if pollers would wait for each other or nest too deep, `EINVAL` for the
-    /// poller itself or an [exclusive](Interest::exclusive) interest that the kernel does not take,
+    /// `EEXIST` if it is in the poller already, `EPERM` if the file cannot be polled, as regular
+    /// files, `ELOOP` if pollers would wait for each other or nest too deep, `EINVAL` for the
+    /// poller itself or an [exclusive](Interest::exclusive) interest that the kernel does not accept,
     /// `ENOSPC` beyond `/proc/sys/fs/epoll/max_user_watches`, `ENOMEM`.
     pub fn add(&self, fd: &impl AsFd, key: u64, interest: Interest) -> Result<()> {
         self.now(set(Operation::Add, number(fd), key, interest))
     }
 
-    /// From now on, waits for this on `fd`, under this key. Arms a one-shot again.
+    /// Replaces the key and the interest of `fd`. Arms a one-shot again.
     ///
     /// # Errors
     ///
-    /// `ENOENT` if it is not there, `EINVAL` if it is or would be
+    /// `ENOENT` if it is not in the poller, `EINVAL` if it is or would be
     /// [exclusive](Interest::exclusive).
     pub fn change(&self, fd: &impl AsFd, key: u64, interest: Interest) -> Result<()> {
         self.now(set(Operation::Change, number(fd), key, interest))
     }
 
-    /// Waits for `fd` no longer.
+    /// Stops waiting for `fd`.
     ///
     /// # Errors
     ///
-    /// `ENOENT` if it is not there, and nothing was queued for it.
+    /// `ENOENT` if it is not in the poller, and nothing was queued for it.
     pub fn remove(&self, fd: &impl AsFd) -> Result<()> {
         self.now(removal(number(fd)))
     }
@@ -193,7 +193,7 @@ impl Poller {
         let done = self.run(&mut queue, true);
         drop(self.unlock(queue));
         match done {
-            // An addition that was still queued: it is gone.
+            // Its addition was still queued, and is voided.
             Err(Errno::NOENT) if had && command.op == epoll::CTL_DEL => Ok(()),
             done => done,
         }
@@ -212,7 +212,7 @@ impl Poller {
 
     /// Makes all changes in order, in one call where the kernel can; returns those that failed.
     ///
-    /// For whoever forgives some failures, as that a descriptor is there already, or is gone.
+    /// This is for callers that accept some failures, for example of a descriptor that is there already.
     #[must_use = "changes may have failed"]
     pub fn apply_all(&self, changes: &mut Changes<'_>) -> Vec<Failure> {
         self.run_queue();
@@ -223,7 +223,7 @@ impl Poller {
         changes.commands.iter().filter_map(failure).collect()
     }
 
-    /// What is queued comes before what is made at once; its failures are kept.
+    /// Makes the queued changes before one that is made at once; their failures are kept.
     fn run_queue(&self) {
         if self.queued.load(Ordering::Acquire) {
             let mut queue = self.lock();
@@ -232,7 +232,7 @@ impl Poller {
         }
     }
 
-    /// Waits for `fd` from the next wait on, under `key`. It stays open until then.
+    /// Adds `fd` at the next wait, under `key`. It stays open until then.
     pub fn queue_add<F>(&self, fd: &Arc<F>, key: u64, interest: Interest)
     where
         F: AsFd + Send + Sync + 'static,
@@ -240,7 +240,7 @@ impl Poller {
         self.enqueue(set(Operation::Add, number(fd), key, interest), Arc::clone(fd) as Shared);
     }
 
-    /// Waits for this on `fd` from the next wait on, under this key. It stays open until then.
+    /// Replaces the key and the interest of `fd` at the next wait. It stays open until then.
     pub fn queue_change<F>(&self, fd: &Arc<F>, key: u64, interest: Interest)
     where
         F: AsFd + Send + Sync + 'static,
@@ -248,8 +248,8 @@ impl Poller {
         self.enqueue(set(Operation::Change, number(fd), key, interest), Arc::clone(fd) as Shared);
     }
 
-    /// Does not wait for `fd` in the next wait. It stays open until then. Removing what is not there is no
-    /// failure.
+    /// Removes `fd` at the next wait. It stays open until then. Removing a descriptor that is not there is not
+    /// a failure.
     pub fn queue_remove<F>(&self, fd: &Arc<F>)
     where
         F: AsFd + Send + Sync + 'static,
@@ -264,7 +264,7 @@ impl Poller {
         self.queued.store(true, Ordering::Release);
     }
 
-    /// Makes the queued changes now; returns those that failed since this or a wait last said so.
+    /// Makes the queued changes now. Returns those that failed since the last call or wait that reported some.
     #[must_use = "changes may have failed"]
     pub fn flush(&self) -> Vec<Failure> {
         if !self.queued.load(Ordering::Acquire) {
@@ -277,8 +277,8 @@ impl Poller {
         failures
     }
 
-    /// The lock is held until the kernel has everything: what another thread does at once must not
-    /// overtake what it queued.
+    /// The lock is held until the kernel has all changes: one that a thread makes at once must not
+    /// overtake those that it has queued.
     fn run(&self, queue: &mut Queue, own_last: bool) -> Result<(), Errno> {
         queue.run(own_last, |commands| self.calls.control_all(self.epfd.as_fd(), commands))
     }
@@ -287,30 +287,30 @@ impl Poller {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what was held, to be dropped without the lock: closing may take its time.
+    /// Returns the descriptors that were kept open. They are dropped without the lock: closing may take time.
     fn unlock(&self, mut queue: MutexGuard<'_, Queue>) -> Vec<Shared> {
         let held = queue.take_held();
         self.queued.store(!queue.is_empty(), Ordering::Release);
         held
     }
 
-    /// Makes a handle that ends waits of this poller with an event of `key`.
+    /// Makes a handle that ends waits of this poller with an event that has `key`.
     pub fn waker(&self, key: u64) -> Result<Waker> {
         Waker::new(self, key)
     }
 
-    /// Makes the queued changes and waits until something happens, as long as it takes; returns how
-    /// many events there are in `events`.
+    /// Makes the queued changes and waits until there are events, without a time limit. Returns the
+    /// number of events.
     ///
     /// # Errors
     ///
-    /// `EINTR` after a signal with a handler. The error of the first queued change that failed,
-    /// without waiting, with all of them in [`Events::failures`].
+    /// `EINTR` after a signal with a handler. If queued changes fail, the error of the first one, without
+    /// waiting; [`Events::failures`] has all of them.
     pub fn wait(&self, events: &mut Events) -> Result<usize> {
         self.wait_until(events, Timeout::Never, None)
     }
 
-    /// As [`wait`](Self::wait), for what has happened by now.
+    /// As [`wait`](Self::wait), but does not wait.
     ///
     /// # Errors
     ///
@@ -319,10 +319,10 @@ impl Poller {
         self.wait_until(events, Timeout::After(Duration::ZERO), None)
     }
 
-    /// As [`wait`](Self::wait), until `timeout` is over.
+    /// As [`wait`](Self::wait), at most until `timeout`.
     ///
     /// `timeout` is a [`Duration`], an [`Instant`], an `Option` of one of them,
-    /// or a [`Timeout`]. It counts nanoseconds. The wait never ends early; for it to end
+    /// or a [`Timeout`], in nanoseconds. The wait never ends early; for it to end
     /// within a few microseconds, lower the thread's slack with `prctl(PR_SET_TIMERSLACK)`, see
     /// [the module](self#precision).
     ///
@@ -335,8 +335,8 @@ impl Poller {
 
     /// As [`wait_timeout`](Self::wait_timeout), while the thread blocks the signals of `mask` and no others.
     ///
-    /// A signal that the thread blocks otherwise, and `mask` does not, ends a wait with `EINTR` and
-    /// cannot slip in before it.
+    /// A signal that the thread blocks and `mask` does not ends a wait with `EINTR`. It cannot be delivered
+    /// between a check and the wait.
     pub fn wait_with_mask(
         &self,
         events: &mut Events,
@@ -393,9 +393,8 @@ fn probe(epfd: &OwnedFd) -> Result<Syscalls> {
 mod tests {
     use std::time::Duration;
 
-    use rustix::event::{EventfdFlags, eventfd};
-
     use super::*;
+    use crate::poll::Bell;
 
     fn denied() -> Poller {
         Poller::from_parts(make().unwrap(), Calls::new(Backend::Batch, Some(Syscalls::DENIED)))
@@ -403,7 +402,8 @@ mod tests {
 
     #[test]
     fn a_batch_that_is_denied_is_made_one_by_one() {
-        let (poller, event) = (denied(), eventfd(1, EventfdFlags::CLOEXEC).unwrap());
+        let (poller, event) = (denied(), Bell::new().unwrap());
+        event.ring().unwrap();
         let mut changes = Changes::new();
         changes.add(&event, 1, Interest::READABLE).change(&event, 2, Interest::READABLE);
         changes.add(&event, 3, Interest::READABLE).remove(&event);
@@ -423,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_wait_that_is_denied_is_made_otherwise() {
-        let (poller, event) = (denied(), Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()));
+        let (poller, event) = (denied(), Arc::new(Bell::new().unwrap()));
         poller.queue_add(&event, 1, Interest::WRITABLE);
         assert_eq!(poller.wait_timeout(&mut Events::new(4).unwrap(), Duration::MAX).unwrap(), 1);
         assert_eq!(poller.backend(), Backend::Pwait2);

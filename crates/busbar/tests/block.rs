@@ -1,18 +1,27 @@
 //! `busbar::block` on the real kernel.
 
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use busbar::block::{Block, Memory, Purpose};
+use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
 fn memories() -> [Memory; 3] {
     std::fs::write("/proc/sys/vm/nr_hugepages", "8").unwrap();
     [Memory::Heap("system".into()), Memory::Pages, Memory::HugePages]
+}
+
+fn read(block: &Block, len: usize) -> Vec<u8> {
+    block.read().unwrap().bytes().slice(..len).to_vec()
+}
+
+fn write(block: &mut Block, bytes: &[u8]) {
+    block.write().unwrap().bytes_mut().slice(..bytes.len()).copy_from(bytes);
 }
 
 #[test]
@@ -22,9 +31,9 @@ fn memory_is_zeroed_and_holds_what_is_written() {
         let mut block = Block::with(100_000, &memory).unwrap();
         assert_eq!(block.memory(), &memory);
         assert!(block.len() >= 100_000 && block.len().is_multiple_of(4096), "{memory}");
-        assert!(block.read().unwrap().iter().all(|&byte| byte == 0), "{memory}");
-        block.write().unwrap()[99_999] = 7;
-        assert_eq!(block.read().unwrap()[99_999], 7, "{memory}");
+        assert!(block.read().unwrap().bytes().to_vec().iter().all(|&byte| byte == 0), "{memory}");
+        block.write().unwrap().bytes_mut().slice(99_999..100_000).fill(7);
+        assert_eq!(block.read().unwrap().bytes().get(99_999), Some(7), "{memory}");
         assert!(block.try_wait_filled().unwrap());
         assert!(block.try_wait_unused().unwrap());
     }
@@ -38,10 +47,10 @@ fn a_descriptor_is_the_same_memory() {
         let fd: OwnedFd = block.try_clone().unwrap().into();
         let other = Block::try_from(fd).unwrap();
         assert_eq!((other.len(), other.memory()), (block.len(), &Memory::Foreign));
-        block.write().unwrap()[..5].copy_from_slice(b"hello");
-        assert_eq!(&other.read().unwrap()[..5], b"hello", "{memory}");
+        write(&mut block, b"hello");
+        assert_eq!(read(&other, 5), b"hello", "{memory}");
         drop(block);
-        assert_eq!(&other.read().unwrap()[..5], b"hello", "{memory}");
+        assert_eq!(read(&other, 5), b"hello", "{memory}");
     }
 }
 
@@ -58,7 +67,7 @@ fn no_descriptor_and_no_memory_stays() {
     for memory in memories() {
         let before = open();
         for _ in 0..100 {
-            Block::with(1 << 20, &memory).unwrap().write().unwrap().fill(1);
+            Block::with(1 << 20, &memory).unwrap().write().unwrap().bytes_mut().fill(1);
         }
         assert_eq!(open(), before, "{memory}");
     }
@@ -81,12 +90,16 @@ fn pages_are_those_of_their_memfd() {
         let mut block = Block::with(4096, memory).unwrap();
         let memfd = block.memory_file().unwrap().try_clone_to_owned().unwrap();
         let copy = block.try_clone().unwrap();
-        block.write().unwrap()[..5].copy_from_slice(b"hello");
-        assert_eq!(&copy.read().unwrap()[..5], b"hello");
-        assert_eq!(&Block::try_from(memfd).unwrap().read().unwrap()[..5], b"hello", "{memory}");
-        // Through the DMABUF they are the same, for who knows nothing of the memfd.
+        write(&mut block, b"hello");
+        assert_eq!(read(&copy, 5), b"hello");
+        if *memory == Memory::HugePages {
+            assert_eq!(Block::try_from(memfd).unwrap_err().errno(), Some(Errno::PERM));
+        } else {
+            assert_eq!(read(&Block::try_from(memfd).unwrap(), 5), b"hello", "{memory}");
+        }
+        // Through the DMABUF the bytes are the same, without the memfd.
         let dmabuf: OwnedFd = block.into();
-        assert_eq!(&Block::try_from(dmabuf).unwrap().read().unwrap()[..5], b"hello", "{memory}");
+        assert_eq!(read(&Block::try_from(dmabuf).unwrap(), 5), b"hello", "{memory}");
     }
 }
 
@@ -103,22 +116,73 @@ fn a_memfd_is_a_block_on_every_host() {
     assert_eq!(Memory::choose(Purpose::Program), Memory::Memfd);
     let mut block = Block::with(100_000, &Memory::Memfd).unwrap();
     assert!(!block.is_dmabuf() && block.len() >= 100_000);
-    assert!(block.read().unwrap().iter().all(|&byte| byte == 0));
+    assert!(block.read().unwrap().bytes().to_vec().iter().all(|&byte| byte == 0));
     let other = Block::try_from(OwnedFd::from(block.try_clone().unwrap())).unwrap();
     assert_eq!((other.len(), other.memory()), (block.len(), &Memory::Foreign));
-    block.write().unwrap()[..5].copy_from_slice(b"hello");
-    assert_eq!(&other.read().unwrap()[..5], b"hello");
+    write(&mut block, b"hello");
+    assert_eq!(read(&other, 5), b"hello");
     assert!(other.memory_file().is_some() && !other.is_dmabuf());
     assert!(block.try_wait_filled().unwrap());
     assert!(block.try_wait_unused().unwrap());
 }
 
 #[test]
+fn whoever_has_a_descriptor_may_write_while_it_is_read() {
+    let block = Block::with(1 << 18, &Memory::Memfd).unwrap();
+    let file = block.memory_file().unwrap().try_clone_to_owned().unwrap();
+    let mut another = Block::try_from(block.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    let read = block.read().unwrap();
+    let (mut value, mut chunks) = (0, 0);
+    // What was read stays as it was, while the block is written by another mapping and by the kernel.
+    read.bytes().for_each_chunk(|chunk| {
+        let before = chunk.to_vec();
+        assert!(before.iter().all(|byte| *byte == value));
+        another.write().unwrap().bytes_mut().fill(value + 1);
+        assert!(chunk == before);
+        value += 2;
+        rustix::io::pwrite(&file, &vec![value; block.len()], 0).unwrap();
+        assert!(chunk == before);
+        chunks += 1;
+    });
+    assert!(chunks > 1);
+    assert!(read.bytes().to_vec().iter().all(|byte| *byte == value));
+}
+
+#[test]
 fn memory_that_could_shrink_under_a_reader_is_no_block() {
-    let memfd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+    let memfd = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&memfd, 4096).unwrap();
     let error = Block::try_from(memfd).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::PERM), "{error}");
+}
+
+#[test]
+fn huge_pages_that_others_may_take_away_are_no_block() {
+    let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    // A host may be without them.
+    let Ok(memfd) = rustix::fs::memfd_create("test", flags) else { return };
+    rustix::fs::ftruncate(&memfd, 2 << 20).unwrap();
+    rustix::fs::fcntl_add_seals(&memfd, rustix::fs::SealFlags::SHRINK).unwrap();
+    let error = Block::try_from(memfd).unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::PERM), "{error}");
+}
+
+#[test]
+fn a_length_that_no_address_space_has_is_bad_input() {
+    for memory in [Memory::Heap("system".into()), Memory::Pages, Memory::HugePages, Memory::Memfd] {
+        for len in [usize::MAX, usize::MAX - 4095, isize::MAX as usize] {
+            let error = Block::with(len, &memory).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{memory}: {error}");
+        }
+    }
+}
+
+#[test]
+fn blocks_are_whole_pages_of_this_host() {
+    let page = rustix::param::page_size();
+    for (len, whole) in [(1, page), (page, page), (page + 1, 2 * page)] {
+        assert_eq!(Block::with(len, &Memory::Memfd).unwrap().len(), whole);
+    }
 }
 
 #[test]

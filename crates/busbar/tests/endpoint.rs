@@ -28,7 +28,7 @@ use common::{
     succeed, take, wait_until,
 };
 
-/// Makes each test two: over descriptors and over device nodes.
+/// Makes two tests of each function: over descriptors and over device nodes.
 macro_rules! on_both {
     ($(fn $name:ident($bench:ident) $body:block)*) => {
         mod fd {
@@ -51,7 +51,7 @@ macro_rules! on_both {
     };
 }
 
-/// The name that the test harness has for a case.
+/// The name of a case in the test harness.
 fn test_name(bench: &Bench, case: &str) -> String {
     format!("{}::{case}", bench.implementation)
 }
@@ -178,7 +178,7 @@ on_both! {
     fn a_chosen_source_is_where_replies_go(bench) {
         let echo = bench.builder("chosen", "echo").source(0x7002).create().unwrap();
         exchange(&echo, 3);
-        // A second endpoint of any name sends from elsewhere and hears nothing of it.
+        // A second endpoint of any name sends from another address and receives nothing of this.
         let other = bench.echo();
         echo.send(b"to 0x7002").unwrap();
         assert_eq!(take(&echo), b"to 0x7002");
@@ -468,7 +468,7 @@ on_both! {
         let echo = bench.builder("inherited", "echo").create().unwrap();
         let copy = echo.as_fd().try_clone_to_owned().unwrap();
         succeed(child(&test, "heir").stdin(copy).spawn().unwrap());
-        // The end of the other process leaves ours alone.
+        // The end of the other process does not affect ours.
         exchange(&echo, 9);
         drop(echo);
         assert_eq!(bench.nodes("inherited"), [""; 0]);
@@ -520,7 +520,7 @@ on_both! {
             assert!(echo.try_send(b"1").unwrap());
             assert_eq!(take(&echo), b"1");
             echo.send(b"2").unwrap();
-            // Whatever the mode, this waits.
+            // This waits in any mode.
             let mut buffer = [0; MAX_MESSAGE];
             assert_eq!(echo.recv(&mut buffer).unwrap(), 1);
             assert_eq!(mode(&echo), nonblocking || always);
@@ -652,7 +652,7 @@ mod only_descriptors {
         succeed(command.stdin(control).stdout(Stdio::null()).spawn().unwrap());
     }
 
-    /// A reader that is too slow is told, once, and goes on.
+    /// A reader that is too slow gets one error, and can continue.
     #[test]
     #[ignore = "needs the lab"]
     fn lost_messages_are_told() {
@@ -662,7 +662,7 @@ mod only_descriptors {
         fs::write(limit, "65536").unwrap();
         let source = bench.endpoint("source");
         source.send(&Request { token: 1, count: 1000, size: 400, rate: 0 }.encode()).unwrap();
-        // The summary is sent last; it may be among what is lost.
+        // The summary is sent last; it may be lost too.
         thread::sleep(MOMENT * 40);
         let mut buffer = [0; MAX_MESSAGE];
         let error = source.recv(&mut buffer).unwrap_err();
@@ -695,7 +695,7 @@ mod only_nodes {
         rpmsg::create_ept(&bench.controller, info).unwrap();
     }
 
-    /// Holds all other tests off: numbers of nodes are used again.
+    /// Excludes all other tests, because numbers of nodes are used again.
     #[test]
     #[ignore = "needs the lab"]
     fn the_file_of_a_node_goes_with_the_endpoint() {
@@ -712,7 +712,7 @@ mod only_nodes {
         }
     }
 
-    /// Somebody has made a node for later.
+    /// Another process has made a node to open it later.
     #[test]
     #[ignore = "needs the lab"]
     fn a_node_that_was_there_before_is_left_alone() {
@@ -731,7 +731,7 @@ mod only_nodes {
         assert_eq!(bench.nodes(name), [""; 0]);
     }
 
-    /// Files that udev does not make in time.
+    /// Device files that udev does not make in time.
     #[test]
     #[ignore = "needs the lab"]
     fn a_node_without_a_file_is_waited_for_until_the_deadline() {
@@ -749,7 +749,7 @@ mod only_nodes {
             assert!(error.to_string().contains("/dev/rpmsg"), "{error}");
             return;
         }
-        // Nobody else takes a turn at making nodes.
+        // No other process makes nodes meanwhile.
         let (_guard, bench) = Bench::exclusive(Implementation::Node);
         let test = "only_nodes::a_node_without_a_file_is_waited_for_until_the_deadline";
         let test = child(test, "blind");
@@ -767,7 +767,7 @@ mod only_nodes {
         rpmsg::destroy_ept(open(&left[0]).unwrap()).unwrap();
     }
 
-    /// A node in blocking mode from elsewhere.
+    /// A node in blocking mode that this library has not opened.
     #[test]
     #[ignore = "needs the lab"]
     fn a_blocking_node_from_elsewhere_receives_without_waiting() {
@@ -794,7 +794,7 @@ mod tokio_runtime {
 
     use super::*;
 
-    /// Without the timer of the runtime: it is not needed.
+    /// Works without the timer of the runtime.
     fn run(future: impl Future<Output = ()>) {
         tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap().block_on(future);
     }

@@ -1,5 +1,5 @@
-//! What a pipeline promises, whatever it is made of: each sample of a source comes to each sink or is told
-//! to be missing there, is right, and every block comes back; whoever goes and comes back meanwhile.
+//! Random pipelines: each sample of a source reaches each sink or is reported as missing there, is right, and
+//! every block comes back, even if a peer goes and comes back meanwhile.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -21,26 +21,26 @@ use proptest::sample::{Index, select, subsequence};
 use proptest::test_runner::TestCaseError;
 use tempfile::TempDir;
 
-/// Time in which anything that is to happen happens.
+/// More time than anything that has to happen takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
-/// Where the counter's bits are.
+/// The channels of the counter.
 const CHANNELS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
 
-/// What is kept of what comes over the network.
+/// What is kept of blocks from the network.
 const THIRD: u32 = 3;
 
-/// A pipeline as drawn by lot.
+/// A random pipeline.
 #[derive(Clone, Debug)]
 struct Plan {
-    /// Samples each second: so many that the source loses some when it is starved; or as fast as they go.
+    /// Samples per second, enough for losses when the source is not read; 0: as fast as possible.
     rate: Option<u32>,
-    /// Blocks beyond those that there have to be; as many as are needed if not given.
+    /// Blocks in addition to the fewest allowed. `None`: the default number.
     spare: Option<usize>,
     samples: usize,
     stages: Vec<StagePlan>,
     sinks: Vec<SinkPlan>,
-    /// Between two turns: the source is left alone.
+    /// Pause between two turns, in which the source is not read.
     nap: u64,
 }
 
@@ -69,8 +69,8 @@ enum End {
     Null,
     Verify,
     File,
-    /// To a pipeline in another thread, whose sinks these are; whether blocks stay there where
-    /// `receive` has put them, in parts.
+    /// To a pipeline in another thread, with these sinks; and whether its blocks stay in parts where `receive`
+    /// has put them.
     Net(Vec<EdgePlan>, bool),
 }
 
@@ -124,13 +124,13 @@ fn from(name: &str, edge: EdgePlan) -> Edge {
 #[derive(Clone, Debug, Default)]
 struct Way {
     name: String,
-    /// One after the other.
+    /// Several stages, one after the other.
     decimated: Vec<u64>,
     channels: Vec<String>,
 }
 
 impl Way {
-    /// How many of so many samples come there, or are told to be missing.
+    /// How many of so many samples reach the node or are reported as missing there.
     fn count(&self, samples: u64) -> u64 {
         self.decimated.iter().fold(samples, |left, by| left.div_ceil(*by))
     }
@@ -141,7 +141,7 @@ impl Way {
     }
 }
 
-/// A plan as a pipeline, and those that it sends to.
+/// The pipeline of a plan, and the pipelines that it sends to.
 struct Built {
     config: Config,
     ways: Vec<Way>,
@@ -149,7 +149,7 @@ struct Built {
     files: Vec<(usize, PathBuf)>,
 }
 
-/// A port that nobody has a moment later, as far as anybody can know.
+/// A port that is free, unless another program takes it meanwhile.
 fn port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -180,7 +180,7 @@ impl Plan {
         built.use_all(&nodes);
         built.config.sources.push(adc);
         if let Some(spare) = self.spare {
-            // The fewest that are allowed, and some.
+            // The fewest that are allowed, and some more.
             let fits = |blocks: &usize| {
                 let mut config = built.config.clone();
                 config.sources[0].blocks = Some(*blocks);
@@ -192,7 +192,7 @@ impl Plan {
         built
     }
 
-    /// Runs until enough has come to everybody, and to the end.
+    /// Runs until each sink has enough samples, and then to the end.
     fn run(&self, config: Config) -> Result<(Counters, Vec<(String, usize)>)> {
         let mut pipeline = Pipeline::open(config)?;
         let since = Instant::now();
@@ -216,7 +216,7 @@ trait Fit {
 }
 
 impl Fit for Work {
-    /// Only channels that there are.
+    /// Only channels that exist.
     fn fit(self, channels: &[String]) -> Self {
         let Self::Select(mut names) = self else { return self };
         names.retain(|name| channels.contains(name));
@@ -264,7 +264,7 @@ impl Built {
         self.ways.push(way);
     }
 
-    /// Every node leads somewhere.
+    /// Gives every node an output.
     fn use_all(&mut self, nodes: &[Way]) {
         for way in nodes {
             let stages = self.config.stages.iter().map(|it| &it.input.from);
@@ -278,8 +278,8 @@ impl Built {
     }
 }
 
-/// A pipeline that receives, with a sink for each of these edges, one for all and one for every third
-/// sample.
+/// A pipeline that receives, with a sink for each of these edges, one sink for all samples and one for every
+/// third sample.
 fn receiver(port: u16, way: &Way, edges: &[EdgePlan], in_parts: bool) -> Config {
     let input = |edge: &EdgePlan| from("net", *edge);
     let mut sinks: Vec<_> = edges
@@ -301,7 +301,7 @@ fn receiver(port: u16, way: &Way, edges: &[EdgePlan], in_parts: bool) -> Config 
     config
 }
 
-/// To the end of all its sources.
+/// Runs a pipeline to the end of all its sources.
 fn run(config: Config) -> Result<Counters> {
     to_the_end(Pipeline::open(config)?)
 }
@@ -327,7 +327,7 @@ fn stalled(counters: &Counters) -> Error {
     Error::new("go on with", "a pipeline", why)
 }
 
-/// Of a source, what came or is told to be missing.
+/// Samples of a source that came or are reported as missing.
 fn told_by_source(counters: &Counters) -> u64 {
     counters.sources[0].samples + counters.sources[0].lost
 }
@@ -336,7 +336,7 @@ fn told(sink: &SinkCounters) -> u64 {
     sink.samples + sink.lost
 }
 
-/// All that came to a pipeline of so many samples has come out of it.
+/// Verifies that all samples that came to a pipeline have come out of it.
 fn complete(counters: &Counters, ways: &[Way]) -> std::result::Result<(), TestCaseError> {
     prop_assert_eq!(counters.sources[0].unknown, 0);
     for (sink, way) in counters.sinks.iter().zip(ways) {
@@ -364,7 +364,7 @@ fn recorded(path: &Path, sink: &SinkCounters, way: &Way) -> std::result::Result<
     complete(&played, &[Way { decimated: Vec::new(), ..way.clone() }])
 }
 
-/// A recording, to the end.
+/// Reads a recording to its end.
 fn play(path: &Path, way: &Way) -> Result<Counters> {
     let source = SourceConfig::new("played", SourceKind::Recording(path.into()));
     let all = SinkConfig::new("all", Edge::new("played"), verify(way));
@@ -398,8 +398,8 @@ proptest! {
         }
     }
 
-    /// Whoever receives goes, in the middle of anything, and another one comes: what was sent is
-    /// accounted for to the sample, and nobody has ever had a wrong one.
+    /// The receiver goes at any moment, and another one comes: every sample that was sent is accounted for, and
+    /// none is wrong.
     #[test]
     fn receivers_that_go_are_followed_by_others(
         edge in edge(),
@@ -444,7 +444,7 @@ proptest! {
     }
 }
 
-/// So many turns of a pipeline; then it is gone at once, or has said so before.
+/// Runs so many turns of a pipeline; then drops it, or stops it first.
 fn short_life(config: &Config, turns: u64, in_order: bool) -> Result<()> {
     let mut pipeline = Pipeline::open(config.clone())?;
     for _ in 0..turns {
@@ -455,7 +455,7 @@ fn short_life(config: &Config, turns: u64, in_order: bool) -> Result<()> {
     if in_order { finish(&mut pipeline).map(|_| ()) } else { Ok(()) }
 }
 
-/// Sends to that port, in blocks of so many bytes.
+/// The configuration of a pipeline that sends to `port`, in blocks of so many bytes.
 fn sending(port: u16, synth: &str, block_len: usize) -> Config {
     let mut adc = SourceConfig::new("adc", SourceKind::Device(synth.into()));
     adc.block_len = block_len;
@@ -509,27 +509,7 @@ fn a_sender_that_goes_is_followed_by_another_and_that_is_told() {
     assert_eq!((sink.verified, source.reconnects), (source.samples, 2), "{counters:?}");
 }
 
-#[test]
-fn a_sender_that_comes_back_with_other_samples_is_an_error() {
-    let port = port();
-    let mut config = receiver(port, &counter(), &[], false);
-    config.sources[0].patience = Some(Duration::from_millis(500));
-    let mut there = Pipeline::open(config).unwrap();
-    let mut here = sender(port, "synth:counter?rate=1M");
-    both(&mut here, &mut there, |it| it.sinks[0].blocks > 3).unwrap();
-    drop(here);
-    let since = Instant::now();
-    while there.counters().sources[0].restarts == 0 {
-        there.turn_timeout(LOOK).unwrap();
-        assert!(since.elapsed() < PATIENCE, "{:?}", there.counters());
-    }
-    // Of half as many bytes each.
-    let mut here = sender(port, "synth:counter?rate=1M&channels=1");
-    let error = both(&mut here, &mut there, |it| it.sinks[0].blocks > 100).unwrap_err();
-    assert!(error.to_string().contains("others than before"), "{error}");
-}
-
-/// Accepts and never reads a word.
+/// Accepts connections and never reads from them.
 fn deaf() -> (TcpListener, SinkKind) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = SinkKind::Connect(listener.local_addr().unwrap().to_string());
@@ -561,13 +541,13 @@ fn what_waits_behind_an_edge_that_drops_starves_nobody_else() {
     }
 }
 
-/// What is said to a sender, and what comes of its receiver, whose source and sink these are.
+/// The error of a sender, and the result of its receiver with this source and sink.
 fn end_of(port: u16, count: Option<u64>, to: SinkKind) -> (String, Result<Counters>) {
     let mut net = SourceConfig::new("net", SourceKind::Listen(format!("127.0.0.1:{port}")));
     net.count = count;
     let config = Config::new().source(net).sink(SinkConfig::new("all", Edge::new("net"), to));
     let receiver = thread::spawn(move || run(config));
-    // It may not listen yet: connections are tried again all the same.
+    // The receiver may not listen yet: then the sender tries again.
     let here = sending(port, "synth:counter?rate=1M", 4096).fail_fast(true);
     let said = run(here).unwrap_err().to_string();
     (said, receiver.join().unwrap())
@@ -577,7 +557,7 @@ fn end_of(port: u16, count: Option<u64>, to: SinkKind) -> (String, Result<Counte
 fn a_count_ends_a_source_and_whoever_sends_hears_of_it() {
     let (said, counters) = end_of(port(), Some(1000), SinkKind::Verify { counter: true });
     assert!(said.contains("takes no more"), "{said}");
-    // To the end of a block.
+    // The count is rounded up to the end of a block.
     assert_eq!(counters.unwrap().sinks[0].verified, 1024);
 }
 
@@ -605,7 +585,7 @@ fn a_failure_keeps_no_turn_beyond_its_time_while_the_sender_is_told() {
     let (since, mut is_told) = (Instant::now(), false);
     let error = loop {
         assert!(since.elapsed() < PATIENCE, "{:?}", there.counters());
-        // It does not listen when it is told.
+        // The sender does not read when it is refused.
         if !is_told {
             here.try_turn().unwrap();
         }
@@ -637,7 +617,7 @@ fn a_sender_whose_last_block_is_the_last_that_is_wanted_has_succeeded() {
         let block = || source.next().unwrap();
         here.push(block()).unwrap();
         here.push(block()).unwrap();
-        // The receiver has enough before the sender says that there is no more.
+        // The receiver has enough before the sender ends the stream.
         while there.turn_timeout(LOOK).unwrap() != State::Finished {
             here.advance().unwrap();
         }
@@ -653,4 +633,102 @@ fn a_sender_whose_last_block_is_the_last_that_is_wanted_has_succeeded() {
             assert!(here.wait_timeout(PATIENCE).unwrap());
         }
     }
+}
+
+/// Sends blocks of `channels` until they are taken over, or the error.
+fn send_to(port: u16, channels: &[&str], block_len: usize) -> JoinHandle<Result<()>> {
+    let setup = StreamSetup::new().block_len(block_len).channels(channels.iter().copied());
+    thread::spawn(move || {
+        let source = Source::open("synth:counter", &setup)?;
+        let target = format!("127.0.0.1:{port}");
+        let options = Options::new().patience(PATIENCE);
+        let mut sender = FrameSender::open(&target, source.format(), source.block_len(), &options)?;
+        sender.push(source.next()?)?;
+        sender.finish(Lost::Samples(0));
+        assert!(sender.wait_timeout(PATIENCE)?, "not within a minute");
+        Ok(())
+    })
+}
+
+/// What becomes of a sender while the pipeline runs.
+fn becomes(pipeline: &mut Pipeline, sender: JoinHandle<Result<()>>) -> Result<()> {
+    while !sender.is_finished() {
+        pipeline.turn_timeout(LOOK).unwrap();
+    }
+    sender.join().unwrap()
+}
+
+#[test]
+fn a_sender_whose_samples_nobody_takes_is_refused_and_ends_nothing_else() {
+    let folder = TempDir::new().unwrap();
+    let select = |name: &str| Work::Select(vec![name.into()]);
+    let sink = |from: &str, to| SinkConfig::new("to", Edge::new(from), to);
+    let counter = || SinkKind::Verify { counter: true };
+    let stage = |work| Some(StageConfig::new("some", Edge::new("net"), work));
+    let (all, len): (&[&str], _) = (&CHANNELS, 4096);
+    let cases = [
+        (stage(select("voltage1_q")), sink("some", SinkKind::Null), &CHANNELS[..1], len),
+        (None, sink("net", counter()), &CHANNELS[1..2], len),
+        (
+            None,
+            sink("net", SinkKind::Recording(folder.path().join("it"))),
+            &["voltage0_i", "count0"][..],
+            len,
+        ),
+        // Ten blocks come from the network, and six are the stage's.
+        (stage(Work::Decimate(2)), sink("some", SinkKind::Null), all, 1 << 20),
+    ];
+    for (stage, sink, channels, block_len) in cases {
+        let port = port();
+        let listen = SourceKind::Listen(format!("127.0.0.1:{port}"));
+        let net = SourceConfig::new("net", listen).memory_limit(15 << 20);
+        let other = SourceConfig::new("other", SourceKind::Device("synth:counter?rate=1M".into()));
+        let mut config = Config::new().drain(PATIENCE).source(net).source(other);
+        config.stages.extend(stage);
+        let right = SinkConfig::new("right", Edge::new("other"), counter());
+        // It would take them, if it did not stand beside another sink.
+        let null = SinkConfig::new("null", Edge::new("net"), SinkKind::Null);
+        config.sinks = vec![null, sink, right];
+        let mut pipeline = Pipeline::open(config).unwrap();
+        let error = becomes(&mut pipeline, send_to(port, channels, block_len)).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused, "{error}");
+        let events = pipeline.take_events();
+        let told = events.iter().any(|it| it.node == "net" && it.what == "trouble");
+        assert!(told, "{events:?}");
+        let verified = pipeline.counters().sinks[2].verified;
+        // The next sender is the first one, of whatever shape.
+        becomes(&mut pipeline, send_to(port, &CHANNELS, 8000)).unwrap();
+        while pipeline.counters().sinks[2].verified == verified {
+            pipeline.turn_timeout(LOOK).unwrap();
+        }
+        let (counters, _) = finish(&mut pipeline).unwrap();
+        assert_eq!(counters.sources[0].samples, 1000);
+        assert_eq!(counters.sinks[0].samples, 1000);
+    }
+}
+
+#[test]
+fn a_sender_that_comes_back_with_other_samples_is_refused() {
+    let port = port();
+    let listen = SourceKind::Listen(format!("127.0.0.1:{port}"));
+    let net = SourceConfig::new("net", listen).patience(Duration::from_millis(100));
+    let sink = SinkConfig::new("to", Edge::new("net"), SinkKind::Null);
+    let mut pipeline = Pipeline::open(Config::new().source(net).sink(sink)).unwrap();
+    let setup = StreamSetup::new().block_len(8000);
+    let source = Source::open("synth:counter", &setup).unwrap();
+    let target = format!("127.0.0.1:{port}");
+    let mut sender = FrameSender::open(&target, source.format(), 8000, &Options::new()).unwrap();
+    sender.push(source.next().unwrap()).unwrap();
+    while sender.unacknowledged() > 0 {
+        sender.advance().unwrap();
+        pipeline.turn_timeout(LOOK).unwrap();
+    }
+    drop(sender);
+    while pipeline.counters().sources[0].restarts == 0 {
+        pipeline.turn_timeout(LOOK).unwrap();
+    }
+    let error = becomes(&mut pipeline, send_to(port, &CHANNELS[..1], 8000)).unwrap_err();
+    assert!(error.to_string().contains("another format than before"), "{error}");
+    becomes(&mut pipeline, send_to(port, &CHANNELS, 8000)).unwrap();
+    assert_eq!(finish(&mut pipeline).unwrap().0.sinks[0].samples, 2000);
 }

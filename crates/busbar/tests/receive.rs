@@ -1,4 +1,4 @@
-//! What every way to receive has to do: ordinary receive on any host, and device memory in the lab.
+//! Tests of every way to receive: ordinary receive on any host, and device memory in the lab.
 
 mod pair;
 
@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use busbar::block::{Block, Memory};
-use busbar::receive::{Connection, Piece, ReceiveSetup, Receiver};
+use busbar::receive::{Connection, Piece, ReceiveSetup, Receiver, View};
 use busbar::wait::{Events, Interest, Poller, Timeout};
 use rustix::net::sockopt::set_socket_linger;
 
@@ -17,7 +17,7 @@ use pair::{
     Check, Loopback, MOMENT, PATIENCE, Pair, Place, pattern, send, take, take_all, wait_until,
 };
 
-/// Each test for each place.
+/// Makes a test of each function for ordinary receive, and one for device memory.
 macro_rules! conform {
     ($($test:ident)*) => {
         mod host {
@@ -169,7 +169,7 @@ fn held_views_stay_as_they_are(place: &impl Place) {
     while let Some(piece) = kept.next_timeout(PATIENCE).unwrap() {
         pieces.push(piece);
     }
-    // Everything else goes through what is left of the block, many times.
+    // All other data goes through the rest of the block, many times.
     let (mut other, sender) = place.connect(&receiver);
     let sending = send(sender, 6, 8 << 20);
     take_all(&mut other, &mut Check::new(6));
@@ -215,7 +215,7 @@ fn views_outlive_connection_and_receiver(place: &impl Place) {
     }
     assert_eq!(check.at, 100_000);
     drop(pieces);
-    // And the memory can be had again.
+    // And the memory can be used again.
     let receiver = place.receiver(1 << 20);
     let (mut connection, sender) = place.connect(&receiver);
     let sending = send(sender, 8, 4 << 20);
@@ -228,7 +228,7 @@ fn views_may_be_dropped_by_other_threads(place: &impl Place) {
     let receiver = place.receiver(512 << 10);
     let (mut connection, sender) = place.connect(&receiver);
     let sending = send(sender, 9, LEN);
-    // The queue holds more than the block: the receiving thread waits, and only others give back.
+    // The queue holds more than the block: the receiving thread waits, and only other threads drop views.
     let (pieces, taken) = mpsc::channel::<Piece>();
     let checking = thread::spawn(move || {
         let mut check = Check::new(9);
@@ -258,7 +258,7 @@ fn an_end_comes_after_the_last_byte(place: &impl Place) {
     sender.shutdown(Shutdown::Write).unwrap();
     assert_eq!(take(&mut connection).len(), 10);
     assert!(connection.next_timeout(PATIENCE).unwrap().is_none() && connection.is_finished());
-    // It stays so, and the other direction is still there.
+    // This does not change, and the other direction still works.
     assert!(connection.next().unwrap().is_none());
     connection.socket().write_all(b"thanks").unwrap();
     let mut answer = [0; 6];
@@ -301,7 +301,7 @@ fn deadlines_are_kept(place: &impl Place) {
     let begun = Instant::now();
     assert!(connection.try_next().unwrap().is_none());
     assert!(begun.elapsed() < PATIENCE);
-    // A wait ends with the data, not with the time.
+    // A wait ends when data comes, before its timeout.
     let writing = thread::spawn(move || {
         thread::sleep(MOMENT);
         sender.write_all(b"late").unwrap();
@@ -319,7 +319,7 @@ fn a_poller_wakes_for_data(place: &impl Place) {
         poller.add(connection, key as u64, Interest::READABLE).unwrap();
     }
     let mut events = Events::new(4).unwrap();
-    // What it is ready for at first may be nothing.
+    // At first it may be readable without data.
     for (connection, _) in &mut ends {
         assert!(connection.try_next().unwrap().is_none());
     }
@@ -347,7 +347,7 @@ fn a_poller_wakes_for_memory(place: &impl Place) {
     let poller = Poller::new().unwrap();
     poller.add(&connection, 0, Interest::READABLE).unwrap();
     let mut events = Events::new(4).unwrap();
-    // There is data, but nothing to receive it into: that is no reason to wake.
+    // There is data, but no memory for it: the descriptor must not be readable.
     assert_eq!(poller.wait_timeout(&mut events, MOMENT).unwrap(), 0);
     for piece in &held {
         check.piece(piece);
@@ -414,12 +414,12 @@ fn what_is_no_device_is_refused_and_said_so() {
         let error = Receiver::offered(name).unwrap_err();
         assert!(error.to_string().contains("ip link"), "{error}");
     }
-    // Where the kernel knows device memory, it is its single queue.
+    // If the kernel supports device memory, the error is that it has a single queue.
     let error = Receiver::offered("lo").unwrap_err().to_string();
-    assert!(error.contains("takes two") || error.contains("CONFIG_NET_DEVMEM"), "{error}");
+    assert!(error.contains("needs two") || error.contains("CONFIG_NET_DEVMEM"), "{error}");
 }
 
-/// Ordinary pages, huge ones and heaps: what can be had here.
+/// The kinds of memory that this host has: ordinary pages, huge pages and heaps.
 #[test]
 fn any_memory_will_do_on_a_host() {
     for memory in ["memfd", "pages", "heap:system"] {
@@ -456,7 +456,8 @@ fn one_guard_reads_many_views() {
         views.push(view);
     }
     let block = receiver.block().read().unwrap();
-    let read: Vec<u8> = views.iter().flat_map(|view| block[view.range()].to_vec()).collect();
+    let bytes = |view: &View| block.bytes().slice(view.range()).to_vec();
+    let read: Vec<u8> = views.iter().flat_map(bytes).collect();
     assert!(read == pattern(1, 0, 300_000));
 }
 
@@ -464,6 +465,6 @@ fn _types_are_what_threads_need() {
     fn is<T: Send + Sync + 'static>() {}
     is::<Receiver>();
     is::<busbar::receive::Listener>();
-    is::<busbar::receive::View>();
+    is::<View>();
     is::<TcpStream>();
 }

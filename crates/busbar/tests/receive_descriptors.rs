@@ -23,7 +23,7 @@ fn no_descriptor_is_left() {
         sending.join().unwrap();
         drop((connection, receiver));
         drop(held);
-        // What fails leaves nothing either.
+        // A failed call leaves no descriptor open either.
         let receiver = Loopback.receiver(4096);
         let nobody = Loopback.listen(&receiver).1;
         assert!(receiver.connect_timeout(nobody, Duration::from_secs(1)).is_err());

@@ -1,5 +1,5 @@
-//! What only device memory has: queues that are bound, settings that are undone, tokens, steering.
-//! Between the two ends of a `vnic` pair, in the lab.
+//! Tests that only device memory has: bound queues, settings that are undone, tokens, steering. They use the
+//! two ends of a `vnic` pair, in the lab.
 
 mod common;
 mod pair;
@@ -31,7 +31,7 @@ fn refused(setup: &ReceiveSetup) -> String {
     Receiver::open(DEVICE, pages(LEN), setup).unwrap_err().to_string()
 }
 
-/// Receives so much over a connection, verified.
+/// Receives and verifies this much over a connection.
 fn receive(place: &Pair, receiver: &Receiver, seed: u64, len: u64) {
     let (mut connection, sender) = place.connect(receiver);
     let sending = send(sender, seed, len);
@@ -59,7 +59,7 @@ fn every_setting_is_undone() {
     let before = settings();
     let setup = ReceiveSetup::new().queues(Queues::Count(3));
     let open = || Receiver::open(DEVICE, pages(LEN), &setup).unwrap();
-    // Dropped in whatever order.
+    // Dropped in any order.
     let receiver = open();
     let (connection, sender) = pair.connect(&receiver);
     assert_ne!(settings(), before);
@@ -71,7 +71,7 @@ fn every_setting_is_undone() {
     receiver.close().unwrap();
     drop(sender);
     assert_eq!(settings(), before);
-    // At a panic.
+    // By a panic.
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let receiver = open();
         let _ends = pair.connect(&receiver);
@@ -79,7 +79,7 @@ fn every_setting_is_undone() {
     }));
     assert!(panicked.is_err());
     assert_eq!(settings(), before);
-    // While views are out.
+    // While views exist.
     let receiver = open();
     let (mut connection, mut sender) = pair.connect(&receiver);
     sender.write_all(b"hello").unwrap();
@@ -101,7 +101,7 @@ fn settings_that_were_other_than_usual_are_put_back() {
     let before = settings();
     let setup = ReceiveSetup::new().queues(Queues::These(vec![15, 1]));
     let receiver = Receiver::open(DEVICE, pages(LEN), &setup).unwrap();
-    // The rule for the same port is in the way, and comes back.
+    // The earlier rule for the same port is replaced, and restored.
     let listener = receiver.listen((pair.address(), PORT).into()).unwrap();
     let other = receiver.listen(([0, 0, 0, 0], PORT + 1).into()).unwrap();
     assert!(settings().contains("Filter: 0"), "{}", settings());
@@ -156,7 +156,7 @@ fn queues_are_taken_once_and_others_go_on() {
     assert!(error.contains("some of [0, 1,"), "{error}");
     let error = refused(&ReceiveSetup::new().queues(Queues::Count(14)));
     assert!(error.contains("1 to 13"), "{error}");
-    // Both receive, each into its own block; and everything else goes on.
+    // Both receive, each into its own block, and all other traffic continues.
     thread::scope(|scope| {
         scope.spawn(|| receive(&pair, &first, 1, 1 << 20));
         scope.spawn(|| receive(&pair, &second, 2, 1 << 20));
@@ -253,7 +253,7 @@ fn tokens_come_back_in_batches() {
     drop(connection);
     let statistics = receiver.statistics().unwrap();
     assert_eq!((statistics.refused, statistics.held), (0, 0));
-    // The stream had ended: each came back at once. Under way they come back together.
+    // After the end of the stream, each token was returned at once. Before it, they are returned together.
     receive(&pair, &receiver, 2, 4 << 20);
     let calls = receiver.statistics().unwrap().returns - statistics.returns;
     assert!(calls < tokens as u64 / 2, "{calls} calls");
@@ -288,7 +288,7 @@ fn an_end_of_the_binding_under_load_loses_nothing() {
     sending.join().unwrap();
     assert_eq!(check.at, BYTES);
     assert!(connection.is_finished() && outside > 0);
-    // What was held is as it was.
+    // The held data has not changed.
     let mut again = Check::new(1);
     for piece in &held {
         again.piece(piece);
@@ -321,7 +321,7 @@ fn what_nobody_will_read_holds_no_memory() {
     assert_eq!(receiver.statistics().unwrap().held, 0);
 }
 
-/// A process that receives without an end, until it is killed.
+/// A process that receives until it is killed.
 fn victim(name: &str) -> Child {
     child(name, "victim").spawn().unwrap()
 }
@@ -364,7 +364,7 @@ fn a_killed_receiver_leaves_no_binding_and_another_can_take_over() {
         victim.wait().unwrap();
         loading.join().unwrap();
         wait_until("the queues", || Receiver::offered(DEVICE).unwrap() == free);
-        // Its rule is still there, which nobody can help; it is in nobody's way.
+        // Its rule is still there, since nothing removes it; it does not disturb others.
         let left = settings();
         let setup = ReceiveSetup::new().queues(Queues::Count(2));
         let receiver = Receiver::open(DEVICE, pages(LEN), &setup).unwrap();
@@ -404,7 +404,7 @@ fn who_may_not_or_cannot_is_told_what_to_do() {
     assert_eq!(error.kind(), ErrorKind::ResourceBusy, "{error}");
     let error = Receiver::open(DEVICE, pages(4096), &ReceiveSetup::default()).unwrap_err();
     assert!(error.to_string().contains("262144 bytes or more"), "{error}");
-    // Half done is undone.
+    // Settings are undone after an error.
     let before = settings();
     run(&format!("ip link set {DEVICE} down"));
     let down =
@@ -412,7 +412,7 @@ fn who_may_not_or_cannot_is_told_what_to_do() {
     assert!(down.contains("ip link set nic0 up"), "{down}");
     run(&format!("ip link set {DEVICE} up"));
     assert_eq!(settings(), before);
-    // Without privilege: of everything that is to be set, the first is refused.
+    // Without privilege, the first setting is refused.
     let output = Command::new("setpriv")
         .args(["--bounding-set=-net_admin", "--inh-caps=-net_admin"])
         .arg(std::env::current_exe().unwrap())
@@ -434,7 +434,7 @@ fn unprivileged_is_told() {
     let error = Receiver::open(DEVICE, pages(LEN), &ReceiveSetup::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
     assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
-    // What needs none is answered.
+    // Calls that need no privilege succeed.
     assert_eq!(Receiver::offered(DEVICE).unwrap(), QUEUES as usize - 1);
     assert_eq!(Offer::ask().unwrap().binds, None);
 }

@@ -1,12 +1,13 @@
-//! One suite over all that `busbar::stream` runs on.
+//! One suite for all interfaces of `busbar::stream`.
 //!
-//! `synth:` is tested wherever this runs. DMABUFs of three kinds of memory and `read`/`write` need
+//! `synth:` is tested on any host. DMABUFs of three kinds of memory and `read`/`write` need
 //! the lab and its virtual converter: `cargo test -p busbar --test stream -- --ignored` there. No test
-//! asserts that something is fast; what must end at all hangs the test if it does not.
+//! asserts a time; something that never ends makes its test hang.
 
 use std::collections::HashSet;
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,16 +15,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use busbar::block::{Block, Memory};
-use busbar::stream::{Interface, Lost, Samples, Sink, Source, StreamSetup};
+use busbar::stream::{Interface, Lost, Samples, Sink, Source, Space, StreamSetup};
 use busbar::wait::{Events, Interest, Poller, Timeout};
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Longer than anything here takes.
+/// More time than any step here takes.
 const LONG: Duration = Duration::from_secs(600);
 /// Bytes of a sample of all four voltages: its number, where the pattern is `counter`.
 const FRAME: usize = 8;
 
-/// What a stream runs on.
+/// The interface and memory of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Heap,
@@ -57,7 +59,7 @@ impl Kind {
     }
 }
 
-/// Makes each test many: those of `all` run on everything, those of `device` on devices.
+/// Makes one test for each interface: `all` tests run on every interface, `device` tests on those of devices.
 macro_rules! on {
     (all $(fn $name:ident($kind:ident) $body:block)*) => {
         on!(@modules $($name)*);
@@ -102,7 +104,7 @@ macro_rules! on {
     };
 }
 
-/// A converter, virtual or only arithmetic, that counts.
+/// A converter, `vconv` or `synth:`, with the pattern `counter`.
 struct Converter {
     name: String,
     rate: u32,
@@ -144,7 +146,7 @@ impl Converter {
         Sink::open(&format!("iio:{}-tx", self.name), setup).unwrap()
     }
 
-    /// The folder of the receiver, or of the transmitter `-tx`.
+    /// The directory of the receiver, or of the transmitter `-tx`.
     fn sysfs(&self, direction: &str) -> PathBuf {
         let wanted = format!("{}{direction}\n", self.name);
         let all = fs::read_dir("/sys/bus/iio/devices").unwrap().map(|entry| entry.unwrap().path());
@@ -169,7 +171,7 @@ impl Converter {
         fs::write(folder.join(fault), value.to_string()).unwrap();
     }
 
-    /// As if the hardware were pulled out.
+    /// Removes the device, as if it was unplugged.
     fn remove(&mut self) {
         if let Some(folder) = self.folder.take() {
             fs::remove_dir(folder).unwrap();
@@ -213,15 +215,51 @@ fn open_descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
+/// Runs a test in a process of its own.
+fn alone(test: &str, body: impl FnOnce()) {
+    if std::env::var_os("BUSBAR_ALONE").is_some() {
+        return body();
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--include-ignored"]).env("BUSBAR_ALONE", "1");
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+/// The process cannot open anything while this exists.
+struct NoDescriptors(Rlimit);
+
+impl NoDescriptors {
+    fn new() -> Self {
+        let before = getrlimit(Resource::Nofile);
+        // A copy gets the lowest number that is free.
+        let free = rustix::io::dup(std::io::stdin()).unwrap().as_raw_fd();
+        let limit = Rlimit { current: Some(u64::from(free.cast_unsigned())), ..before };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        Self(before)
+    }
+}
+
+impl Drop for NoDescriptors {
+    fn drop(&mut self) {
+        setrlimit(Resource::Nofile, self.0).unwrap();
+    }
+}
+
 #[track_caller]
 fn next(source: &Source) -> Samples {
     source.next_timeout(LONG).unwrap().expect("a block in time")
 }
 
-/// The numbers of the samples, one after the other; returns the first.
+fn bytes_of(samples: &Samples) -> Vec<u8> {
+    samples.read().unwrap().bytes().to_vec()
+}
+
+/// Verifies that the numbers of the samples follow each other; returns the first.
 #[track_caller]
 fn first_of(samples: &Samples) -> u64 {
-    let bytes = samples.read().unwrap();
+    let bytes = bytes_of(samples);
     assert_eq!(bytes.len(), samples.meta().len);
     first_number(&bytes)
 }
@@ -300,7 +338,7 @@ on! { all
         for sequence in 0..10 {
             let samples = next(&source);
             assert_eq!((samples.meta().lost, samples.meta().len), (Lost::Samples(0), 984));
-            let bytes = samples.read().unwrap();
+            let bytes = bytes_of(&samples);
             for (sample, number) in bytes.chunks_exact(24).zip(41 * sequence..) {
                 assert_eq!(u64::from_le_bytes(sample[8..16].try_into().unwrap()), number);
             }
@@ -396,7 +434,7 @@ on! { all
         drop(source);
         assert_eq!((first_of(&first), first_of(&second)), (0, 512));
         drop(first);
-        // The device is free meanwhile.
+        // The device is not used meanwhile.
         let source = converter.source(&kind.setup());
         assert_eq!(first_of(&next(&source)), 0);
         assert_eq!(first_of(&second), 512);
@@ -427,7 +465,7 @@ on! { all
         poller.add(&source, 7, Interest::READABLE).unwrap();
         let mut events = Events::new(4).unwrap();
         let held: Vec<_> = (0..4).map(|_| next(&source)).collect();
-        // It may be readable without need, but not all the time.
+        // It may be readable without a block, but not all the time.
         let quiet = (0..1000).any(|_| {
             assert!(source.try_next().unwrap().is_none());
             poller.wait_timeout(&mut events, Duration::from_millis(1)).unwrap() == 0
@@ -456,7 +494,7 @@ on! { all
                 drop(source);
             }
         }
-        // Other tests run beside this one, and have some open; a leak is one in each fourth round.
+        // Other tests run at the same time and have some open; a leak would be one in each fourth round.
         assert!(open_descriptors() < before + rounds / 8);
     }
 
@@ -497,7 +535,7 @@ on! { device
     fn injected_loss_is_told_exactly_by_the_time(kind) {
         let converter = kind.converter(1_000_000);
         converter.set("", "pattern", "sine");
-        // More than that would have to pass in time.
+        // More blocks than that have to pass in time.
         assert_loss(&converter, kind, names(&["voltage0_i", "timestamp"]), 5_000);
     }
 
@@ -513,7 +551,7 @@ on! { device
         converter.set("", "pattern", "counter");
         converter.set("", "loopback", "1");
         let source = converter.source(&kind.setup());
-        // What was sent is no counter; nothing was, so nothing comes.
+        // With loopback, nothing is received until something is sent.
         assert!(source.next_timeout(Duration::from_millis(10)).unwrap().is_none());
     }
 
@@ -534,7 +572,7 @@ on! { device
                 cut += full - count;
                 all += count;
             }
-            // `read` gives no blocks, but what is in them.
+            // `read` returns the bytes of the blocks only.
             assert_eq!(cut, if kind.is_dmabuf() { 200 } else { 0 });
             assert_eq!(all + cut, 60 * full);
         }
@@ -562,7 +600,7 @@ on! { device
             }
             sequence += 1;
         }
-        // `read` skips the block, and the next one tells.
+        // `read` skips the block, and the next one says what was lost.
         assert_eq!(errors, if kind.is_dmabuf() { 2 } else { 0 });
         assert!(all >= 1024, "{all}");
     }
@@ -602,11 +640,11 @@ on! { device
         for blocks in [1, 4] {
             let converter = kind.converter(if blocks == 1 { 0 } else { 100 });
             let source = converter.source(&kind.setup().blocks(blocks));
-            // No block is left that could tell.
+            // No block is left to say what was lost.
             let held = (blocks == 1).then(|| next(&source));
             converter.set("", "buffer0/enable", "0");
             drop(held);
-            // With `read`, what was complete before is still there.
+            // With `read`, blocks that were complete before can still be read.
             let left = (0..3).find(|_| !matches!(source.next_timeout(LONG), Ok(Some(_))));
             assert!(left.is_some_and(|left| left == 0 || kind == Kind::Fileio), "{left:?}");
             assert_over(source.next_timeout(LONG));
@@ -614,6 +652,26 @@ on! { device
             let source = converter.source(&kind.setup());
             assert_eq!(source.try_next().unwrap().map_or(0, |one| first_of(&one)), 0);
         }
+    }
+
+    fn a_stream_goes_on_and_can_be_stopped_without_descriptors(kind) {
+        let module = format!("{kind:?}_device").to_lowercase();
+        alone(&format!("{module}::a_stream_goes_on_and_can_be_stopped_without_descriptors"), || {
+            // A block in a minute.
+            let converter = kind.converter(10);
+            converter.set("", "buffer0/in_timestamp_en", "1");
+            let source = converter.source(&kind.setup());
+            let none = NoDescriptors::new();
+            // The device is checked meanwhile.
+            let waited = source.next_timeout(Duration::from_millis(500)).unwrap();
+            assert!(waited.is_none());
+            // This can disable the device, but not restore its channels.
+            assert_eq!(source.stop().unwrap_err().errno(), Some(Errno::MFILE));
+            drop(none);
+            assert_eq!(converter.get("buffer0/enable"), "0");
+            source.stop().unwrap();
+            assert_eq!(converter.get("buffer0/in_timestamp_en"), "1");
+        });
     }
 
     fn complete_blocks_do_not_hide_that_somebody_has_disabled_a_device(kind) {
@@ -625,7 +683,7 @@ on! { device
                 poller.add(&source, 1, Interest::READABLE).unwrap();
             }
             let held = next(&source);
-            // In which the others are filled: then the driver has no block that could tell.
+            // Time to fill the other blocks: then the driver has no block to report the error with.
             thread::sleep(Duration::from_millis(50));
             converter.set("", "buffer0/enable", "0");
             drop(held);
@@ -653,7 +711,7 @@ on! { device
             for _ in 0..2 * source.blocks() {
                 let samples = next(&source);
                 seen.insert(rustix::fs::fstat(samples.block().unwrap()).unwrap().st_ino);
-                sink.forward(samples).unwrap();
+                sink.forward(&samples).unwrap();
             }
             assert!(sink.drain_timeout(LONG).unwrap());
             first.set("", "buffer0/enable", "0");
@@ -662,7 +720,7 @@ on! { device
             sink.reap().unwrap();
         }
         if kind.is_dmabuf() {
-            // The kernel lets go of them a moment later.
+            // The kernel frees them a moment later.
             wait_until("end of the DMABUFs", || dmabufs().is_disjoint(&seen));
             assert_eq!((seen.len(), sink.copied()), (20 * 4, 0));
         }
@@ -712,7 +770,7 @@ on! { device
         for block in 0..20_u64 {
             let mut space = sink.space_timeout(LONG).unwrap().unwrap();
             assert_eq!(space.len(), 4096);
-            fill(&mut space.write().unwrap(), block * 512);
+            fill_block(&mut space, block * 512);
             space.send(4096).unwrap();
             assert_eq!(first_of(&next(&source)), block * 512);
         }
@@ -729,7 +787,7 @@ on! { device
         let mut sent = 0;
         for len in [8, 16, 24, 32] {
             let mut space = sink.space_timeout(LONG).unwrap().unwrap();
-            fill(&mut space.write().unwrap(), sent);
+            fill_block(&mut space, sent);
             space.send(len).unwrap();
             sent += samples(len);
         }
@@ -739,7 +797,7 @@ on! { device
         if kind == Kind::Fileio {
             for _ in 0..50 {
                 let samples = next(&source);
-                assert!(samples.read().unwrap().iter().all(|byte| *byte == 0), "padding");
+                assert!(bytes_of(&samples).iter().all(|byte| *byte == 0), "padding");
             }
         }
         assert!(draining.join().unwrap().0);
@@ -808,14 +866,14 @@ on! { device
         let end = second.source(&kind.setup());
         let (source, sink) = (first.source(&kind.setup()), second.sink(&kind.setup()));
         for block in 0..40 {
-            sink.forward(next(&source)).unwrap();
+            sink.forward(&next(&source)).unwrap();
             assert_eq!(first_of(&next(&end)), block * 512);
         }
         assert!(sink.drain_timeout(LONG).unwrap());
         if kind.is_dmabuf() {
             assert_eq!((source.copied(), sink.copied(), end.copied()), (0, 0, 0));
         } else {
-            // Into a block of the sink, and from there into the driver.
+            // Copied into a block of the sink, and from there into the driver.
             assert_eq!(sink.copied(), 2 * 40 * 4096);
         }
     }
@@ -844,8 +902,10 @@ on! { device
         for block in 0..10 {
             let samples = next(&source);
             assert_eq!(first_of(&samples), block * 512);
-            sink.forward(samples).unwrap();
+            sink.forward(&samples).unwrap();
         }
+        assert!(sink.drain_timeout(LONG).unwrap());
+        assert_eq!(sink.copied(), 10 * 4096 * if kind.is_dmabuf() { 1 } else { 2 });
     }
 }
 
@@ -858,7 +918,7 @@ fn assert_loss(converter: &Converter, kind: Kind, channels: Vec<String>, most: u
         let before: u64 = converter.get("overruns").parse().unwrap();
         converter.inject("", "lose_samples", injected);
         let mut told = 0;
-        // The blocks that are on their way do not know of it.
+        // Blocks under way are complete without it.
         for _ in 0..12 {
             told += lost(&next(&source));
         }
@@ -869,11 +929,11 @@ fn assert_loss(converter: &Converter, kind: Kind, channels: Vec<String>, most: u
         }
         all += told;
     }
-    // All that the converter has counted, but what comes with blocks that are not fetched yet.
+    // All losses that the converter has counted, except those in blocks that are not fetched yet.
     source_is_level(converter, &source, all);
 }
 
-/// What was told is what the driver counts, once all its blocks are fetched.
+/// Verifies that the losses of the blocks are those that the driver counts, once all its blocks are fetched.
 #[track_caller]
 fn source_is_level(converter: &Converter, source: &Source, mut told: u64) {
     let mut held = Vec::new();
@@ -887,7 +947,7 @@ fn source_is_level(converter: &Converter, source: &Source, mut told: u64) {
     }
 }
 
-/// Whether these are 512 numbers from `first` on, which begin again after the last one.
+/// Whether these are the 512 numbers from `first` on, modulo 512.
 fn is_turn(bytes: &[u8], first: u64) -> bool {
     let numbers = bytes.chunks_exact(FRAME).map(|one| u64::from_le_bytes(one.try_into().unwrap()));
     let places: Vec<_> = numbers.map(|number| number.wrapping_sub(first)).collect();
@@ -898,6 +958,12 @@ fn fill(bytes: &mut [u8], first: u64) {
     for (frame, number) in bytes.chunks_exact_mut(FRAME).zip(first..) {
         frame.copy_from_slice(&number.to_le_bytes());
     }
+}
+
+fn fill_block(space: &mut Space, first: u64) {
+    let mut bytes = vec![0; space.len()];
+    fill(&mut bytes, first);
+    space.write().unwrap().bytes_mut().copy_from(&bytes);
 }
 
 /// Another process that has taken a block from the converter, and holds one.
@@ -945,13 +1011,13 @@ fn a_block_is_repeated_until_it_is_replaced_or_stopped() {
             let mut seen = 0;
             while seen < 10 {
                 let samples = next(&source);
-                let bytes = samples.read().unwrap();
-                // Of the old one, the last blocks are on their way; the new one may begin anywhere.
+                let bytes = bytes_of(&samples);
+                // The last blocks of the old stream are under way; the new one may begin at any number.
                 seen = if is_turn(&bytes, first) { seen + 1 } else { 0 };
             }
         }
         assert_eq!(sink.try_space().unwrap_err().errno(), Some(Errno::BUSY));
-        assert_eq!(sink.forward(next(&source)).unwrap_err().errno(), Some(Errno::BUSY));
+        assert_eq!(sink.forward(&next(&source)).unwrap_err().errno(), Some(Errno::BUSY));
         assert_eq!(sink.copied(), 8192);
         let error = sink.cyclic(&[0; 4]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
@@ -996,9 +1062,9 @@ fn a_stream_takes_dmabufs_by_itself_and_a_block_may_go_to_another_process() {
     let samples = next(&source);
     let block = samples.block().unwrap();
     assert!(block.is_dmabuf() && block.memory_file().is_none());
-    // The same memory by a descriptor, as another process would get it.
+    // The same memory by another descriptor, as another process would get it.
     let shared = Block::try_from(std::os::fd::OwnedFd::from(block.try_clone().unwrap()));
-    assert_eq!(first_number(&shared.unwrap().read().unwrap()), 0);
+    assert_eq!(first_number(&shared.unwrap().read().unwrap().bytes().to_vec()), 0);
 }
 
 #[test]
@@ -1010,23 +1076,32 @@ fn forwarding_between_what_does_not_fit_copies() {
     let sink = converter.sink(&Kind::Heap.setup());
     let source = Source::open("synth:counter", &Kind::Synth.setup()).unwrap();
     for block in 0..10 {
-        sink.forward(next(&source)).unwrap();
+        sink.forward(&next(&source)).unwrap();
         assert_eq!(first_of(&next(&end)), block * 512);
     }
     assert_eq!(sink.copied(), 10 * 4096);
+    let long = Source::open("synth:counter", &Kind::Synth.setup().block_len(8192)).unwrap();
+    let samples = next(&long);
+    let too_long = [
+        sink.forward(&samples).map(|()| true),
+        sink.try_forward(&samples),
+        sink.forward_timeout(&samples, LONG),
+    ];
+    for forwarded in too_long {
+        assert_eq!(forwarded.unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
     let odd = StreamSetup::new().channels(names(&["count0", "voltage0_i"])).block_len(48);
     let source = Source::open("synth:counter?channels=1", &odd).unwrap();
     assert_eq!(source.format().sample_len, 16);
     let odd = StreamSetup::new().channels(names(&["voltage0_i"])).block_len(6);
     let source = Source::open("synth:counter", &odd).unwrap();
-    let error = sink.forward(next(&source)).unwrap_err();
+    let error = sink.forward(&next(&source)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
 }
 
-/// Makes a device of the kernel's own that has no DMABUF interface, with a trigger, if it is not
-/// there.
+/// Makes a device with a trigger, by a driver of the kernel without DMABUFs, unless it exists.
 ///
-/// They stay. When they are removed, Linux 6.12 leaks a part of the device (`iio_dummy_probe`), and
+/// Neither is removed afterwards: when they are removed, Linux 6.12 leaks a part of the device (`iio_dummy_probe`), and
 /// uses memory of the trigger that is freed (`trigger_drop_group`); the debug kernel reports both.
 fn make_dummy() {
     load("iio_dummy");
@@ -1058,7 +1133,7 @@ fn a_driver_without_dmabufs_is_read() {
     let source = Source::open("iio:busbar-dummy", &setup).unwrap();
     assert_eq!((source.interface(), source.memory()), (Interface::Fileio, &Memory::Memfd));
     assert!(source.format().channels.iter().all(|one| one.name.starts_with("voltage")));
-    let first = next(&source).read().unwrap().to_vec();
+    let first = bytes_of(&next(&source));
     for sequence in 1..5 {
         let samples = next(&source);
         assert_eq!((samples.meta().sequence, samples.meta().lost), (sequence, Lost::Unknown));
@@ -1071,6 +1146,26 @@ fn a_driver_without_dmabufs_is_read() {
     let setup = setup.interface(Interface::Dmabuf);
     let error = Source::open("iio:busbar-dummy", &setup).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::PERM), "{error}");
+}
+
+#[test]
+fn a_stream_that_is_watched_without_descriptors_is_readable() {
+    alone("a_stream_that_is_watched_without_descriptors_is_readable", || {
+        let source = Source::open("synth:counter?rate=100k", &StreamSetup::new()).unwrap();
+        let (poller, mut events) = (Poller::new().unwrap(), Events::new(8).unwrap());
+        let none = NoDescriptors::new();
+        poller.add(&source, 1, Interest::READABLE).unwrap();
+        assert_eq!(poller.wait_timeout(&mut events, LONG).unwrap(), 1);
+        assert_eq!(source.try_next().unwrap_err().errno(), Some(Errno::MFILE));
+        drop(none);
+        for _ in 0..10 {
+            while source.try_next().unwrap().is_none() {
+                assert_eq!(poller.wait_timeout(&mut events, LONG).unwrap(), 1);
+            }
+        }
+        source.stop().unwrap();
+        assert_eq!(poller.wait_timeout(&mut events, LONG).unwrap(), 1);
+    });
 }
 
 #[test]
@@ -1116,12 +1211,12 @@ fn a_sine_is_one() {
         Source::open("synth:sine?rate=1M&frequency=1k&amplitude=1", &StreamSetup::default());
     let source = source.unwrap();
     let samples = next(&source);
-    let bytes = samples.read().unwrap();
+    let bytes = bytes_of(&samples);
     let values: Vec<_> =
         bytes.chunks_exact(2).map(|two| f64::from(i16::from_le_bytes([two[0], two[1]]))).collect();
     for (frame, number) in values.chunks_exact(4).zip(0_u32..) {
         let phase = f64::from(number) / 1000.0 * std::f64::consts::TAU;
-        // The table has 16384 places.
+        // The table has 16384 entries.
         let near = |value: f64, exact: f64| (value - exact * 32767.0).abs() < 16.0;
         assert!(near(frame[0], phase.cos()) && near(frame[1], phase.sin()), "{number}: {frame:?}");
         assert_eq!((frame[2], frame[3]), (frame[1], frame[0]));
@@ -1134,7 +1229,7 @@ fn noise_is_always_the_same_and_has_no_mean() {
         let source =
             Source::open("synth:noise?amplitude=1&channels=1", &StreamSetup::default()).unwrap();
         assert_eq!(source.format().sample_len, 4);
-        next(&source).read().unwrap().to_vec()
+        bytes_of(&next(&source))
     };
     let bytes = one();
     assert_eq!(one(), bytes);
@@ -1151,7 +1246,7 @@ fn the_times_of_samples_are_those_of_the_rate() {
     let mut first = None;
     for _ in 0..5 {
         let samples = next(&source);
-        for sample in samples.read().unwrap().chunks_exact(16) {
+        for sample in bytes_of(&samples).chunks_exact(16) {
             let [number, time] =
                 [0, 8].map(|at| i64::from_le_bytes(sample[at..at + 8].try_into().unwrap()));
             let start = *first.get_or_insert(time);
@@ -1168,5 +1263,5 @@ fn ordinary_memory_goes_to_another_process_by_its_descriptor() {
     assert!(!block.is_dmabuf());
     let file = block.memory_file().unwrap().try_clone_to_owned().unwrap();
     let block = Block::try_from(file).unwrap();
-    assert_eq!(first_number(&block.read().unwrap()), 0);
+    assert_eq!(first_number(&block.read().unwrap().bytes().to_vec()), 0);
 }

@@ -1,5 +1,5 @@
-//! `busbar::stream::net` with every sample verified: over the loopback interface, from the socket's
-//! memory and by `busbar::receive`; and in the lab into device memory.
+//! `busbar::stream::net`, with every sample verified: over the loopback interface by the socket's memory and by
+//! `busbar::receive`, and in the lab by device memory.
 
 mod pair;
 
@@ -12,15 +12,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use busbar::Result;
+use busbar::block::Bytes;
 use busbar::stream::frame::{HEADER_LEN, Header, Hello, Kind};
 use busbar::stream::net::{FrameReceiver, FrameSender, Options};
 use busbar::stream::{Channel, Format, Lost, Meta, Samples, Source, StreamSetup};
+use busbar::{Reason, Result};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use pair::{Loopback, NAMESPACE, Pair, Place as _, far, run};
 
-/// Time in which everything that is to happen happens.
+/// More time than anything that has to happen takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -40,7 +42,7 @@ fn setup(block_len: usize) -> StreamSetup {
 /// Bytes of memory to receive into.
 const MEMORY: usize = 64 << 20;
 
-/// Where blocks come to lie.
+/// Where received blocks are.
 trait Place: Sync {
     fn receiver(&self, options: &Options) -> FrameReceiver;
 
@@ -50,20 +52,20 @@ trait Place: Sync {
         (receiver, address)
     }
 
-    /// Whether all is copied.
+    /// Whether all bytes are copied.
     fn copies(&self) -> bool {
         true
     }
 
-    /// How often something is done that would be done so often: an emulated device takes its time.
+    /// How often to repeat something that is usually repeated so often: fewer times with a slow emulated device.
     fn rounds(&self, usual: usize) -> usize {
         usual
     }
 }
 
-/// Where they stay as they came.
+/// Memory in which blocks stay where they were received.
 trait Apart: Place {
-    /// With so much memory.
+    /// A receiver with so much memory.
     fn receiver_with(&self, memory: usize) -> FrameReceiver;
 
     /// Bytes of the smallest memory.
@@ -98,7 +100,7 @@ impl Apart for Host {
     }
 }
 
-/// Memory that a device fills. The test is where the senders are.
+/// Memory that a device fills. The test runs at the end of the senders.
 struct Device {
     pair: Pair,
     home: File,
@@ -113,7 +115,7 @@ impl Device {
         far(|| test(&device));
     }
 
-    /// Does something where the device is.
+    /// Runs something at the end of the device.
     fn near<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T {
         let inside = || {
             let network = Some(LinkNameSpaceType::Network);
@@ -153,7 +155,7 @@ fn over(place: &impl pair::Place, memory: usize, options: &Options) -> FrameRece
     FrameReceiver::over(receiver, (place.address(), 0).into(), &setup(1), options).unwrap()
 }
 
-/// Each test for each place, and some only for those where blocks stay as they came.
+/// Makes each test for each place, and some only for those where blocks stay where they were received.
 macro_rules! conform {
     ($($test:ident)* ; $($apart:ident)*) => {
         mod sockets {
@@ -187,6 +189,10 @@ conform! {
     who_is_refused_is_told_why_and_does_not_come_back
     another_sender_is_refused_while_there_is_one_and_goes_on_after_it
     what_a_hostile_sender_says_ends_its_connection_and_nothing_else
+    a_sender_that_repeats_the_end_stops_nothing
+    a_sender_that_does_not_complete_a_frame_makes_room_for_another
+    a_half_open_connection_is_replaced_by_a_new_one
+    a_sender_that_wants_more_memory_than_is_allowed_is_refused
     a_sender_that_does_not_come_back_is_an_error
     no_descriptor_is_left_behind
     after_the_end_there_is_nothing_more_to_send
@@ -202,7 +208,7 @@ fn connect(source: &Source, to: SocketAddr, options: &Options) -> FrameSender {
     FrameSender::open(&to.to_string(), source.format(), source.block_len(), options).unwrap()
 }
 
-/// Sends so many blocks of the source, and waits until they are taken over.
+/// Sends this number of blocks of the source, and waits until they are taken over.
 fn send(source: &Source, to: SocketAddr, options: &Options, blocks: usize) -> Result<FrameSender> {
     let mut sender = connect(source, to, options);
     let mut pushed = 0;
@@ -235,14 +241,14 @@ fn send_counter(
     })
 }
 
-/// The numbers of the samples, as the pattern `counter` has them, wherever parts end.
+/// The numbers of the samples of the pattern `counter`, across the ends of parts.
 fn numbers(samples: &Samples) -> Vec<u64> {
-    let bytes = samples.parts().unwrap().iter().collect::<Vec<_>>().concat();
+    let bytes: Vec<_> = samples.parts().unwrap().iter().flat_map(Bytes::to_vec).collect();
     assert_eq!(bytes.len(), samples.meta().len);
     bytes.chunks_exact(8).map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap())).collect()
 }
 
-/// Takes everything and verifies that sample i says i, and block j is block j.
+/// Takes all blocks and verifies their sequence and the numbers of their samples.
 fn take_counter(receiver: &mut FrameReceiver) -> u64 {
     let (mut samples, mut blocks) = (0, 0);
     while !receiver.is_finished() {
@@ -266,7 +272,7 @@ fn everything_arrives(place: &impl Place, block_len: usize, blocks: usize, check
     let samples = (block_len / 8 * blocks) as u64;
     assert_eq!(take_counter(&mut receiver), samples);
     let sender = sender.join().unwrap();
-    // Pages of a memfd go out as they are; what comes is copied once, or not at all.
+    // Pages of a memfd are sent without a copy; received bytes are copied once, or not at all.
     assert_eq!(sender.copied(), 0);
     if place.copies() {
         assert_eq!(receiver.copied(), samples * 8);
@@ -286,7 +292,7 @@ fn every_sample_arrives(place: &impl Place) {
     }
 }
 
-/// Passes bytes on, and does to each connection what `harm` says; ends with the flag.
+/// A proxy that passes bytes on, changed or cut by `harm`, until the flag is set.
 struct Proxy {
     address: SocketAddr,
     connections: Arc<AtomicU64>,
@@ -294,8 +300,8 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// `harm` is given the number of the connection, the bytes that have passed it from the sender,
-    /// and the next ones; the connection is cut if it says false.
+    /// `harm` gets the number of the connection, the number of bytes that have passed from the sender, and the
+    /// next bytes; it returns false to cut the connection.
     fn start(
         to: SocketAddr,
         harm: impl Fn(u64, u64, &mut [u8]) -> bool + Send + Sync + 'static,
@@ -354,7 +360,7 @@ fn pass_on(
 fn cut_connections_lose_nothing_and_repeat_nothing(place: &impl Place) {
     for seed in 0..place.rounds(4) as u64 {
         let (mut receiver, address) = place.listen(&options());
-        // Each of the first ones is cut somewhere, the hello and the headers included.
+        // Each of the first connections is cut somewhere, also in the hello and in headers.
         let proxy = Proxy::start(address, move |number, passed, _| {
             let mut random = fastrand::Rng::with_seed(seed << 32 | number);
             let most = if number % 3 == 0 { 1000 } else { 300_000 };
@@ -365,7 +371,7 @@ fn cut_connections_lose_nothing_and_repeat_nothing(place: &impl Place) {
         let sender = sender.join().unwrap();
         let connections = proxy.connections.load(Ordering::Relaxed);
         assert!(connections >= 12, "{connections}");
-        // Those that were cut before a welcome are not counted.
+        // Connections that were cut before a welcome do not count.
         assert!(sender.reconnects() > 0 && sender.reconnects() < connections);
         assert!(receiver.reconnects() >= sender.reconnects());
         assert_eq!(sender.copied(), 0);
@@ -387,7 +393,7 @@ fn corrupted_bytes_are_seen_and_sent_again(place: &impl Place) {
     assert_eq!(take_counter(&mut receiver), 65_536 / 8 * 100);
     let sender = sender.join().unwrap();
     let connections = proxy.connections.load(Ordering::Relaxed);
-    // Each was noticed, and each has ended a connection.
+    // Each bad frame was noticed, and has ended a connection.
     assert_eq!((receiver.corrupted(), connections), (10, 11));
     assert!(sender.reconnects() > 0 && sender.resent() > 0);
 }
@@ -398,7 +404,7 @@ fn a_peer_that_never_answers_is_an_error() {
     let source = Source::open("synth:counter", &setup(65_536)).unwrap();
     let error = send(&source, mute.local_addr().unwrap(), &impatient(), 1000).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
-    assert!(error.to_string().contains("no sign of life"), "{error}");
+    assert!(error.to_string().contains("the receiver is silent"), "{error}");
 }
 
 #[test]
@@ -406,7 +412,7 @@ fn nobody_there_is_an_error() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let source = Source::open("synth:counter", &setup(65_536)).unwrap();
     let error = send(&source, address, &impatient(), 1000).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    assert_eq!((error.kind(), error.reason()), (ErrorKind::ConnectionRefused, Reason::Unreachable));
     assert!(error.to_string().contains("does `busbar stream tcp-listen:` run there?"), "{error}");
 }
 
@@ -431,7 +437,7 @@ fn blocks_come_back_only_when_they_were_taken_over(place: &impl Place) {
         sender.push(samples).unwrap();
     }
     assert_eq!(sender.unacknowledged(), source.blocks());
-    // All are received, none is given back by who has received them.
+    // All blocks are received, and none is given back.
     let mut held = Vec::new();
     while held.len() < source.blocks() {
         sender.advance().unwrap();
@@ -443,7 +449,7 @@ fn blocks_come_back_only_when_they_were_taken_over(place: &impl Place) {
     }
     assert_eq!(sender.unacknowledged(), source.blocks());
     assert!(source.try_next().unwrap().is_none());
-    // The second one alone says nothing for the first.
+    // The return of the second block alone does not acknowledge the first.
     drop(held.remove(1));
     sender_sees(&mut sender, &mut receiver, |_| true);
     assert_eq!(sender.unacknowledged(), source.blocks());
@@ -478,7 +484,7 @@ fn loss_goes_with_its_block(place: &impl Place) {
         let source = Source::open(name, &setup(8000)).unwrap();
         let mut sender = connect(&source, address, &options());
         for _ in 0..5 {
-            // Four blocks are there, what comes meanwhile is lost.
+            // There are four blocks; samples beyond them are lost.
             thread::sleep(Duration::from_millis(20));
             for _ in 0..4 {
                 sender.push(source.next().unwrap()).unwrap();
@@ -517,7 +523,7 @@ fn who_is_refused_is_told_why_and_does_not_come_back(place: &impl Place) {
     assert_eq!(receiver.format(), Some(source.format()));
     receiver.refuse("the disk is full");
     let error = sender.wait_timeout(PATIENCE).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    assert_eq!((error.kind(), error.reason()), (ErrorKind::ConnectionRefused, Reason::Refused));
     assert!(error.to_string().contains("the disk is full"), "{error}");
 }
 
@@ -547,7 +553,7 @@ fn another_sender_is_refused_while_there_is_one_and_goes_on_after_it(place: &imp
     let refused = other.join().unwrap();
     assert!(refused.contains("another sender's stream"), "{refused}");
 
-    // The first one dies while its second block is not taken over.
+    // The first sender dies while its second block is not taken over.
     let kept = hold(&mut first, &mut receiver, 1);
     drop(first);
     while receiver.take_trouble().is_none() {
@@ -587,7 +593,7 @@ fn tiny() -> Hello {
     Hello { format: Format { channels: vec![channel], sample_len: 2, rate: None }, block_len: 100 }
 }
 
-/// What a sender says first.
+/// The first frame of a sender.
 fn hello(stream: u64, sequence: u64) -> Vec<u8> {
     let payload = tiny().encode().unwrap();
     let len = u32::try_from(payload.len()).unwrap();
@@ -600,7 +606,7 @@ fn data(stream: u64, sequence: u64, len: usize) -> Vec<u8> {
     [&header.encode()[..], &vec![7; len]].concat()
 }
 
-/// The next frame that is not a sign of life.
+/// The next frame that is not a repeated acknowledgement.
 fn answer(from: &mut TcpStream, receiver: &mut FrameReceiver, kind: Kind) -> Option<Header> {
     from.set_read_timeout(Some(LOOK)).unwrap();
     let (mut header, mut filled) = ([0; HEADER_LEN], 0);
@@ -647,7 +653,7 @@ fn what_a_hostile_sender_says_ends_its_connection_and_nothing_else(place: &impl 
         let trouble = receiver.take_trouble().unwrap();
         assert!(trouble.to_string().contains("the field `"), "{trouble}");
     }
-    // The connection of the sender was not harmed by any of it.
+    // None of it has affected the connection of the sender.
     good.write_all(&data(1, 6, 100)).unwrap();
     while answer(&mut good, &mut receiver, Kind::Ack).unwrap().sequence < 7 {}
 
@@ -681,7 +687,36 @@ fn what_a_hostile_sender_says_ends_its_connection_and_nothing_else(place: &impl 
         let trouble = receiver.take_trouble().unwrap().to_string();
         assert!(trouble.contains(&format!("`{field}`")), "{field}: {trouble}");
     }
-    // A half-open connection is given up for a new one of the same sender.
+    // The end comes once on a connection, and again on the next one.
+    let end = Header::new(Kind::End, 1, 7).encode();
+    let mut bad = TcpStream::connect(address).unwrap();
+    bad.write_all(&[&hello(1, 7)[..], &end, &end].concat()).unwrap();
+    while answer(&mut bad, &mut receiver, Kind::Ack).is_some() {}
+    assert_eq!(receiver.corrupted(), 14);
+}
+
+fn a_sender_that_repeats_the_end_stops_nothing(place: &impl Place) {
+    let (mut receiver, address) = place.listen(&options());
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut bad = TcpStream::connect(address).unwrap();
+            bad.write_all(&hello(1, 0)).unwrap();
+            let ends = Header::new(Kind::End, 1, 0).encode().repeat(1000);
+            while !is_over.load(Ordering::Relaxed) && bad.write_all(&ends).is_ok() {
+                std::hint::spin_loop();
+            }
+        });
+        while receiver.take_trouble().is_none() {
+            assert!(receiver.next_timeout(LOOK).unwrap().is_none());
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(receiver.corrupted(), 1);
+}
+
+fn a_half_open_connection_is_replaced_by_a_new_one(place: &impl Place) {
+    let (mut receiver, address) = place.listen(&options());
     let mut half = TcpStream::connect(address).unwrap();
     half.write_all(&hello(1, 7)).unwrap();
     assert!(answer(&mut half, &mut receiver, Kind::Welcome).is_some());
@@ -705,7 +740,7 @@ fn what_a_hostile_receiver_says_ends_its_connection() {
             conn.read_exact(&mut header).unwrap();
             let stream = Header::decode(&header).unwrap().stream;
             conn.write_all(&said(stream)).unwrap();
-            // Until the sender has had enough.
+            // Until the sender closes the connection.
             let _ = std::io::copy(&mut conn, &mut std::io::sink());
         });
         let source = Source::open("synth:counter", &setup(4096)).unwrap();
@@ -732,6 +767,86 @@ fn what_a_hostile_receiver_says_ends_its_connection() {
         [welcome, Header::new(Kind::Ack, stream, 1).encode()].concat()
     };
     refuses(early, "`sequence`");
+}
+
+fn a_sender_that_does_not_complete_a_frame_makes_room_for_another(place: &impl Place) {
+    let (mut receiver, address) = place.listen(&options().silence(Duration::from_secs(3)));
+    let frame = data(1, 0, 100);
+    // It stops within a header, within a block, or sends a byte now and then.
+    for (sent, drips) in [(20, false), (HEADER_LEN + 1, false), (0, true)] {
+        let mut slow = TcpStream::connect(address).unwrap();
+        slow.write_all(&hello(1, 0)).unwrap();
+        assert!(answer(&mut slow, &mut receiver, Kind::Welcome).is_some());
+        slow.write_all(&frame[..sent]).unwrap();
+        let mut rest = frame[sent..].iter();
+        let trouble = loop {
+            for _ in 0..20 {
+                assert!(receiver.next_timeout(LOOK).unwrap().is_none(), "it came in the end");
+            }
+            if drips && let Some(byte) = rest.next() {
+                let _ = slow.write_all(&[*byte]);
+            }
+            if let Some(trouble) = receiver.take_trouble() {
+                break trouble;
+            }
+        };
+        assert!(trouble.to_string().contains("does not complete a frame"), "{trouble}");
+    }
+    // Another sender of the same format.
+    let mut other = TcpStream::connect(address).unwrap();
+    other.write_all(&[hello(2, 5), data(2, 5, 100)].concat()).unwrap();
+    assert!(answer(&mut other, &mut receiver, Kind::Welcome).is_some());
+    assert_eq!(receiver.corrupted(), 0);
+}
+
+#[test]
+fn connections_without_a_hello_do_not_use_up_the_descriptors() {
+    const WHERE: &str = "BUSBAR_TEST_CALLERS";
+    // In a process of its own, which may have few descriptors.
+    if std::env::var_os(WHERE).is_none() {
+        let name = "connections_without_a_hello_do_not_use_up_the_descriptors";
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let ran = alone.args(["--exact", name]).env(WHERE, "1").output().unwrap();
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stdout));
+        return;
+    }
+    let (mut receiver, address) = Sockets.listen(&options());
+    let callers: Vec<_> = (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let mut sender = TcpStream::connect(address).unwrap();
+    sender.write_all(&hello(1, 0)).unwrap();
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+    let limit = Rlimit { current: Some(open + 30), ..getrlimit(Resource::Nofile) };
+    setrlimit(Resource::Nofile, limit).unwrap();
+    assert!(answer(&mut sender, &mut receiver, Kind::Welcome).is_some());
+    assert!(receiver.take_trouble().is_none());
+    drop(callers);
+}
+
+#[test]
+fn a_receiver_that_repeats_itself_does_not_hold_the_sender() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let liar = thread::spawn(move || {
+        let mut conn = listener.accept().unwrap().0;
+        let mut header = [0; HEADER_LEN];
+        conn.read_exact(&mut header).unwrap();
+        let stream = Header::decode(&header).unwrap().stream;
+        conn.write_all(&Header::new(Kind::Welcome, stream, 0).encode()).unwrap();
+        let acks = Header::new(Kind::Ack, stream, 0).encode().repeat(1000);
+        while conn.write_all(&acks).is_ok() {}
+    });
+    let (done, is_done) = std::sync::mpsc::channel();
+    let sender = thread::spawn(move || {
+        let source = Source::open("synth:counter", &setup(4096)).unwrap();
+        let mut sender = connect(&source, address, &options());
+        for _ in 0..20 {
+            assert!(!sender.wait_timeout(LOOK).unwrap());
+        }
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(PATIENCE).expect("the sender still reads");
+    sender.join().unwrap();
+    liar.join().unwrap();
 }
 
 fn a_sender_that_does_not_come_back_is_an_error(place: &impl Place) {
@@ -763,7 +878,7 @@ fn no_descriptor_is_left_behind(place: &impl Place) {
     let before = open();
     let rounds = place.rounds(200);
     (0..rounds).for_each(|_| round());
-    // Other tests run beside this one, and have a few each.
+    // Other tests run at the same time and have a few each.
     let most = before + rounds * 3 / 4;
     assert!(open() < most, "{before} before, {} after", open());
 }
@@ -813,8 +928,8 @@ fn blocks_stay_where_they_came(place: &impl Apart) {
         let another = samples.clone();
         let before = receiver.copied();
         assert_eq!(
-            *another.read().unwrap(),
-            samples.parts().unwrap().iter().collect::<Vec<_>>().concat()
+            another.read().unwrap().bytes().to_vec(),
+            samples.parts().unwrap().iter().flat_map(Bytes::to_vec).collect::<Vec<_>>()
         );
         // Putting it together is a copy.
         assert_eq!(receiver.copied() - before, 65_536);
@@ -839,7 +954,7 @@ fn blocks_that_are_too_long_for_the_memory_are_refused(place: &impl Apart) {
         assert!(receiver.next_timeout(LOOK).unwrap().is_none());
     }
     let error = sender.join().unwrap();
-    assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    assert_eq!((error.kind(), error.reason()), (ErrorKind::ConnectionRefused, Reason::Refused));
     assert!(error.to_string().contains(&format!("{len} bytes are too long")), "{error}");
     assert!(error.to_string().contains(&format!("of {most} bytes")), "{error}");
     let trouble = receiver.take_trouble().unwrap().to_string();
@@ -851,7 +966,7 @@ fn blocks_that_are_too_long_for_the_memory_are_refused(place: &impl Apart) {
 }
 
 fn little_memory_is_enough_whatever_is_held(place: &impl Apart) {
-    // Each block takes most of it, and all but one are always held.
+    // Each block takes most of the memory, and all but one are always held.
     let memory = 2 * place.least();
     let (len, blocks) = (memory / 4 * 3, 20);
     let mut receiver = place.receiver_with(memory);
@@ -877,7 +992,7 @@ fn little_memory_is_enough_whatever_is_held(place: &impl Apart) {
     assert_eq!((statistics.views, statistics.held), (0, 0));
 }
 
-/// What comes after the last block: nothing.
+/// Verifies that no block comes after the last one.
 fn take_counter_end(receiver: &mut FrameReceiver) -> usize {
     let mut more = 0;
     while !receiver.is_finished() {
@@ -887,7 +1002,7 @@ fn take_counter_end(receiver: &mut FrameReceiver) -> usize {
 }
 
 fn the_smallest_segments_do_not_use_up_the_memory(place: &impl Apart) {
-    // A device has a page for each.
+    // A device takes a page for each segment.
     let mut receiver = place.receiver_with(place.least());
     let mut sender = TcpStream::connect(receiver.local_addr().unwrap()).unwrap();
     sender.set_nodelay(true).unwrap();
@@ -904,7 +1019,7 @@ fn the_smallest_segments_do_not_use_up_the_memory(place: &impl Apart) {
     for sequence in 0..3 {
         let samples = receiver.next_timeout(PATIENCE).unwrap().expect("a block in time");
         assert_eq!(samples.meta().sequence, sequence);
-        assert_eq!(*samples.read().unwrap(), [7; 100]);
+        assert_eq!(samples.read().unwrap().bytes().to_vec(), [7; 100]);
     }
 }
 
@@ -918,7 +1033,7 @@ fn blocks_outlive_connection_and_receiver(place: &impl Apart) {
         sender.write_all(&data(1, sequence, 100)).unwrap();
         held.push(receiver.next_timeout(PATIENCE).unwrap().expect("a block in time"));
     }
-    // In the middle of the fourth.
+    // In the middle of the fourth block.
     sender.write_all(&data(1, 3, 100)[..90]).unwrap();
     drop(sender);
     while receiver.take_trouble().is_none() {
@@ -933,15 +1048,13 @@ fn blocks_outlive_connection_and_receiver(place: &impl Apart) {
     drop((sender, receiver));
     for (sequence, samples) in (0..).zip(&held) {
         assert_eq!(samples.meta().sequence, sequence);
-        assert_eq!(*samples.read().unwrap(), [7; 100]);
+        assert_eq!(samples.read().unwrap().bytes().to_vec(), [7; 100]);
     }
 }
 
-#[test]
-fn a_sender_that_wants_more_memory_than_is_allowed_is_refused() {
-    let limited = options().memory_limit(1 << 20);
-    let mut receiver = FrameReceiver::listen("127.0.0.1:0", &setup(4096), &limited).unwrap();
-    let address = receiver.local_addr().unwrap().to_string();
+fn a_sender_that_wants_more_memory_than_is_allowed_is_refused(place: &impl Place) {
+    let (mut receiver, address) = place.listen(&options().memory_limit(1 << 20));
+    let address = address.to_string();
     let source = Source::open("synth:counter", &setup(4096)).unwrap();
     // Four blocks each.
     for (block_len, is_allowed) in [(1 << 28, false), ((256 << 10) + 8, false), (256 << 10, true)] {

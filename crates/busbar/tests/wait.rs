@@ -1,8 +1,8 @@
 //! One suite over all back ends of `busbar::wait`.
 //!
-//! Those of stock kernels are tested wherever this runs. `epoll_ctl_batch` and `epoll_pwait1` need
+//! Those of stock kernels are tested on any kernel. `epoll_ctl_batch` and `epoll_pwait1` need
 //! the lab: `cargo test -p busbar --test wait -- --ignored` there. No test asserts that something
-//! is fast; a wait must not end early, and where it must end at all, the test hangs if it does not.
+//! is fast. A wait must not end early; if one that has to end does not, the test hangs.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, PipeReader, PipeWriter, Read, Write, pipe};
@@ -28,7 +28,7 @@ use rustix::process::Signal;
 const LONG: Duration = Duration::from_secs(600);
 const CLOCKS: [Clock; 3] = [Clock::Monotonic, Clock::Realtime, Clock::Boottime];
 
-/// Makes each test four.
+/// Makes four tests of each function.
 macro_rules! on_all {
     ($(fn $name:ident($backend:ident) $body:block)*) => {
         mod batch {
@@ -55,7 +55,7 @@ macro_rules! on_all {
     };
 }
 
-/// Nobody sets the clock meanwhile.
+/// Excludes tests that set the clock.
 static CLOCK: RwLock<()> = RwLock::new(());
 
 fn unset_clock() -> RwLockReadGuard<'static, ()> {
@@ -70,7 +70,7 @@ fn event(count: u32) -> OwnedFd {
     eventfd(count, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
 }
 
-/// The same for changes that are queued.
+/// The same for queued changes.
 fn shared(count: u32) -> Arc<OwnedFd> {
     Arc::new(event(count))
 }
@@ -115,16 +115,16 @@ fn assert_stopped(applied: Applied, done: usize, errno: Errno) {
     assert_eq!(applied.done(), done, "{applied:?}");
     assert_eq!(applied.failure().map(Failure::errno), Some(errno));
     let text = assert_fails(applied.ok(), errno);
-    assert!(text.contains(&format!("change {done} of its batch")), "{text}");
+    assert!(text.contains(&format!("change {done} of the batch")), "{text}");
 }
 
-/// A number that nothing else in this process gets.
+/// A descriptor whose number is not used again in this process.
 fn private(fd: impl AsFd) -> OwnedFd {
     static NEXT: AtomicI32 = AtomicI32::new(300);
     fcntl_dupfd_cloexec(fd, NEXT.fetch_add(1, Ordering::Relaxed)).unwrap()
 }
 
-/// What the kernel says is in a poller: number, interest and key.
+/// The content of a poller as the kernel reports it: number, interest and key.
 fn contents(poller: &impl AsFd) -> Vec<(RawFd, u32, u64)> {
     let path = format!("/proc/self/fdinfo/{}", poller.as_fd().as_raw_fd());
     let text = std::fs::read_to_string(path).unwrap();
@@ -140,7 +140,7 @@ fn contents(poller: &impl AsFd) -> Vec<(RawFd, u32, u64)> {
     entries
 }
 
-/// Each way to say that a wait ends after `duration`.
+/// Each form of a timeout that ends after `duration`.
 fn timeouts(duration: Duration) -> Vec<Timeout> {
     let ends = CLOCKS.map(|clock| Timeout::At(clock.now() + duration));
     [Timeout::After(duration), Timeout::AfterWithSuspend(duration)]
@@ -155,7 +155,7 @@ fn tcp() -> (TcpStream, TcpStream) {
     (client, listener.accept().unwrap().0)
 }
 
-/// What the kernel knows of a thread.
+/// The kernel's information about a thread.
 fn this_thread() -> i32 {
     rustix::thread::gettid().as_raw_nonzero().get()
 }
@@ -198,7 +198,7 @@ fn deny(call: libc::c_long, errno: Errno) {
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Runs something in a thread of its own, for what a thread cannot take back.
+/// Runs a function in a thread of its own, because it makes changes that a thread cannot undo.
 fn apart(run: impl FnOnce() + Send + 'static) {
     thread::spawn(run).join().unwrap();
 }
@@ -331,6 +331,8 @@ on_all! {
         let file = tempfile::tempfile().unwrap();
         let text = assert_fails(poller.add(&file, 1, readable), Errno::PERM);
         assert!(text.contains("always ready"), "{text}");
+        let error = poller.add(&file, 1, readable).unwrap_err();
+        assert_eq!(error.reason(), busbar::Reason::Unsupported, "{error}");
         assert_fails(poller.add(&poller, 1, readable), Errno::INVAL);
         assert_fails(poller.change(&poller, 1, readable), Errno::INVAL);
         assert_fails(poller.remove(&poller), Errno::INVAL);
@@ -386,7 +388,7 @@ on_all! {
             applied.ok().unwrap();
             assert_eq!(applied.done(), changes.len());
             assert_eq!(keys(&poller), [7]);
-            // Every kind, failing where it must.
+            // Every kind of change, with and without failure.
             assert_stopped(poller.apply(&mut changes), 0, Errno::EXIST);
             let applied = poller.apply(changes.clear().remove(&event).remove(&event));
             assert_stopped(applied, 1, Errno::NOENT);
@@ -415,7 +417,7 @@ on_all! {
         ];
         assert_eq!(told(poller.apply_all(&mut changes)), expected);
         assert_eq!(keys(&poller), [2, 5]);
-        // One alone, and the same changes again: what they said before is forgotten.
+        // One change alone, and then the same changes again: their earlier results have no effect.
         let one = changes.clear().add(&file, 6, Interest::READABLE);
         assert_eq!(told(poller.apply_all(one)), [(Operation::Add, numbers[2], Some(6), Errno::PERM)]);
         changes.clear().change(&events[0], 7, Interest::READABLE).remove(&events[1]);
@@ -424,7 +426,7 @@ on_all! {
         assert_eq!(told(poller.apply_all(&mut changes)), gone);
         poller.add(&events[1], 8, Interest::READABLE).unwrap();
         assert_eq!(poller.apply_all(&mut changes), []);
-        // What is queued comes before, and its failures are told where those of the queue are.
+        // Queued changes are made first, and their failures are reported with those of the queue.
         poller.queue_add(&file, 9, Interest::READABLE);
         poller.queue_add(&events[1], 10, Interest::READABLE);
         assert_eq!(poller.apply_all(&mut changes), []);
@@ -605,7 +607,7 @@ on_all! {
             });
             let closed = open.with(Signal::USR1);
             let end = Clock::Monotonic.now() + Duration::from_millis(20);
-            // Comes before, in the wait, or after it: never to this thread's notice.
+            // The signal comes before, during or after the wait; this thread must never see it.
             match poller.wait_with_mask(&mut room(), end, &closed) {
                 Ok(0) => assert_eq!(end.remaining(), Duration::ZERO),
                 other => panic!("{other:?}"),
@@ -713,7 +715,7 @@ on_all! {
         let mut changes = Changes::new();
         poller.apply(changes.change(&events[0], 5, Interest::READABLE)).ok().unwrap();
         assert_eq!(keys(&poller), [4, 5]);
-        // An addition that is still queued goes with the removal; another removal has nothing to do.
+        // A removal voids an addition that is still queued; another removal has nothing to do.
         poller.remove(&events[1]).unwrap();
         poller.queue_add(&events[1], 6, Interest::READABLE);
         poller.remove(&events[1]).unwrap();
@@ -721,7 +723,7 @@ on_all! {
         assert_fails(poller.remove(&events[1]), Errno::NOENT);
         poller.queue_change(&events[0], 7, Interest::READABLE);
         assert_fails(poller.add(&events[0], 8, Interest::READABLE), Errno::EXIST);
-        // A failure of a queued one is not that of the one made at once.
+        // The failure of a queued change is not returned for one that is made at once.
         let file = Arc::new(tempfile::tempfile().unwrap());
         poller.queue_add(&file, 9, Interest::READABLE);
         poller.add(&events[1], 10, Interest::READABLE).unwrap();
@@ -731,7 +733,7 @@ on_all! {
 
     fn what_is_queued_keeps_its_descriptor_open(backend) {
         let poller = poller(backend);
-        // Added and dropped: nobody else gets the number, and it leaves by itself.
+        // Added and dropped: the number is not used again, and closing removes it from the poller.
         let fd = Arc::new(private(event(1)));
         let number = fd.as_raw_fd();
         let is_open = || std::fs::exists(format!("/proc/self/fd/{number}")).unwrap();
@@ -741,7 +743,7 @@ on_all! {
         assert_eq!(poller.flush(), []);
         assert!(!is_open());
         assert_eq!(contents(&poller), []);
-        // Another file under its number has no part in it.
+        // Another file with its number is not affected.
         let mut later = private(event(1));
         dup2(event(1), &mut later).unwrap();
         assert_eq!(keys(&poller), [0u64; 0]);
@@ -771,7 +773,7 @@ on_all! {
         let number = reader.as_raw_fd();
         poller.queue_remove(&reader);
         drop(reader);
-        // Still open, so nobody else gets the number.
+        // Still open, so the number is not used again.
         assert!(std::fs::exists(format!("/proc/self/fd/{number}")).unwrap());
         assert_eq!(keys(&poller), [0u64; 0]);
         // A duplicate does not keep it in the poller.
@@ -798,12 +800,12 @@ on_all! {
         assert_eq!((keys(&outer), keys(&inner)), (vec![1], vec![2]));
         drain(&event);
         assert_eq!((keys(&outer), keys(&inner)), (vec![], vec![]));
-        // The outer one does not know what the inner one has queued.
+        // The outer poller does not make the changes that the inner one has queued.
         inner.queue_add(&queued, 3, Interest::READABLE);
         assert_eq!(keys(&outer), [0u64; 0]);
         assert_eq!(inner.flush(), []);
         assert_eq!((keys(&outer), keys(&inner)), (vec![1], vec![3]));
-        // Too deep in one batch, behind a change that is fine.
+        // Too deep in one batch, after a change that is valid.
         let chain: Vec<_> = (0..5).map(|_| poller(backend)).collect();
         for pair in chain.windows(2) {
             pair[0].add(&pair[1], 1, Interest::READABLE).unwrap();
@@ -834,7 +836,7 @@ on_all! {
                 scope.spawn(move || {
                     let mut room = Events::new(4).unwrap();
                     loop {
-                        // One whose event another thread took waits on.
+                        // A thread whose event another thread has taken continues to wait.
                         assert_ne!(poller.wait_timeout(&mut room, timeout).unwrap(), 0);
                         for event in room.iter() {
                             if event.key() == EVENTS {
@@ -860,7 +862,7 @@ on_all! {
                     thread::yield_now();
                 }
             }
-            // A level, so that all of them end.
+            // Level-triggered, so that all of them end.
             poller.add(&end, EVENTS, Interest::READABLE).unwrap();
         });
         assert_eq!(total(), ROUNDS * EVENTS);
@@ -921,7 +923,7 @@ on_all! {
     }
 }
 
-/// Runs a program that makes no mistake on two pollers, one of which queues.
+/// Runs a sequence of valid changes on two pollers, one of which queues them.
 fn compare_queue(backend: Backend, steps: &[(u8, usize)]) {
     let (queued, single) = (poller(backend), poller(Backend::Millis));
     let mut all: Vec<_> = (0..4).map(|_| shared(1)).collect();
@@ -931,7 +933,7 @@ fn compare_queue(backend: Backend, steps: &[(u8, usize)]) {
             assert_eq!(contents(&queued), contents(&single));
             continue;
         }
-        // Dropped without a word, which closes it now or when what is queued for it was done.
+        // Dropped, which closes it now or when the changes that are queued for it were made.
         if *step == 1 {
             all[*at] = shared(1);
         }
@@ -995,7 +997,7 @@ fn step() -> impl Strategy<Value = Step> {
     )
 }
 
-/// What random changes are about.
+/// The descriptors of random changes.
 struct World {
     files: Vec<OwnedFd>,
 }
@@ -1049,7 +1051,7 @@ impl World {
     }
 }
 
-/// What is in a poller, by index instead of number.
+/// The content of a poller, by index instead of number.
 fn named(poller: &Poller, targets: &[BorrowedFd<'_>]) -> Vec<(usize, u32, u64)> {
     let index = |fd| targets.iter().position(|target| target.as_raw_fd() == fd).unwrap();
     let mut contents: Vec<_> =
@@ -1159,7 +1161,7 @@ fn another_error_of_a_wait_is_told() {
     });
 }
 
-/// Sets the clock of the machine: only where the machine is ours.
+/// Sets the clock of the machine, so it needs a machine of its own.
 #[test]
 #[ignore = "needs the lab"]
 fn a_wait_by_the_time_of_day_ends_when_the_clock_is_set() {
@@ -1177,7 +1179,7 @@ fn a_wait_by_the_time_of_day_ends_when_the_clock_is_set() {
         assert_eq!(poller.wait_timeout(&mut room(), end).unwrap(), 0, "{backend}");
         assert_eq!(end.remaining(), Duration::ZERO);
         setter.join().unwrap();
-        // A length of time is not moved by it.
+        // This does not affect a timeout that is a length of time.
         let length = Duration::from_millis(200);
         let (end, poller) = (Clock::Monotonic.now() + length, &poller);
         thread::scope(|scope| {
@@ -1192,7 +1194,7 @@ fn a_wait_by_the_time_of_day_ends_when_the_clock_is_set() {
     }
 }
 
-/// Also what the library never asks for.
+/// Includes arguments that the library never uses.
 #[test]
 #[ignore = "needs the lab"]
 fn the_kernels_batch_and_its_single_calls_end_in_the_same_state() {

@@ -28,7 +28,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    /// Send a file as one block, and wait until the coprocessor has it and finds it good
+    /// Send a file as one block, and wait until the coprocessor has received and checked it
     Send(Send),
     /// Receive one block into a file
     Receive(Receive),
@@ -54,26 +54,26 @@ Example, the last block that was sent, and a megabyte of a known pattern:
 struct Receive {
     /// The file, or `-` for standard output
     file: PathBuf,
-    /// Ask for so many bytes, byte I being I mod 256, instead of the last block that was sent
+    /// Ask for this many bytes of a pattern (byte I is I mod 256), instead of the last block sent
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
     length: Option<u32>,
     #[command(flatten)]
     route: Route,
 }
 
-/// Which coprocessor, and by which way.
+/// The coprocessor, and what carries the blocks.
 #[derive(clap::Args)]
 struct Route {
-    /// Control device; without it, the only one there is
+    /// Control device [default: the only one of this machine]
     #[arg(long, value_name = "PATH")]
     controller: Option<PathBuf>,
     /// What carries the block: tty, netlink, node, fd or buffer
     #[arg(long, default_value_t = Transport::Fd)]
     transport: Transport,
-    /// Seconds that the whole may take; by default, as many as it takes
+    /// Time limit for the whole transfer, in seconds [default: none]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
-    /// Bytes of the longest block that is received, beyond what was sent or asked for
+    /// Refuse to receive a block of more bytes, unless more were sent or asked for
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     limit: u32,
     /// Print JSON
@@ -81,7 +81,7 @@ struct Route {
     json: bool,
 }
 
-/// What there is to say in the end.
+/// What is printed at the end.
 #[derive(Serialize)]
 struct Summary {
     bytes: usize,
@@ -142,7 +142,7 @@ impl Route {
         done
     }
 
-    /// `beside`: standard output is the block's own.
+    /// `beside`: the block is written to standard output, so this goes to standard error.
     fn report(&self, what: &str, block: &[u8], start: Instant, beside: bool) -> Result<()> {
         let seconds = start.elapsed().as_secs_f64();
         let (bytes, crc16) = (block.len(), crc16(block));
@@ -195,13 +195,13 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A file is there whole or not at all.
+/// Writes a file completely or not at all.
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = |why| Error::new("write", path.display().to_string(), why);
     if is_stdio(path) {
         let mut out = io::stdout().lock();
         if out.is_terminal() {
-            return Err(Error::invalid("the file", "-", "a terminal does not take bytes: a file"));
+            return Err(Error::invalid("the file", "-", "a file; standard output is a terminal"));
         }
         return out.write_all(bytes).and_then(|()| out.flush()).map_err(failed);
     }

@@ -1,4 +1,4 @@
-//! `busbar coprocessor`: be the core of a virtual coprocessor.
+//! `busbar coprocessor`: runs the firmware of a virtual coprocessor.
 
 use std::fmt::Display;
 use std::fs;
@@ -34,7 +34,7 @@ enum Verb {
     /// Run firmware services on a coprocessor until Ctrl-C
     #[command(after_help = services_help())]
     Run(RunArgs),
-    /// List the coprocessors, their states, and whether a process has them
+    /// List the virtual coprocessors, their states, and whether a process runs them
     #[command(after_help = "\
 Example:
   busbar coprocessor list
@@ -54,7 +54,7 @@ Example, as root, before modprobe vcoproc:
         /// Buffers for each direction, a power of two from 2 to 256
         #[arg(long, default_value_t = Image::MAX_ENTRIES, value_parser = buffers)]
         buffers: u16,
-        /// Offer event indices, which save kicks where the firmware knows them too
+        /// Offer event indices, which save kicks if the firmware supports them too
         #[arg(long)]
         event_index: bool,
     },
@@ -62,7 +62,7 @@ Example, as root, before modprobe vcoproc:
 
 #[derive(clap::Args)]
 struct RunArgs {
-    /// Device node [default: the first one that is free]
+    /// Device node [default: the first free one]
     #[arg(long)]
     device: Option<PathBuf>,
     /// Services: `KIND[=ANNOUNCED][@ADDRESS][+OPTION=N]…`, several with commas
@@ -71,10 +71,10 @@ struct RunArgs {
     /// Do not start the remoteproc if it is offline, nor stop it at the end
     #[arg(long)]
     no_start: bool,
-    /// Print also each block that is taken or sent, with its check sum
+    /// Also print each block that is received or sent, with its checksum
     #[arg(long)]
     blocks: bool,
-    /// Print one JSON object a line: what happens, and statistics at the end
+    /// Print one JSON object per line: events, and statistics at the end
     #[arg(long)]
     json: bool,
 }
@@ -82,10 +82,10 @@ struct RunArgs {
 fn services_help() -> String {
     format!(
         "Services, what they are announced as, and what they do:\n{}\n\
-         Options of control, which say what it tells a pipeline:\n{}\n\
-         Options of those for blocks, to test the other side:\n{}\n\
+         Options of control, for the commands and events that it sends:\n{}\n\
+         Options of the services for blocks, to test the other side:\n{}\n\
          Addresses go up from 0x400 in the order of the services.\n\n\
-         Example, one at an address of its own, one that is late by 5 ms:\n  \
+         Example, then one at an address of its own, and one that answers 5 ms late:\n  \
          busbar coprocessor run --service echo\n  \
          busbar coprocessor run --service sink@0x500,bulk+delay=5",
         Spec::kinds(),
@@ -106,7 +106,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// As the argument parser wants it, so that a bad number is a usage error.
+/// Parsed with the arguments, so that a bad number is a usage error.
 fn buffers(text: &str) -> Result<u16> {
     let number =
         text.parse().map_err(|_| Error::invalid("number of buffers", text, "a power of two"))?;
@@ -148,7 +148,7 @@ fn run_core(args: &RunArgs) -> Result<ExitCode> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
-/// Prints a line. Nobody need read it: a coprocessor goes on without.
+/// Prints a line, and ignores an error: a coprocessor runs on without a reader.
 fn say(line: &dyn Display) {
     let _ = writeln!(io::stdout(), "{line}");
 }
@@ -253,7 +253,7 @@ fn list(json: bool) -> Result<()> {
     Ok(())
 }
 
-/// What is printed of a remoteproc.
+/// What is printed about a remoteproc.
 struct Remote {
     name: String,
     state: String,

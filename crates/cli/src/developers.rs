@@ -1,6 +1,6 @@
 //! The verbs of `busbar-dev`, the command of those who develop with Busbar or Busbar itself.
 //!
-//! A board does without the lab, the benchmarks and the report. `busbar` names these verbs in its
+//! A board needs no lab, benchmarks or report. `busbar` names these verbs in its
 //! help, and is replaced by `busbar-dev` when one of them is called: the process stays the same, and
 //! with it signals, streams and exit code.
 
@@ -43,14 +43,14 @@ pub fn become_theirs(arguments: &[OsString]) -> Error {
     Error::new("run", program.display().to_string(), why)
 }
 
-/// What to do where it is missing.
+/// What to do if it is missing.
 const HOW: &str =
     "it has the verbs lab, bench and report; in Busbar's source: make build install-dev";
 
 /// The program `name` of Busbar: beside the running one, whatever links lead to that, or else in PATH.
 ///
 /// # Errors
-/// There is none.
+/// There is no such program.
 pub fn find(name: &str) -> Result<PathBuf> {
     let own = env::current_exe().ok();
     let beside = own.as_deref().and_then(Path::parent).map(Path::to_path_buf);

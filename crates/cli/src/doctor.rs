@@ -1,6 +1,6 @@
 //! `busbar doctor`: asks this kernel and machine what they offer for each path.
 //!
-//! Every answer comes from the thing itself: a call that is made, a device that is opened, a file
+//! Every answer comes from a test: a call that is made, a device that is opened, a file
 //! that is there. Nothing is concluded from a version number.
 
 mod bulk;
@@ -23,19 +23,19 @@ use crate::print::{print_json, print_line};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example, what the paths of blocks could do better here:
+Example, what would improve the path of large data here:
   busbar doctor
   busbar doctor --json | jq -r '.paths[] | select(.path == \"bulk\") | .advice[]'
 
-Each answer is yes or no and comes from the thing itself. `uses` is what the library makes of it,
-`to do` what would make it better. Nothing is changed.")]
+Each answer is yes or no, and comes from a call, a device or a file. `uses` is what the library chooses,
+`to do` is what would improve it. Nothing is changed.")]
 pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What was asked about one path, what Busbar makes of it and what could be done.
+/// The answers for one path, what Busbar uses and what could be improved.
 #[derive(Debug, Serialize)]
 struct Diagnosis {
     path: &'static str,
@@ -88,7 +88,7 @@ impl Diagnosis {
     }
 }
 
-/// Yes or no, and how it is.
+/// Yes or no, and the details.
 type Answer = Result<String, String>;
 
 /// Always succeeds, unless it cannot print.

@@ -1,4 +1,4 @@
-//! A pipeline of a command, from its start to its end.
+//! Runs the pipeline of a command from its start to its end.
 
 use std::io;
 use std::time::Instant;
@@ -9,12 +9,12 @@ use busbar_coprocessor::Stop;
 
 use crate::progress::{EACH, TICK, explain_listen};
 
-/// To whom it is told how it goes.
+/// Who is told about events and progress.
 pub trait Audience {
     /// Something has happened.
     fn event(&mut self, event: &Event) -> Result<()>;
 
-    /// How it stands, each second.
+    /// The counters, once a second.
     fn progress(&mut self, counters: Counters) -> Result<()>;
 }
 
@@ -25,7 +25,7 @@ pub fn open(config: Config, stop: &Stop) -> Result<Pipeline> {
     Ok(pipeline)
 }
 
-/// Turns it until it is over: in order after a signal or once `is_enough`, at once after a second signal.
+/// Turns it until it has finished. A signal, or `is_enough`, stops it in order; a second signal at once.
 pub fn turns(
     pipeline: &mut Pipeline,
     stop: &Stop,
@@ -44,7 +44,7 @@ pub fn turns(
         count += signals(stop);
         if count > 1 {
             let why = io::Error::from(io::ErrorKind::Interrupted);
-            return Err(Error::new("deliver", "what was under way", why));
+            return Err(Error::new("deliver", "the blocks in flight", why));
         }
         if count == 1 || is_enough(pipeline) {
             pipeline.stop();
@@ -59,6 +59,6 @@ pub fn turns(
 /// How many signals have come since the last call.
 fn signals(stop: &Stop) -> usize {
     let mut bytes = [0; 8];
-    // None, or nothing there: both are no signal.
+    // An error is no signal either.
     rustix::io::read(stop, &mut bytes).unwrap_or(0)
 }

@@ -32,9 +32,9 @@ pub struct Args {
 enum Verb {
     /// Show control devices and the services that their coprocessors have announced
     List(list::Args),
-    /// Send messages to a service that answers each with itself, and time the replies
+    /// Send messages to a service that echoes them, and time the replies
     Ping(ping::Args),
-    /// Send standard input as messages and print the messages that come
+    /// Send standard input as messages and print the messages that arrive
     Cat(cat::Args),
 }
 
@@ -46,25 +46,25 @@ pub fn run(args: Args) -> Result<ExitCode> {
     }
 }
 
-/// Where an endpoint leads to, and what it is made of.
+/// The destination of an endpoint, and its kind.
 #[derive(clap::Args)]
 struct Route {
     /// Name of an announced service, or an address such as 1024 or 0x400
     #[arg(value_name = "SERVICE|ADDR")]
     target: Target,
 
-    /// Control device; without it, the one that leads to the service
+    /// Control device [default: the one whose coprocessor has the service]
     #[arg(long, value_name = "PATH")]
     controller: Option<PathBuf>,
 
-    /// What the endpoint is made of
+    /// Kind of the endpoint
     #[arg(long, value_enum, default_value_t = Made::Auto)]
     implementation: Made,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Made {
-    /// A descriptor where the kernel offers it, otherwise a device node
+    /// A descriptor if the kernel supports it, otherwise a device node
     Auto,
     /// A descriptor
     Fd,
@@ -116,7 +116,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// An endpoint and what there is to say about it.
+/// An endpoint and what is printed about it.
 struct Connection {
     endpoint: Endpoint,
     controller: PathBuf,
@@ -176,7 +176,7 @@ fn nowhere(all: &[ControllerInfo], target: &Target) -> Error {
     Error::new("find", target.to_string(), why).help(help)
 }
 
-/// Waits for one of `fds`, at most for `timeout`; a signal may end it sooner.
+/// Waits for one of `fds`, for at most `timeout`; a signal may end it earlier.
 fn wait(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<()> {
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     match poll(fds, timeout.as_ref()) {

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use busbar::Result;
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// The short, low-resistance path for data on Linux.
+/// Busbar moves data between a coprocessor, an ADC or DAC and TCP on Linux with few or no copies.
 #[derive(Parser)]
 #[command(
     name = "busbar",
@@ -48,21 +48,21 @@ enum Verb {
     Doctor(doctor::Args),
     /// Build the lab kernel and run programs in it
     Lab,
-    /// Be the core of a virtual coprocessor
+    /// Run the firmware of a virtual coprocessor as a process
     Coprocessor(coprocessor::Args),
     /// Talk to a coprocessor through an endpoint
     Endpoint(endpoint::Args),
     /// Send blocks of any length to a coprocessor, and receive them
     Bulk(bulk::Args),
-    /// Pass samples on: from a converter, the network or a recording to another
+    /// Pass samples from a converter, the network or a recording to another
     Stream(stream::Args),
-    /// Take data from the network, into device memory where that is to be had
+    /// Receive data from the network, into device memory where that is possible
     Receive(receive::Args),
-    /// Run a pipeline: sources, stages and sinks that a file joins
+    /// Run a pipeline: sources, stages and sinks that a TOML file describes
     Run(run::Args),
     /// Measure a path: the usual way and Busbar's, in turn
     Bench,
-    /// Show what was measured as one page, and keep the tables of the documentation true
+    /// Show what was measured as one page, and update the tables of the documentation
     Report,
 }
 
@@ -72,7 +72,7 @@ pub fn main() -> ExitCode {
     exit_code(execute(&env::args_os().skip(1).collect::<Vec<_>>()))
 }
 
-/// What a command ends with: its own code, or 1 once the error is said on standard error.
+/// The exit code of a command: its own, or 1 after its error was printed on standard error.
 #[must_use]
 pub fn exit_code(result: Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {

@@ -1,11 +1,11 @@
-//! What commands print: a reader that goes away is an error, and never a panic.
+//! Printing: a reader that goes away causes an error, never a panic.
 
 use std::io::{self, Write};
 
 use busbar::{Error, Result};
 use serde::Serialize;
 
-/// What is the matter with standard output.
+/// An error of writing to standard output.
 #[must_use]
 pub fn stdout_failed(error: io::Error) -> Error {
     Error::new("write to", "standard output", error)
@@ -31,7 +31,7 @@ fn print_text(json: serde_json::Result<String>) -> Result<()> {
     print_line(&json.map_err(|why| Error::new("print", "JSON", io::Error::from(why)))?)
 }
 
-/// Prints a line on standard error, for whom it may concern: nobody need listen.
+/// Prints a line on standard error, and ignores an error of that.
 pub fn complain(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }

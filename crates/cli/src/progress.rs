@@ -1,4 +1,4 @@
-//! What commands that pass data on share: how they tell how it stands, and what ends them.
+//! What the commands that pass data on share: progress, and what ends them.
 
 use std::io;
 use std::time::Duration;
@@ -9,38 +9,38 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 
-/// How often it is told.
+/// How often progress is printed.
 pub const EACH: Duration = Duration::from_secs(1);
-/// Between two looks at the clock.
+/// Time between two looks at the clock.
 pub const TICK: Duration = Duration::from_millis(100);
 
-/// A bar of this template; none where lines of JSON are printed.
+/// A bar of this template; hidden where lines of JSON are printed.
 pub fn bar(json: bool, template: &str) -> ProgressBar {
     let bar = if json { ProgressBar::hidden() } else { ProgressBar::no_length() };
     let style = ProgressStyle::with_template(template);
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
-/// Says what may help where it is not possible to listen.
+/// Adds what may help if listening fails.
 pub fn explain_listen(error: Error) -> Error {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            error.help("another program listens there, `ss -ltnp` says which; take another port")
+            error.help("another program listens there, see `ss -ltnp`; use another port")
         }
         io::ErrorKind::AddrNotAvailable => error.help("`ip address` lists those of this machine"),
         io::ErrorKind::PermissionDenied => {
-            error.help("ports below 1024 take root, or CAP_NET_BIND_SERVICE")
+            error.help("ports below 1024 need root, or CAP_NET_BIND_SERVICE")
         }
         _ => error,
     }
 }
 
-/// SIGINT and SIGTERM as something to poll: what was set and is held has to be given back before the end.
+/// SIGINT and SIGTERM as a descriptor: settings and memory have to be given back before the end.
 pub fn interruption() -> Result<Stop> {
     Stop::new()?.on_signal(Signal::INT.as_raw())?.on_signal(Signal::TERM.as_raw())
 }
 
-/// Seconds of processors that this process has used, in user space and in the kernel.
+/// Processor time of this process in seconds, in user space and in the kernel.
 pub fn cpu() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default().as_secs_f64()

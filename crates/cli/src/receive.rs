@@ -16,7 +16,7 @@ use busbar::{Error, Result};
 use self::output::To;
 use crate::quantity::{seconds, size};
 
-/// What stands for ordinary receive on any device.
+/// The value for ordinary receive on any device.
 const HOST: &str = "host";
 
 #[derive(clap::Args)]
@@ -24,7 +24,7 @@ const HOST: &str = "host";
 Destinations:
   null:             nothing
   file:NAME         the bytes of one connection
-  verify:           nothing, but every byte has to be that of a counter: 64-bit numbers from 0, the
+  verify:           nothing, but every byte is verified: a counter, 64-bit numbers from 0, the
                     least significant byte first
   verify:N          as `ncdevmem -v N`: 1, 2, … N-1, 0, 1, …; N is 2 to 256
 
@@ -36,29 +36,28 @@ Example, with the lab's virtual pair, as root:
   busbar receive --device nic0 --port 5201 --dst verify:7 &
   yes $(printf '\\1\\2\\3\\4\\5\\6') | tr '\\n' '\\0' | head -c 1G | ip netns exec far nc -N 10.0.0.1 5201")]
 pub struct Args {
-    /// Network device whose queues receive into memory by themselves; `host`, the default: all of them,
-    /// by ordinary receive
+    /// Network device whose queues receive into device memory; `host`: every device, by ordinary receive
     #[arg(long, value_name = "DEVICE", default_value = HOST)]
     device: String,
-    /// Port to listen on; 0: one that is free
+    /// Port to listen on; 0: any free one
     #[arg(long, value_name = "PORT")]
     port: u16,
-    /// Address to listen on; by default all
+    /// Address to listen on [default: all]
     #[arg(long, value_name = "ADDRESS")]
     address: Option<IpAddr>,
     /// Queues of the device: how many, or which, such as 8,9 or 8-15
     #[arg(long, value_name = "N|LIST", default_value = "1")]
     queues: Queues,
-    /// Bytes of the memory that is received into, such as 32M
+    /// Bytes of the memory to receive into, such as 32M
     #[arg(long, value_name = "BYTES", value_parser = size, default_value = "32M")]
     memory: usize,
-    /// Where it is from: pages, huge, heap:NAME or, without a device, memfd
+    /// Kind of this memory: pages, huge, heap:NAME or, without a device, memfd
     #[arg(long, value_name = "MEMORY")]
     memory_from: Option<Memory>,
-    /// Who keeps the account of the device's tokens: default, index or autorelease
+    /// How the kernel counts the device's tokens: default, index or autorelease
     #[arg(long, value_name = "MODE", default_value = "default")]
     tokens: Tokens,
-    /// Where the data goes to
+    /// Destination of the data
     #[arg(long, value_name = "DST", default_value = "null:")]
     dst: To,
     /// End after so many connections
@@ -67,7 +66,7 @@ pub struct Args {
     /// End after so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Print one JSON object a line: where it listens, progress each second, and a summary
+    /// Print one JSON object per line: where it listens, progress each second, and a summary
     #[arg(long)]
     json: bool,
 }
@@ -90,7 +89,7 @@ impl Args {
         if is_host {
             return Receiver::host(block?);
         }
-        // What is wrong with the device is told before what is wrong with the memory for it.
+        // Errors of the device are reported before errors of the memory for it.
         let block = block.or_else(|error| Receiver::offered(&self.device).and(Err(error)))?;
         let setup = ReceiveSetup::new().queues(self.queues.clone()).tokens(self.tokens);
         Receiver::open(&self.device, block, &setup)

@@ -23,7 +23,7 @@ use crate::quantity::seconds;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example: every tenth sample of a counter over the network into a recording, and all of them verified
+Example: all samples of a counter are verified, and every tenth is recorded
   cat > counter.toml <<END
   [source.adc]
   from = \"synth:counter?rate=1M\"
@@ -50,7 +50,7 @@ pub struct Args {
     /// The pipeline, as TOML
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Only say whether the file is right
+    /// Only check the file
     #[arg(long)]
     check: bool,
     /// End after so many seconds
@@ -59,10 +59,10 @@ pub struct Args {
     /// Offer metrics to Prometheus: http://ADDRESS:PORT/metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// Append what happens to a file, a JSON object a line
+    /// Append events to a file, one JSON object per line
     #[arg(long, value_name = "FILE")]
     journal: Option<PathBuf>,
-    /// Print one JSON object a line: what happens, progress each second, and a summary
+    /// Print one JSON object per line: events, progress each second, and a summary
     #[arg(long)]
     json: bool,
 }
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         print_line(&format!("{name}: {}", described(&config)))?;
         return Ok(ExitCode::SUCCESS);
     }
-    // Before anything is opened that has to be undone.
+    // Before anything is opened that has to be closed in order.
     let stop = interruption()?;
     let metrics = args.metrics.map(Metrics::serve).transpose()?;
     let journal = args.journal.as_deref().map(Journal::open).transpose()?;

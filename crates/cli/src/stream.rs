@@ -22,7 +22,7 @@ use crate::quantity::{count, seconds, size};
     after_help = "\
 Sources:
   iio:NAME                a converter, by the name of its IIO device
-  synth:PATTERN?KEY=…     made here: counter, sine or noise; rate=1M, channels=1, frequency=1k
+  synth:PATTERN?KEY=…     generated: counter, sine or noise; rate=1M, channels=1, frequency=1k
   tcp-listen:[HOST:]PORT  another `busbar stream … tcp:HOST:PORT`
   receive:DEVICE:ADDRESS:PORT  the same, into memory that the network device fills; or `host`
   file:NAME               a SigMF recording
@@ -33,9 +33,9 @@ Destinations:
   tcp:HOST:PORT           another `busbar stream tcp-listen:PORT …`
   file:NAME               a SigMF recording: NAME.sigmf-data and NAME.sigmf-meta
   endpoint:SERVICE, bulk:TRANSPORT  a coprocessor
-  null:, verify:, verify:counter    nothing; verify: where every sample has to be right
+  null:, verify:, verify:counter    nothing; with verify:, every sample has to be right
 
-Several of them, stages between them, and parts that come back after a crash: busbar run
+Several sources and destinations, stages, and restarts after a crash: busbar run
 
 Example, a sine over the network into a file, and a picture of it:
   busbar stream tcp-listen:4950 file:sine &
@@ -45,10 +45,10 @@ Example, a sine over the network into a file, and a picture of it:
 pub struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
-    /// Where samples come from
+    /// Source of the samples
     #[arg(value_name = "SRC", required = true)]
     from: Option<SourceKind>,
-    /// Where they go to
+    /// Destination of the samples
     #[arg(value_name = "DST", required = true)]
     to: Option<SinkKind>,
     #[command(flatten)]
@@ -66,19 +66,19 @@ struct Flags {
     /// Blocks of the stream
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024), default_value_t = 4)]
     blocks: u16,
-    /// Bytes of a block, such as 65536, 64K or 1M; over the network, the sender says
+    /// Bytes of a block, such as 65536, 64K or 1M; over the network, the sender's setting counts
     #[arg(long, value_name = "BYTES", value_parser = size, default_value = "64K")]
     block_len: usize,
-    /// Memory of the blocks: heap:NAME, pages, huge or memfd; by default the best for SRC and DST
+    /// Memory of the blocks: heap:NAME, pages, huge or memfd [default: the best for SRC and DST]
     #[arg(long, value_name = "MEMORY")]
     memory: Option<Memory>,
-    /// Bytes of all blocks that a sender to tcp-listen: may have made; one that needs more is refused
+    /// Bytes that a sender to tcp-listen: may use for its blocks; one that needs more is refused
     #[arg(long, value_name = "BYTES", value_parser = size, default_value = "64M")]
     memory_limit: usize,
-    /// How to talk to the converter: dmabuf or fileio; by default the best that it offers
+    /// Interface to the converter: dmabuf or fileio [default: the best that its driver supports]
     #[arg(long, value_name = "NAME")]
     interface: Option<Interface>,
-    /// Channels to take; by default all voltages
+    /// Channels to use [default: all voltages]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     channels: Vec<String>,
     /// End with the block that has the sample of this number, such as 1000 or 5M (of 1000)
@@ -87,16 +87,16 @@ struct Flags {
     /// End after so many seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Send a check sum with each block
+    /// Send a checksum with each block
     #[arg(long)]
     checksum: bool,
-    /// Verify every sample; what does not fit is a failure
+    /// Verify every sample; a wrong one is a failure
     #[arg(long, value_name = "PATTERN")]
     expect: Option<Expected>,
-    /// Seconds to go on without a connection
+    /// Seconds to wait for a lost connection to come back
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "30")]
     patience: Duration,
-    /// Print one JSON object a line: progress each second, and a summary
+    /// Print one JSON object per line: progress each second, and a summary
     #[arg(long)]
     json: bool,
 }
@@ -111,7 +111,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     match (args.verb, args.from, args.to) {
         (Some(Verb::Picture(args)), ..) => picture::run(&args)?,
         (None, Some(from), Some(to)) => pass::run(from, to, &args.flags)?,
-        // The command line does not let this through.
+        // The argument parser refuses this.
         (None, ..) => return Ok(ExitCode::from(2)),
     }
     Ok(ExitCode::SUCCESS)

@@ -15,7 +15,7 @@ use busbar_lab::stage::Side;
 use rustix::io::Errno;
 use support::{eptfd, in_tree};
 
-/// Time in which anything that is to happen happens, emulated and with a debug kernel too.
+/// Time limit for every expected event, also in an emulated debug kernel.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A coprocessor whose service for `transport` has these `options`.
@@ -284,7 +284,7 @@ fn a_tty_has_one_user() {
     exchange(&mut first, b"undisturbed");
 }
 
-/// Whoever comes after a client that went away in the middle of a block is not disturbed by it.
+/// A client that goes away in the middle of a block does not disturb the next one.
 #[test]
 #[ignore = "needs the lab"]
 fn half_a_block_does_not_harm_the_next_client() {

@@ -1,4 +1,4 @@
-//! `busbar endpoint` and `busbar doctor` as a user has them.
+//! The commands `busbar endpoint` and `busbar doctor`.
 
 mod support;
 
@@ -34,7 +34,7 @@ fn feed(command: &mut Command, input: &[u8]) -> Output {
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     std::thread::scope(|scope| {
-        // What the command no longer reads is no failure of the feeder.
+        // The feeder may fail if the command does not read any more.
         scope.spawn(move || stdin.write_all(input).is_ok());
         child.wait_with_output().unwrap()
     })
@@ -73,7 +73,7 @@ fn what_is_no_control_device_ends_with_1_and_says_so() {
     }
 }
 
-/// What a command that fails says, and that it fails with 1.
+/// The error of a command, which has to exit with 1.
 fn failure(arguments: &[&str]) -> String {
     let output = run(arguments);
     let said = text(&output.stderr);
@@ -110,7 +110,7 @@ fn what_is_missing_is_said_at_once_and_by_its_name() {
 
 #[test]
 fn without_a_coprocessor_each_command_leads_to_doctor() {
-    // With one, these have something to do.
+    // With a control device, these would not fail.
     if std::fs::exists("/sys/bus/rpmsg").unwrap() {
         return;
     }
@@ -302,7 +302,7 @@ const TOO_MANY: u32 = 1000;
 
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// An endpoint to the sink of a coprocessor that stands still, and how many messages went in.
+/// An endpoint to the sink of a stopped coprocessor, and the number of messages that it accepted.
 fn fill(side: &Side) -> (Endpoint, u32) {
     let sink = Controller::open(side.controller()).unwrap().endpoint("sink").create().unwrap();
     kill_process(side.process().unwrap(), Signal::STOP).unwrap();
@@ -334,7 +334,7 @@ fn a_full_ring_is_told_and_waited_for() {
             kill_process(side.process().unwrap(), Signal::CONT).unwrap();
             sender.join().unwrap().unwrap();
         });
-        // Nothing was lost, and nothing sent that was said not to be.
+        // Nothing was lost, and nothing was sent that was reported as not sent.
         sink.send(&Query { token: 1, reset: false }.encode()).unwrap();
         let mut buffer = [0; MAX_MESSAGE];
         let length = sink.recv(&mut buffer).unwrap();

@@ -1,10 +1,11 @@
-//! The developers' verbs, which `busbar` leaves to `busbar-dev`.
+//! The developers' verbs, which `busbar` passes to `busbar-dev`.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tempfile::TempDir;
 
@@ -16,12 +17,17 @@ fn script(folder: &Path, text: &str) {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A folder with `busbar` and nothing else, and one that PATH leads to.
-struct Place(TempDir);
+/// One test at a time: a program that one thread writes cannot be executed (ETXTBSY) while a process that
+/// another thread has forked in the meantime still has the file open.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// A folder with only `busbar`, and one in PATH.
+struct Place(TempDir, #[expect(dead_code, reason = "held")] MutexGuard<'static, ()>);
 
 impl Place {
     fn new() -> Self {
-        let place = Self(tempfile::tempdir().unwrap());
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = Self(tempfile::tempdir().unwrap(), one);
         fs::create_dir(place.installed()).unwrap();
         fs::copy(env!("CARGO_BIN_EXE_busbar"), place.installed().join("busbar")).unwrap();
         place
@@ -70,8 +76,8 @@ fn arguments_streams_and_exit_code_are_those_of_the_developers_command() {
     }
 }
 
-/// The process stays the same, so that a signal to it reaches the developers' command, and what ends
-/// that one is told.
+/// The process stays the same, so that a signal reaches the developers' command, and its exit code
+/// is the one of `busbar`.
 #[test]
 fn it_is_the_same_process() {
     let place = Place::new();
@@ -99,7 +105,7 @@ fn the_one_beside_busbar_comes_before_the_one_in_path() {
 #[test]
 fn without_it_the_error_says_what_to_install_and_help_names_the_verbs() {
     let place = Place::new();
-    // What cannot be run is not taken for it.
+    // A file that cannot be executed is skipped.
     fs::write(place.installed().join("busbar-dev"), "").unwrap();
     for arguments in [&["lab", "shell"][..], &["bench", "--help"], &["help", "report"]] {
         let output = place.run(arguments);

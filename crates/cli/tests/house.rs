@@ -1,4 +1,4 @@
-//! A newcomer finds every room: what there is in the tree is named where it is looked for.
+//! Every crate, module and page of the tree is named in the tables where a reader looks for it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -120,7 +120,7 @@ fn versions_agree() {
     assert!(read("CHANGELOG.md").contains(&format!("\n## [{version}]")));
 }
 
-/// A tool that leaves a file in the tree has it ignored, and not committed.
+/// A file that a tool leaves in the tree is ignored, not committed.
 #[test]
 fn nothing_that_is_ignored_is_in_the_tree() {
     // A tarball has no history.
@@ -136,7 +136,7 @@ fn nothing_that_is_ignored_is_in_the_tree() {
     assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
 }
 
-/// Links of our own documents lead somewhere.
+/// The links in the documents are valid.
 #[test]
 fn links_lead_to_files() {
     let rooms = ["kernel/fuzz", "kernel/lab", "kernel/patches", "fuzz"]

@@ -1,4 +1,4 @@
-//! The kernel's own unit tests of what is pure in the modules and patches: `KUnit`, whose results are KTAP.
+//! `KUnit` tests of functions without side effects in the modules and patches; their results are KTAP.
 
 mod support;
 

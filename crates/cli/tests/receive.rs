@@ -1,4 +1,4 @@
-//! `busbar receive` as a user has it: on any host, and with a device of the lab.
+//! The command `busbar receive`, on any host, and with a device of the lab.
 
 #[path = "../../busbar/tests/pair/mod.rs"]
 mod pair;
@@ -26,7 +26,7 @@ fn run(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
 }
 
-/// A receiver under way, and where it listens.
+/// A running receiver, and where it listens.
 struct Running {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -51,7 +51,7 @@ impl Running {
         support::signal(&self.child, signal);
     }
 
-    /// Waits until it tells that so many bytes are there.
+    /// Waits until it reports this many bytes.
     fn until_bytes(&mut self, bytes: u64) {
         let mut line = String::new();
         while self.lines.read_line(&mut line).unwrap() > 0 {
@@ -64,7 +64,7 @@ impl Running {
         panic!("it has ended with less than {bytes} bytes");
     }
 
-    /// The exit code, all further lines, and what it has complained of.
+    /// The exit code, all further lines, and its errors.
     fn end(self) -> (Option<i32>, Vec<Value>, String) {
         let lines = self.lines.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap());
         let lines = lines.collect();

@@ -1,4 +1,4 @@
-//! The servers of `demo/wait`: the one that was moved from `ppoll` to the new calls does the same.
+//! The servers of `demo/wait`: the one converted from `ppoll` to the new calls behaves the same.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -57,7 +57,7 @@ fn serves(name: &str) {
             client.read_exact(&mut said).unwrap();
             assert_eq!(said, [number; 100]);
         }
-        // One leaves, the others are let go.
+        // One leaves, the others are disconnected.
         clients.pop();
         for client in &mut clients {
             assert_eq!(client.read(&mut [0]).unwrap(), 0);
@@ -66,8 +66,8 @@ fn serves(name: &str) {
     assert!(server.0.try_wait().unwrap().is_none());
 }
 
-/// Makes both calls, alone and then in many threads, and prints how often the kernel was asked whether
-/// it has them: before the threads were there, and at the end.
+/// Makes both calls, alone and then in many threads, and prints how often the program asked whether the
+/// kernel has them: before the threads start, and at the end.
 const ASKING: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -133,7 +133,7 @@ fn asks_once() {
     let program = asking(folder.path(), ASKING);
     let run = |program: &mut Command| String::from_utf8(program.output().unwrap().stdout).unwrap();
     assert_eq!(run(&mut Command::new(&program)), "1 1\n");
-    // Threads that are first at the same time each ask for themselves, once.
+    // Threads that make the first call at the same time each ask once.
     let counts = run(Command::new(&program).arg("threads"));
     let asked: u32 = counts.strip_prefix("0 ").unwrap_or(&counts).trim().parse().unwrap();
     assert!((1..=8).contains(&asked), "{counts}");

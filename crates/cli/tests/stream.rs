@@ -1,4 +1,4 @@
-//! `busbar stream` as a user has it, on any host.
+//! The command `busbar stream`, on any host.
 
 mod support;
 
@@ -69,7 +69,7 @@ fn failures_end_with_1_and_say_why() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
         assert!(said.contains(says), "{arguments:?}: {said}");
     }
-    // A recording that could not be is not begun.
+    // A recording that cannot be written is not started.
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
@@ -90,7 +90,7 @@ fn synth_to_nothing_counts_and_verifies_every_sample() {
     assert!(summary["cpu_seconds"].as_f64().unwrap() > 0.0);
 }
 
-/// What came through the network, and both summaries.
+/// The received recording, and both summaries.
 fn through_the_network(folder: &TempDir, more: &[&str]) -> (Value, Value) {
     let port = port();
     let (listen, to) = (format!("tcp-listen:{port}"), format!("tcp:localhost:{port}"));
@@ -109,13 +109,13 @@ fn every_sample_comes_through_the_network_into_a_file() {
         assert_eq!((&sent["samples"], &received["samples"]), (&200_000.into(), &200_000.into()));
         assert_eq!(received["verified"], 200_000);
         assert_eq!((&sent["lost"], &received["lost"]), (&0.into(), &0.into()));
-        // Nothing on the way out; into a block and into the file on the way in.
+        // No copy when sending; when receiving, one into a block and one into the file.
         assert_eq!(sent["copied"], 0);
         assert_eq!(received["copied"], 2 * 200_000 * 8);
         let data = fs::read(folder.path().join("counted.sigmf-data")).unwrap();
         let expected: Vec<u8> = (0..200_000u64).flat_map(u64::to_le_bytes).collect();
         assert!(data == expected);
-        // And again, from the file.
+        // The same again, from the file.
         let meta = file(&folder, "counted.sigmf-meta");
         let played = summary(&run(&[&meta, "null:", "--expect", "counter", "--json"]));
         assert_eq!((&played["verified"], &played["lost"]), (&200_000.into(), &0.into()));
@@ -129,7 +129,7 @@ fn what_was_lost_is_told_to_the_end() {
     let (listen, to) = (format!("tcp-listen:{port}"), format!("tcp:localhost:{port}"));
     let recording = file(&folder, "lossy");
     let listener = stream(&[&listen, &recording, "--expect", "counter", "--json"]).spawn().unwrap();
-    // Far more than any machine makes and sends: most is lost.
+    // Far more than any machine can generate and send: most samples are lost.
     let source = "synth:counter?rate=1G";
     let sent = summary(&run(&[source, &to, "--count", "1M", "--json"]));
     let received = finish(listener);
@@ -190,7 +190,7 @@ fn a_signal_ends_a_listener_that_nobody_has_called() {
     let port = port();
     let child = stream(&[&format!("tcp-listen:{port}"), "null:"]).spawn().unwrap();
     support::wait_until("the port", || {
-        // A connection that says nothing is no stream.
+        // A silent connection is no stream.
         std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
     });
     signal(&child, Signal::TERM);
@@ -211,7 +211,7 @@ fn a_sender_that_was_killed_is_followed_by_another() {
     });
     first.kill().unwrap();
     first.wait().unwrap();
-    // The listener may hear of the second one before it hears that the first is gone.
+    // The listener may see the second connection before the end of the first one.
     let mut second = run(&["synth:counter?rate=1M", &to, "--count", "100k", "--json"]);
     support::wait_until("the second sender", || {
         if second.status.success() {
@@ -243,10 +243,10 @@ fn a_picture_is_a_png_of_the_size_that_was_asked_for() {
     assert_eq!(png[16..24], [0, 0, 3, 32, 0, 0, 1, 44]);
     let beyond = run(&["picture", path(&name), path(&picture), "--from", "1000000"]);
     assert_eq!(beyond.status.code(), Some(1));
-    assert!(text(&beyond.stderr).contains("some of its"), "{}", text(&beyond.stderr));
+    assert!(text(&beyond.stderr).contains("a part of its"), "{}", text(&beyond.stderr));
 }
 
-/// What has gone from `vconv0` through the network, each sample verified: both summaries.
+/// Sends from `vconv0` through the network, and verifies each sample; returns both summaries.
 fn from_a_converter(arguments: &[&str]) -> (Value, Value) {
     load_converter().unwrap();
     let port = port();
@@ -263,7 +263,7 @@ fn from_a_converter(arguments: &[&str]) -> (Value, Value) {
 #[test]
 #[ignore = "needs the lab"]
 fn pages_of_a_converter_go_out_as_they_are() {
-    // Nobody has to ask for them.
+    // They are printed by default.
     for arguments in [&[][..], &["--memory", "pages", "--block-len", "1M"], &["--checksum"]] {
         let (sent, received) = from_a_converter(arguments);
         assert_eq!(

@@ -26,8 +26,8 @@
 //! }
 //! ```
 //!
-//! Linux can take a buffer back at any time, and anyone who may use an endpoint can tell of one
-//! that was never given. An access then is the signal `SIGBUS`. [`Part`] makes an error of it: the
+//! Linux can take a buffer back at any time, and anyone who may use an endpoint can name one
+//! that was never given. An access then raises `SIGBUS`. [`Part`] turns it into an error: the
 //! first mapping of a process installs a handler, which passes on every other `SIGBUS` to the
 //! handler that was there before.
 
@@ -45,19 +45,20 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 
+use busbar::block::BytesMut;
 use busbar::bulk::packet::BufferMessage;
 use busbar::{Error, Result};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-/// Mappings that are kept; the one that was not used the longest goes first.
+/// Mappings that are kept; the least recently used one is dropped first.
 const MAX_AREAS: usize = 64;
 
 /// Where the buffers of a coprocessor can be mapped from.
 pub trait Window: Debug + Send + Sync {
     /// Maps `length` bytes at the device address `address`, both multiples of a page.
     ///
-    /// Need not fail for what Linux has not given: an access does.
+    /// May succeed for memory that Linux has not given: then an access fails. A shorter area is refused.
     fn map(&self, address: u64, length: usize) -> io::Result<Area>;
 }
 
@@ -70,15 +71,17 @@ pub struct Area {
     broken: AtomicBool,
 }
 
-// SAFETY: the mapping belongs to this value alone, is accessed through raw pointers only, and any
+// SAFETY: the mapping belongs to this value alone, is accessed through `BytesMut` only, and any
 // thread may do that.
 unsafe impl Send for Area {}
-// SAFETY: as above; what is shared with another processor changes at any time anyway.
+// SAFETY: as above; memory that another processor shares may change at any time anyway.
 unsafe impl Sync for Area {}
 
 impl Area {
     /// Maps a part of a file for reading and writing.
     pub fn new(file: impl AsFd, offset: u64, length: usize) -> io::Result<Self> {
+        // No longer object can be addressed: `pointer::add` is undefined beyond.
+        isize::try_from(length).map_err(|_| Errno::INVAL)?;
         install_handler()?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice.
@@ -92,12 +95,15 @@ impl Area {
         address.checked_sub(self.base.as_ptr().addr()).is_some_and(|at| at < self.length)
     }
 
-    /// Has `access` touch the mapping, given its first byte.
-    fn access(&self, access: impl FnOnce(*mut u8)) -> Result<(), Errno> {
+    /// Calls `access` with the part `range` of the mapping, which has to be within.
+    fn access(&self, range: Range<usize>, access: impl FnOnce(BytesMut<'_>)) -> Result<(), Errno> {
+        // SAFETY: it is mapped while this value lives, and no reference to it exists.
+        let mut bytes = unsafe { BytesMut::from_raw_parts(self.base.as_ptr(), self.length) };
+        let part = bytes.slice(range);
         let outer = ACCESSED.replace(ptr::from_ref(self));
-        // The handler has to see that, whatever the compiler makes of the copying.
+        // The handler has to see this store before the copy begins.
         compiler_fence(Ordering::SeqCst);
-        access(self.base.as_ptr());
+        access(part);
         compiler_fence(Ordering::SeqCst);
         ACCESSED.set(outer);
         if self.broken.load(Ordering::Acquire) { Err(Errno::FAULT) } else { Ok(()) }
@@ -105,7 +111,7 @@ impl Area {
 
     /// Puts ordinary memory in the place of what has gone, so that the access can end.
     fn give_up(&self) -> Result<(), Errno> {
-        // Before the memory: another thread that reads it must not take it for the shared one.
+        // Before the memory is replaced: another thread must not take the new memory for the shared one.
         self.broken.store(true, Ordering::Release);
         let (protection, flags) =
             (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::FIXED);
@@ -123,7 +129,7 @@ impl Drop for Area {
 }
 
 thread_local! {
-    /// What this thread accesses. Needs no set-up and no destructor: a signal handler reads it.
+    /// The area that this thread accesses. Without initialiser and destructor, as a signal handler reads it.
     static ACCESSED: Cell<*const Area> = const { Cell::new(ptr::null()) };
 }
 
@@ -144,13 +150,13 @@ fn install_handler() -> io::Result<()> {
 
 fn try_install_handler() -> io::Result<()> {
     let mut previous = MaybeUninit::zeroed();
-    // SAFETY: only asks; a zeroed `sigaction` is one.
+    // SAFETY: the call only queries; a zeroed `sigaction` is valid.
     let previous = unsafe {
         check(libc::sigaction(libc::SIGBUS, ptr::null(), previous.as_mut_ptr()))?;
         previous.assume_init()
     };
     let _ = PREVIOUS.set(previous);
-    // SAFETY: a zeroed `sigaction` is one.
+    // SAFETY: a zeroed `sigaction` is valid.
     let mut action: libc::sigaction = unsafe { MaybeUninit::zeroed().assume_init() };
     let handler: extern "C" fn(_, _, _) = on_bus_error;
     action.sa_sigaction = handler as libc::sighandler_t;
@@ -178,7 +184,7 @@ extern "C" fn on_bus_error(
     }
 }
 
-/// Does what would have been done without this handler.
+/// Passes the signal to the handler that was there before.
 fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut std::ffi::c_void) {
     let Some(previous) = PREVIOUS.get() else { return };
     match previous.sa_sigaction {
@@ -192,7 +198,7 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut std::ffi::c_vo
             type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut std::ffi::c_void);
             std::mem::transmute::<usize, Handler>(handler)(signal, info, context);
         },
-        // SAFETY: without it, of this one.
+        // SAFETY: without the flag, it is a function of this signature.
         handler => unsafe {
             std::mem::transmute::<usize, extern "C" fn(i32)>(handler)(signal);
         },
@@ -208,13 +214,13 @@ pub struct Part {
 }
 
 impl Part {
-    /// Its bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether it has none.
+    /// Whether the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
@@ -225,30 +231,20 @@ impl Part {
     /// Fails with `FAULT` where Linux has not given them, or has taken them back.
     pub fn read(&self, from: usize, bytes: &mut [u8]) -> Result<()> {
         let range = self.range(from, bytes.len())?;
-        let copy = |base: *mut u8| {
-            // SAFETY: the range lies in the mapping, which no reference of Rust's is into.
-            unsafe {
-                ptr::copy_nonoverlapping(base.add(range.start), bytes.as_mut_ptr(), range.len());
-            };
-        };
-        self.area.access(copy).map_err(faulted("read"))
+        self.area.access(range, |part| part.as_bytes().copy_to(bytes)).map_err(faulted("read"))
     }
 
     /// Appends `length` bytes from position `from` on to `bytes`.
     ///
     /// Fails like [`Self::read`]; then nothing is appended.
     pub fn append_to(&self, bytes: &mut Vec<u8>, from: usize, length: usize) -> Result<()> {
-        let range = self.range(from, length)?;
+        let (range, before) = (self.range(from, length)?, bytes.len());
         bytes.reserve(length);
-        let room = bytes.spare_capacity_mut().as_mut_ptr().cast::<u8>();
-        // SAFETY: as above, and there is room for as many bytes.
-        let copy = |base: *mut u8| unsafe {
-            ptr::copy_nonoverlapping(base.add(range.start), room, range.len());
-        };
-        self.area.access(copy).map_err(faulted("read"))?;
-        // SAFETY: so many bytes behind the old length are written.
-        unsafe { bytes.set_len(bytes.len() + length) };
-        Ok(())
+        let read = self.area.access(range, |part| part.as_bytes().append_to(bytes));
+        if read.is_err() {
+            bytes.truncate(before);
+        }
+        read.map_err(faulted("read"))
     }
 
     /// Whether the bytes from position `from` on are these.
@@ -257,28 +253,21 @@ impl Part {
     pub fn is(&self, from: usize, bytes: &[u8]) -> Result<bool> {
         let range = self.range(from, bytes.len())?;
         let mut same = false;
-        // SAFETY: the range lies in the mapping, which no reference of Rust's is into.
-        let compare = |base: *mut u8| unsafe {
-            same =
-                libc::memcmp(base.add(range.start).cast(), bytes.as_ptr().cast(), range.len()) == 0;
-        };
-        self.area.access(compare).map_err(faulted("read"))?;
+        self.area
+            .access(range, |part| same = part.as_bytes() == *bytes)
+            .map_err(faulted("read"))?;
         Ok(same)
     }
 
     /// Copies `bytes` to position `from`.
     ///
-    /// Fails with `FAULT` where Linux has not given the place for that, or has taken it back.
+    /// Fails with `FAULT` where Linux has not given the memory there, or has taken it back.
     pub fn write(&self, from: usize, bytes: &[u8]) -> Result<()> {
         let range = self.range(from, bytes.len())?;
-        // SAFETY: the range lies in the mapping, which no reference of Rust's is into.
-        let copy = |base: *mut u8| unsafe {
-            ptr::copy_nonoverlapping(bytes.as_ptr(), base.add(range.start), range.len());
-        };
-        self.area.access(copy).map_err(faulted("write"))
+        self.area.access(range, |mut part| part.copy_from(bytes)).map_err(faulted("write"))
     }
 
-    /// Where in the mapping that is.
+    /// The corresponding range of the mapping.
     fn range(&self, from: usize, length: usize) -> Result<Range<usize>> {
         let end = from.checked_add(length).filter(|end| *end <= self.length);
         let end = end.ok_or_else(|| {
@@ -296,7 +285,7 @@ fn faulted(tried: &str) -> impl FnOnce(Errno) -> Error {
     }
 }
 
-/// A mapping and the device addresses that it is of.
+/// A mapping and its device addresses.
 #[derive(Debug)]
 struct Mapped {
     buffer: u64,
@@ -327,7 +316,7 @@ impl Buffers {
         self.mapped.clear();
     }
 
-    /// The part that `message` tells of. Whether Linux has given it shows at the first access.
+    /// The part that `message` describes. The first access fails if Linux has not given it.
     pub(crate) fn part(&mut self, message: &BufferMessage) -> Result<Part> {
         self.try_part(message).map_err(|error| {
             let part = format!("{} bytes at {:#x}", message.length, message.address);
@@ -352,7 +341,7 @@ impl Buffers {
             Some(at) => at,
             None => self.map(buffer, range)?,
         };
-        // To the end: the first goes first.
+        // To the end: the first one is dropped first.
         self.mapped[at..].rotate_left(1);
         self.mapped.last().ok_or_else(|| Errno::FAULT.into())
     }
@@ -361,8 +350,12 @@ impl Buffers {
         let window = self.window.as_ref().ok_or(Errno::OPNOTSUPP)?;
         let map = |range: Range<u64>| -> io::Result<Mapped> {
             let length = usize::try_from(range.end - range.start).map_err(|_| Errno::NOMEM)?;
-            let area = Arc::new(window.map(range.start, length)?);
-            Ok(Mapped { buffer, range, area })
+            let area = window.map(range.start, length)?;
+            if area.length < length {
+                let why = format!("the window has mapped {} of {length} bytes", area.length);
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
+            Ok(Mapped { buffer, range, area: Arc::new(area) })
         };
         // A buffer of which ever more parts are given has one mapping in the end.
         let known = self.mapped.iter().position(|mapped| mapped.buffer == buffer);

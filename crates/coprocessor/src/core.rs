@@ -1,4 +1,4 @@
-//! The core: `/dev/vcoprocN` in the hands of a process.
+//! The core: a process that has opened `/dev/vcoprocN`.
 
 use std::fs::File;
 use std::io;
@@ -21,7 +21,7 @@ use crate::service::Services;
 
 /// A coprocessor that this process is the core of, as long as it is open.
 ///
-/// A process that ends or lets go while its core is started is a crash to Linux.
+/// If the process ends or closes the device while its core is started, Linux sees a crash.
 #[derive(Debug)]
 pub struct Core {
     fd: File,
@@ -40,8 +40,8 @@ impl Core {
             let error = Error::new("open", node.display().to_string(), errno);
             match errno {
                 Errno::NOENT | Errno::NXIO | Errno::NODEV => error.help(NO_MODULE),
-                Errno::BUSY => error.help("another process is this core already, take another"),
-                Errno::ACCESS => error.help("root may, or whom a udev rule lets"),
+                Errno::BUSY => error.help("another process runs this coprocessor, use another one"),
+                Errno::ACCESS => error.help("it needs root, or a udev rule"),
                 _ => error,
             }
         })?;
@@ -52,7 +52,7 @@ impl Core {
     pub fn open_free() -> Result<Self> {
         for free in Coprocessor::all()?.into_iter().filter(|each| !each.attached) {
             match Self::open(&free.node) {
-                // Somebody was faster.
+                // Another process was faster.
                 Err(error) if error.reason() == Reason::Busy => {}
                 result => return result,
             }
@@ -86,11 +86,11 @@ impl Core {
         self.node.as_deref()
     }
 
-    /// Is the core of `services` until an end is asked for, see [`Options`].
+    /// Runs `services` until an end is asked for, see [`Options`].
     ///
-    /// Everything is announced anew after each start. Fails where Linux takes the core away
+    /// All services are announced again after each start. Fails where Linux takes the core away
     /// (`NODEV`, or `SHUTDOWN` for a process that did not answer a stop in time). The statistics
-    /// come in either case.
+    /// are returned in either case.
     pub fn run(
         &self,
         services: &mut Services,
@@ -131,7 +131,7 @@ impl Device for Core {
 
     fn kick(&self, mask: u32) -> Result<()> {
         match vcoproc::kick(&self.fd, mask) {
-            // Linux has just stopped the core, the event is to be read.
+            // Linux has just stopped the core, and the event was not read yet.
             Err(Errno::NOTCONN) => Ok(()),
             result => result.map_err(self.failed("kick through")),
         }
@@ -169,7 +169,7 @@ struct SharedBuffers(File);
 
 impl Window for SharedBuffers {
     fn map(&self, address: u64, length: usize) -> io::Result<Area> {
-        // What lies below are the rings, which no message may lead to.
+        // Below are the rings, which no message may refer to.
         if address < vcoproc::BUFFERS {
             return Err(Errno::FAULT.into());
         }

@@ -1,6 +1,6 @@
 //! A coprocessor that is a process: vrings, name service, firmware services.
 //!
-//! The kernel module `vcoproc` gives Linux a remote processor whose core is whoever opens
+//! The kernel module `vcoproc` gives Linux a remote processor whose core is the process that opens
 //! `/dev/vcoprocN`. This crate is such a core: [`Core::open`] takes one, [`Core::run`] answers
 //! what Linux's unmodified rpmsg bus sends with [`service`]s. From the wire upwards:
 //!
@@ -8,9 +8,9 @@
 //! |---|---|
 //! | [`table`] | the resource table: image for Linux to load, and what Linux made of it |
 //! | [`ring`] | the device side of a vring, over any guest memory |
-//! | [`message`], [`name_service`] | what lies in the buffers |
+//! | [`message`], [`name_service`] | the content of the buffers |
 //! | [`buffer`] | buffers that Linux shares |
-//! | [`service`] | what answers, behind one trait |
+//! | [`service`] | the services, behind one trait |
 //! | [`machine`] | all of this together, one turn at a time, without a device |
 //! | [`Core`] | the device, and the loop that waits for it |
 //! | [`remoteproc`] | Linux's side in sysfs |

@@ -1,9 +1,10 @@
 //! The firmware: rings, name service and services, one turn at a time.
 //!
-//! A [`Machine`] knows nothing of descriptors, polling or threads. Whoever runs it tells it of
-//! starts and stops, has it take a turn whenever something may have happened, and kicks Linux
-//! as it says. So it also runs on ordinary memory, against a mock of Linux.
+//! A [`Machine`] knows nothing of descriptors, polling or threads. Its caller tells it of
+//! starts and stops, calls a turn whenever something may have happened, and kicks Linux
+//! as it asks. So it also runs on ordinary memory, against a mock of Linux.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -19,7 +20,7 @@ use crate::ring::Ring;
 use crate::service::{Around, Call, Outbox, ServiceStatistics, Services, Transfer};
 use crate::table::{self, Device, STATUS_DRIVER_OK};
 
-/// Messages from Linux that are taken in one turn at most, with one kick for all answers.
+/// Most messages from Linux that are taken in one turn, with one kick for all answers.
 const BATCH: usize = 64;
 
 /// What Linux and the coprocessor share.
@@ -49,14 +50,14 @@ impl Shared {
         table::parse(&copy)
     }
 
-    /// Also orders the status before what Linux has set up until then.
+    /// Also orders the status before everything that Linux has set up until then.
     fn is_ready(&self, status_at: usize) -> bool {
         let status = self.table.as_volatile_slice().load::<u8>(status_at, Ordering::Acquire);
         status.is_ok_and(|status| status & STATUS_DRIVER_OK != 0)
     }
 }
 
-/// Something that whoever runs a coprocessor may want to know.
+/// An event that the user of a coprocessor may want to know.
 #[derive(Debug)]
 pub enum Notice<'a> {
     /// Linux has started the core for the `boot`th time.
@@ -71,9 +72,9 @@ pub enum Notice<'a> {
     },
     /// Linux has announced or withdrawn a channel of its own.
     Channel {
-        /// What it said.
+        /// The announcement.
         announcement: Announcement,
-        /// What that changed.
+        /// What it changed.
         change: Change,
     },
     /// A call of a service has failed.
@@ -87,7 +88,7 @@ pub enum Notice<'a> {
     Transferred {
         /// The service.
         channel: Channel,
-        /// What it has taken or sent.
+        /// The block.
         transfer: Transfer,
     },
     /// Linux has stopped the core.
@@ -102,14 +103,14 @@ pub enum Notice<'a> {
 /// Takes [`Notice`]s.
 pub type Notify<'a> = &'a mut dyn FnMut(Notice<'_>);
 
-/// What was dropped for being wrong.
+/// Malformed input that was dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Dropped {
-    /// Buffers whose descriptors cannot be right.
+    /// Buffers with invalid descriptors.
     pub buffers: u64,
     /// Messages without a header, or shorter than it says.
     pub messages: u64,
-    /// Announcements that are none.
+    /// Malformed announcements.
     pub announcements: u64,
     /// Messages to an address that no service has.
     pub strays: u64,
@@ -124,7 +125,7 @@ pub struct Statistics {
     pub crashes: u64,
     /// Kicks to Linux.
     pub kicks: u64,
-    /// Turns that ended with messages waiting for buffers of Linux.
+    /// Turns that ended while messages waited for buffers of Linux.
     pub waits: u64,
     /// What was dropped.
     pub dropped: Dropped,
@@ -132,14 +133,14 @@ pub struct Statistics {
     pub services: Vec<ServiceStatistics>,
 }
 
-/// What is to be done after a turn.
+/// What the caller has to do after a turn.
 #[derive(Debug, Default)]
 pub struct Turn {
     /// Vrings to kick, one bit for each notify id.
     pub kick: u32,
     /// Another turn is due at once.
     pub busy: bool,
-    /// Another turn is due then, whatever happens.
+    /// Another turn is due at this time, even if nothing happens.
     pub deadline: Option<Instant>,
     /// The firmware has crashed: report it and call [`Machine::halt`].
     pub crash: Option<String>,
@@ -213,7 +214,7 @@ impl Link {
         Ok(mask)
     }
 
-    /// Has Linux kick for what is waited for; true if it has come already.
+    /// Asks Linux to kick for what is waited for; true if it is there already.
     fn listen(&mut self, drained: bool) -> Result<bool> {
         if !self.outbox.is_empty() {
             return self.receive.listen();
@@ -237,6 +238,16 @@ pub struct Machine<'a> {
     buffers: Buffers,
     transfers: Vec<Transfer>,
     statistics: Statistics,
+}
+
+impl fmt::Debug for Machine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine")
+            .field("services", &self.services)
+            .field("started", &self.started)
+            .field("statistics", &self.statistics)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<'a> Machine<'a> {
@@ -294,7 +305,7 @@ impl<'a> Machine<'a> {
 
     /// Does what there is to do, up to a batch of messages.
     ///
-    /// Whatever Linux has written that makes no sense is dropped and counted, or where nothing
+    /// Malformed input from Linux is dropped and counted, or where nothing
     /// can be trusted any more, makes the firmware crash.
     pub fn turn(&mut self, now: Instant, notify: Notify<'_>) -> Turn {
         let turn = self
@@ -333,7 +344,7 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// The rings, once Linux has set them up and as long as it has not let go of them.
+    /// The rings, after Linux has set them up and until it releases them.
     fn current_link(&mut self) -> Result<Option<Link>> {
         if !self.started {
             return Ok(None);
@@ -348,7 +359,7 @@ impl<'a> Machine<'a> {
         if !device.is_ready() || !self.shared.is_ready(device.status_at) {
             return Ok(None);
         }
-        // The table again: addresses may have come between the copy and the status.
+        // The table is read again: addresses may have been set between the copy and the status.
         Link::new(&self.shared.memory, &self.shared.device()?).map(Some)
     }
 
@@ -465,7 +476,7 @@ mod tests {
         Image::default().entries(entries).unwrap().event_index(event_index)
     }
 
-    /// A machine on a mock of Linux, and what it told.
+    /// A machine on a mock of Linux, and its notices.
     struct Bench<'a> {
         linux: &'a mut Linux,
         machine: Machine<'a>,
@@ -508,7 +519,7 @@ mod tests {
                 .collect()
         }
 
-        /// The announcements that have come; nothing else may have.
+        /// The announcements received; there may be no other message.
         fn announced(&mut self) -> Vec<(String, u32, bool)> {
             let decode = |(source, destination, data): (u32, u32, Vec<u8>)| {
                 let announcement = Announcement::decode(&data).unwrap();
@@ -608,7 +619,10 @@ mod tests {
                 assert!(announced.len() >= 6 || bench.told.is_empty());
                 announced.extend(bench.announced());
                 let kicked = bench.linux.kicks() != 0;
-                assert!(kicked || announced.len() >= 8, "the machine waits for buffers");
+                assert!(
+                    kicked || announced.len() >= 8,
+                    "the machine waits for buffers without a kick"
+                );
                 bench.run();
             }
             let addresses: Vec<_> = announced.iter().map(|(_, address, _)| *address).collect();
@@ -733,7 +747,7 @@ mod tests {
         });
     }
 
-    /// Says when it is called, and when it wants to be.
+    /// Records when it is called, and sets its deadline.
     struct Clock(Option<Instant>);
 
     impl Service for Clock {
@@ -819,7 +833,7 @@ mod tests {
             assert!(bench.linux.send(LINUX, US + 1, b"nobody"));
             assert!(bench.linux.send(LINUX, name_service::ADDRESS, b"no announcement"));
             assert!(bench.linux.send(LINUX, US, b"cut"));
-            // The length field of the third message says more than there is.
+            // The length field of the third message is greater than its buffer.
             let at = BASE + 0x8000 + 512 * (8 + 8 - 3) + 12;
             bench.linux.memory().write_obj(100u16, vm_memory::GuestAddress(at)).unwrap();
             assert!(bench.linux.send(LINUX, US, b"right"));
@@ -924,7 +938,7 @@ mod tests {
         on(8, one(|| Sink::new("sink")), |bench| {
             bench.boot();
             bench.announced();
-            // With event indices the entry that Linux asks for by default is the very first.
+            // With event indices, Linux asks by default for a kick at the very first entry.
             assert!(bench.linux.send(LINUX, US, b"0"));
             bench.run();
             assert!(bench.linux.send(LINUX, US, b"1"));

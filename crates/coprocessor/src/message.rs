@@ -32,12 +32,12 @@ pub struct Header {
     pub destination: u32,
     /// Bytes of data that follow.
     pub length: u16,
-    /// Without a meaning so far.
+    /// Reserved.
     pub flags: u16,
 }
 
 impl Header {
-    /// The header as it lies in memory.
+    /// The header in its encoded form.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_SIZE] {
         Fields::new()
@@ -59,7 +59,7 @@ impl Header {
     }
 }
 
-/// Splits what lay in a buffer into header and data.
+/// Splits the content of a buffer into header and data.
 ///
 /// Bytes behind the data are ignored. Fails where `bytes` is shorter than a header or than the
 /// header says.

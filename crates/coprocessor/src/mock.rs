@@ -160,9 +160,9 @@ impl DriverRing {
     }
 }
 
-/// Where the buffers begin that Linux shares.
+/// Address of the first shared buffer.
 pub const BUFFERS: u64 = 1 << 40;
-/// Addresses from one buffer to the next.
+/// Distance of the addresses of two buffers.
 const BUFFER_ROOM: u64 = 1 << 40;
 
 /// Memory that Linux shares: a file for each buffer, empty while the coprocessor may not touch it.
@@ -197,7 +197,7 @@ impl Dmabufs {
         bytes
     }
 
-    /// Takes the buffer back: an access is `SIGBUS`.
+    /// Takes the buffer back: an access raises `SIGBUS`.
     pub fn take_back(&self, address: u64) {
         self.file(address).unwrap().set_len(0).unwrap();
     }
@@ -242,13 +242,13 @@ impl Linux {
         Self { memory, table, image, entries, event_index, receive, transmit, unsent, dmabufs }
     }
 
-    /// What the coprocessor sees of this.
+    /// The memory that the coprocessor sees.
     #[must_use]
     pub fn shared(&self) -> Shared {
         Shared::new(self.memory.clone(), Arc::clone(&self.table)).with_window(self.dmabufs.clone())
     }
 
-    /// The buffers that it shares.
+    /// The shared buffers.
     #[must_use]
     pub fn dmabufs(&self) -> &Dmabufs {
         &self.dmabufs
@@ -265,7 +265,7 @@ impl Linux {
         self.table.as_volatile_slice().write_slice(bytes, at).unwrap();
     }
 
-    /// Loads the image anew, then does what `rpmsg_probe()` does: sets up rings and buffers, and
+    /// Loads the image again, then does what `rpmsg_probe()` does: sets up rings and buffers, and
     /// says so. A kick on vring 0 follows.
     pub fn probe(&mut self) {
         self.write_table(0, &self.image);
@@ -296,7 +296,7 @@ impl Linux {
         self.set_status(DRIVER | STATUS_DRIVER_OK);
     }
 
-    /// `rpmsg_remove()`: lets go of the rings.
+    /// `rpmsg_remove()`: releases the rings.
     pub fn remove(&mut self) {
         self.set_status(0);
     }
@@ -305,7 +305,7 @@ impl Linux {
         self.table.as_volatile_slice().store(status, DEVICE_AT + 24, Ordering::Release).unwrap();
     }
 
-    /// Sends a message; false if all buffers are in use. [`Self::kicks`] comes next.
+    /// Sends a message; false if all buffers are in use. [`Self::kicks`] has to be called next.
     pub fn send(&mut self, source: u32, destination: u32, data: &[u8]) -> bool {
         let reused = |ring: &mut DriverRing| ring.take().map(|(buffer, _)| buffer);
         let Some(buffer) = self.unsent.pop().or_else(|| reused(&mut self.transmit)) else {
@@ -323,7 +323,7 @@ impl Linux {
         self.send(0x400, crate::name_service::ADDRESS, &announcement.encode())
     }
 
-    /// The next message to Linux; its buffer goes back. [`Self::kicks`] comes next.
+    /// The next message to Linux; its buffer is returned. [`Self::kicks`] has to be called next.
     pub fn receive(&mut self) -> Option<(Header, Vec<u8>)> {
         let (buffer, length) = self.receive.take()?;
         let mut bytes = vec![0; length];

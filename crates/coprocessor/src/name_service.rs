@@ -21,7 +21,7 @@ use crate::wire::{Fields, u32_at};
 pub const ADDRESS: u32 = 53;
 /// Bytes of an announcement.
 pub const SIZE: usize = NAME_SIZE + 8;
-/// Channels of Linux that are remembered at most.
+/// Most channels of Linux that are remembered.
 pub const MAX_CHANNELS: usize = 1024;
 
 const FLAG_WITHDRAW: u32 = 1 << 0;
@@ -82,17 +82,17 @@ pub struct Channel {
     pub address: u32,
 }
 
-/// That a channel has come or goes.
+/// Announces or withdraws a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Announcement {
     /// The channel.
     pub channel: Channel,
-    /// It goes.
+    /// It is withdrawn.
     pub withdrawn: bool,
 }
 
 impl Announcement {
-    /// The announcement as it is sent.
+    /// The encoded announcement.
     #[must_use]
     pub fn encode(&self) -> [u8; SIZE] {
         let flags = if self.withdrawn { FLAG_WITHDRAW } else { 0 };
@@ -124,9 +124,9 @@ pub enum Change {
     Duplicate,
     /// The channel is gone.
     Removed,
-    /// A channel was withdrawn that nobody had announced.
+    /// A channel was withdrawn that was not announced.
     Unknown,
-    /// There is no room for another channel, it was ignored.
+    /// There is no room for another channel; it was ignored.
     Full,
 }
 
@@ -137,7 +137,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Takes note of an announcement.
+    /// Records an announcement.
     pub fn apply(&mut self, announcement: &Announcement) -> Change {
         let channel = announcement.channel;
         let known = self.channels.iter().position(|other| *other == channel);

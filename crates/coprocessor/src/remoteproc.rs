@@ -1,4 +1,4 @@
-//! What sysfs says of virtual coprocessors, and Linux's side of their life.
+//! Virtual coprocessors in sysfs: their state, and how Linux starts and stops them.
 //!
 //! `/sys/class/vcoproc/vcoprocN` is the coprocessor that a process can be; its
 //! `device/remoteproc/remoteprocM` is what Linux starts and stops.
@@ -13,7 +13,7 @@ use busbar::{Error, Result};
 const CLASS: &str = "/sys/class/vcoproc";
 const NODES: &str = "/dev";
 
-/// What to do where there is no coprocessor.
+/// What to do if there is no coprocessor.
 pub(crate) const NO_MODULE: &str = "load it: modprobe vcoproc; install it: make install-modules MODULES=vcoproc; or run in the \
      lab: busbar lab run -- …";
 
@@ -22,11 +22,11 @@ pub(crate) const NO_MODULE: &str = "load it: modprobe vcoproc; install it: make 
 pub enum State {
     /// Not started.
     Offline,
-    /// Started. Without a process, what Linux sends waits for one.
+    /// Started. Without a process, messages from Linux wait for one.
     Running,
     /// Crashed: about to be recovered, or not if recovery is disabled.
     Crashed,
-    /// Another one of Linux's words.
+    /// Another state, in Linux's words.
     Other(String),
 }
 
@@ -59,7 +59,7 @@ pub struct Remoteproc {
 }
 
 impl Remoteproc {
-    /// The remoteproc of a folder in sysfs, such as `/sys/class/remoteproc/remoteproc0`.
+    /// The remoteproc of a directory in sysfs, such as `/sys/class/remoteproc/remoteproc0`.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
@@ -71,7 +71,7 @@ impl Remoteproc {
         file_name(&self.path)
     }
 
-    /// The folder in sysfs.
+    /// The directory in sysfs.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -82,12 +82,12 @@ impl Remoteproc {
         Ok(State::from_word(&read(&self.path.join("state"))?))
     }
 
-    /// The file that Linux loads at a start, below the folders that it looks for firmware in.
+    /// The file that Linux loads at a start, relative to the directories of firmware.
     pub fn firmware(&self) -> Result<String> {
         read(&self.path.join("firmware"))
     }
 
-    /// Whether Linux starts it again after a crash.
+    /// Whether Linux restarts it after a crash.
     pub fn recovers(&self) -> Result<bool> {
         Ok(read(&self.path.join("recovery"))? == "enabled")
     }
@@ -107,7 +107,7 @@ impl Remoteproc {
         })
     }
 
-    /// Stops it. Waits for the process to acknowledge, so never call it from what serves it.
+    /// Stops it. Waits until the process acknowledges, so the thread that runs the core must not call it.
     pub fn stop(&self) -> Result<()> {
         self.write_state("stop")
     }
@@ -117,7 +117,7 @@ impl Remoteproc {
         fs::write(&path, word).map_err(|error| {
             let denied = error.kind() == io::ErrorKind::PermissionDenied;
             let error = Error::new(word, path.display().to_string(), error);
-            if denied { error.help("root may, or whom a udev rule lets") } else { error }
+            if denied { error.help("it needs root, or a udev rule") } else { error }
         })
     }
 }
@@ -129,7 +129,7 @@ pub struct Coprocessor {
     pub name: String,
     /// The device node.
     pub node: PathBuf,
-    /// A process is the core.
+    /// Whether a process is the core.
     pub attached: bool,
     /// Linux's side.
     pub remoteproc: Remoteproc,

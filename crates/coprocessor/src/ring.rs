@@ -1,12 +1,12 @@
 //! The device side of a split vring, over any guest memory.
 //!
 //! Linux lays a vring out like `vring_init()`: descriptors, available ring behind them, used
-//! ring at the next multiple of the alignment. What Linux writes is never trusted: addresses,
-//! lengths, flags and indices that cannot be right are counted and dropped, and an available
-//! index that runs is an error, after which nothing in the ring means anything.
+//! ring at the next multiple of the alignment. What Linux writes is never trusted:
+//! invalid addresses, lengths, flags and indices are counted and dropped, and an available
+//! index that runs ahead is an error, after which nothing in the ring can be trusted.
 //!
 //! Kicks are suppressed both ways, by event indices where they are granted and otherwise by
-//! flags. `virtio-queue` knows all of this but `VRING_AVAIL_F_NO_INTERRUPT`, which is here.
+//! flags. `virtio-queue` supports all of this except `VRING_AVAIL_F_NO_INTERRUPT`, which is here.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemory};
 
 use crate::table::Vring;
 
-/// Parts of a chain that are followed at most; Linux's bus makes chains of one.
+/// Most parts of a chain that are followed; Linux's bus makes chains of one.
 const MAX_PARTS: usize = 16;
 /// `VRING_AVAIL_F_NO_INTERRUPT`
 const NO_INTERRUPT: u16 = 1;
@@ -37,7 +37,7 @@ struct Part {
     length: usize,
 }
 
-/// Which way the data of a ring goes.
+/// Direction of the data of a ring.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Read,
@@ -51,7 +51,7 @@ pub struct Ring<M> {
     memory: M,
     notify_id: u32,
     mask: u32,
-    /// Buffers were given back since the last look at whether Linux wants to know.
+    /// Buffers were given back since it was last asked whether Linux wants a kick.
     unsignalled: bool,
     /// Linux has been asked not to kick.
     muted: bool,
@@ -59,7 +59,7 @@ pub struct Ring<M> {
 }
 
 impl<M: GuestMemory> Ring<M> {
-    /// Takes over a vring that Linux has set up and that no entry of was used.
+    /// Takes over a vring that Linux has set up, and of which no entry was used yet.
     ///
     /// `event_index` says whether event indices are granted. Fails where the vring does not lie
     /// in `memory`.
@@ -88,7 +88,7 @@ impl<M: GuestMemory> Ring<M> {
         self.mask
     }
 
-    /// Buffers that Linux has described so badly that they were dropped, since the last call.
+    /// Buffers that were dropped for invalid descriptors since the last call.
     pub fn take_malformed(&mut self) -> u64 {
         std::mem::take(&mut self.malformed)
     }
@@ -127,12 +127,12 @@ impl<M: GuestMemory> Ring<M> {
         Ok(false)
     }
 
-    /// Whether Linux is to be kicked for the buffers that went back since the last call.
+    /// Whether Linux is to be kicked for the buffers that were given back since the last call.
     pub fn needs_kick(&mut self) -> Result<bool> {
         if !std::mem::take(&mut self.unsignalled) {
             return Ok(false);
         }
-        // Also orders the used ring before what Linux says about kicks.
+        // Also orders the writes to the used ring before the read of Linux's wish for kicks.
         let wanted = self.queue.needs_notification(&self.memory);
         if !wanted.map_err(|error| self.broken("look at the events of", error))? {
             return Ok(false);
@@ -150,16 +150,16 @@ impl<M: GuestMemory> Ring<M> {
         Ok(())
     }
 
-    /// Asks Linux to kick for new buffers; true if some have come before it could know.
+    /// Asks Linux to kick for new buffers; true if some were added before it could see this.
     pub fn listen(&mut self) -> Result<bool> {
         let more = self.queue.enable_notification(&self.memory);
         self.muted = false;
         more.map_err(|error| self.broken("listen to", error))
     }
 
-    /// Whether the ring still is the one that was taken over.
+    /// Whether this is still the ring that was taken over.
     ///
-    /// Linux's driver can let go of the rings and set them up anew without a stop of the core.
+    /// Linux's driver can release the rings and set them up again without a stop of the core.
     /// Then the used index, which only this side advances, is back at its start.
     pub fn is_current(&self) -> Result<bool> {
         let used = self.queue.used_idx(&self.memory, Ordering::Relaxed);
@@ -207,7 +207,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Nothing where the chain is empty, cut short, too long or not all of it for `access`.
+    /// `None` if the chain is empty, incomplete, too long or not entirely for `access`.
     fn collect<M: GuestMemory>(chain: DescriptorChain<&M>, access: Access) -> Option<Self> {
         let mut parts = [Part { address: GuestAddress(0), length: 0 }; MAX_PARTS];
         let mut used = 0;
@@ -231,7 +231,7 @@ fn part(descriptor: &Descriptor, access: Access) -> Option<Part> {
     (writable == (access == Access::Write)).then_some(Part { address: descriptor.addr(), length })
 }
 
-/// Nothing where the parts are longer than `buffer` or not in memory.
+/// `None` if the parts are longer than `buffer` or not in memory.
 fn copy_in<M: GuestMemory>(memory: &M, parts: &[Part], buffer: &mut [u8]) -> Option<usize> {
     let mut at = 0usize;
     for part in parts {
@@ -242,7 +242,7 @@ fn copy_in<M: GuestMemory>(memory: &M, parts: &[Part], buffer: &mut [u8]) -> Opt
     Some(at)
 }
 
-/// Nothing where the parts are shorter than `message` or not in memory; then nothing was written.
+/// `None` if the parts are shorter than `message` or not in memory; then nothing was written.
 fn copy_out<M: GuestMemory>(memory: &M, parts: &[Part], message: &[u8]) -> Option<u32> {
     let in_memory = parts.iter().all(|part| memory.check_range(part.address, part.length));
     let room = parts.iter().try_fold(0usize, |room, part| room.checked_add(part.length))?;
@@ -394,7 +394,7 @@ mod tests {
             ("before the memory", [(0, 8, 0, 0); 2]),
             ("behind the memory", [(end, 8, 0, 0); 2]),
             ("across the end", [(end - 4, 8, 0, 0); 2]),
-            ("around the end of all", [(u64::MAX - 3, 8, 0, 0); 2]),
+            ("across the end of the address space", [(u64::MAX - 3, 8, 0, 0); 2]),
             ("longer than the buffer", [(BUFFERS, 33, 0, 0); 2]),
             ("as long as can be", [(BUFFERS, u32::MAX, 0, 0); 2]),
             ("an endless loop", [(BUFFERS, 1, NEXT, 0); 2]),
@@ -488,7 +488,7 @@ mod tests {
         for index in 0..4 {
             raw.descriptor(index, BUFFERS, 8, 0, 0);
         }
-        // The flag means nothing here; the second entry is waited for.
+        // The flag has no meaning here; the second entry is waited for.
         raw.set_word(AVAIL, NO_INTERRUPT);
         raw.set_word(event, 1);
         raw.offer(&[0]);
@@ -579,7 +579,7 @@ mod tests {
             while let Ok(Some(message)) = raw.ring.receive(&mut [0; 32]) {
                 prop_assert!(message.len() <= 32);
                 taken += 1;
-                // What it reads may be where it writes the used ring, but not the index.
+                // Buffers that it reads may overlap the used ring, but not its index.
                 prop_assert!(taken <= ENTRIES);
             }
             let _ = (raw.ring.send(b"hello").is_ok(), raw.ring.needs_kick().is_ok());

@@ -14,9 +14,9 @@ use crate::machine::{Machine, Notice, Notify};
 use crate::remoteproc::{Remoteproc, State};
 use crate::stop::{Request, Stop};
 
-/// What a machine runs on.
+/// The device that a machine runs on.
 pub(crate) trait Device: AsFd {
-    /// What has happened, if anything has. Readable when something has.
+    /// The next event, if there is one. The descriptor is readable while there is.
     fn event(&self) -> Result<Option<Event>>;
     /// Kicks Linux.
     fn kick(&self, mask: u32) -> Result<()>;
@@ -29,10 +29,10 @@ pub(crate) trait Device: AsFd {
 /// How a run begins and ends.
 #[derive(Debug)]
 pub struct Options<'a> {
-    /// What asks for the end. Without one the run goes on until it fails.
+    /// Requests for the end. Without it the run goes on until it fails.
     pub stop: Option<&'a Stop>,
     /// Linux's side, to be started if it is offline, and stopped at the end if the run has
-    /// started it. Without one, and if somebody else has started it, the end of the process is a
+    /// started it. Without one, and if another process has started it, the end of the process is a
     /// crash to Linux, which then waits for the next process.
     pub remoteproc: Option<&'a Remoteproc>,
     /// How long the end may take: each of withdrawing the names and stopping the remoteproc.
@@ -45,7 +45,7 @@ impl Default for Options<'_> {
     }
 }
 
-/// How far the end is.
+/// Progress of the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Serving,
@@ -146,12 +146,12 @@ impl<D: Device> Run<'_, '_, D> {
         self.wait(deadline, notify)
     }
 
-    /// Goes on with the end where nothing holds it up any more.
+    /// Takes the next step of the end, if nothing delays it any more.
     fn advance(&mut self, now: Instant) -> Result<()> {
         match self.phase {
             Phase::Withdrawing(limit) if self.machine.is_flushed() || now >= limit => {
                 self.phase = match self.options.remoteproc.filter(|_| self.started) {
-                    // A start is still under way.
+                    // A start is still in progress.
                     Some(_) if self.work.is_some() && now < limit => return Ok(()),
                     Some(remoteproc) if self.work.is_none() => {
                         let remoteproc = remoteproc.clone();
@@ -163,7 +163,7 @@ impl<D: Device> Run<'_, '_, D> {
             }
             Phase::Stopping(limit) if now >= limit => {
                 return Err(Error::new("stop", "the remoteproc", Errno::TIMEDOUT)
-                    .help("leaving it, which Linux takes for a crash"));
+                    .help("the process ends nevertheless; Linux treats this as a crash"));
             }
             _ => {}
         }
@@ -177,7 +177,7 @@ impl<D: Device> Run<'_, '_, D> {
         }
     }
 
-    /// Waits until something happens or the deadline has passed, and takes note of it.
+    /// Waits until something happens or the deadline has passed, and handles it.
     fn wait(&mut self, deadline: Option<Instant>, notify: Notify<'_>) -> Result<()> {
         let sources = [
             Some(self.device.as_fd()),
@@ -185,7 +185,7 @@ impl<D: Device> Run<'_, '_, D> {
             self.work.as_ref().map(|work| work.done.as_fd()),
         ];
         let [device, stop, work] = wait_for(sources, deadline)?;
-        // Before anything else: after a cut-off the memory is not to be touched.
+        // First of all: after Linux has taken the core away, the memory must not be touched.
         if device && let Some(event) = self.device.event()? {
             self.take_event(event, notify)?;
         }
@@ -224,7 +224,7 @@ impl<D: Device> Run<'_, '_, D> {
     }
 }
 
-/// Somebody else may have stopped it already.
+/// Another process may have stopped it already.
 fn stop(remoteproc: &Remoteproc) -> Result<()> {
     if remoteproc.state()? == State::Offline { Ok(()) } else { remoteproc.stop() }
 }
@@ -233,7 +233,7 @@ fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     [one, other].into_iter().flatten().min()
 }
 
-/// Says which of `sources` are ready, or that none is once the deadline has passed.
+/// Returns which of `sources` are ready; none of them after the deadline.
 fn wait_for<const N: usize>(
     sources: [Option<BorrowedFd<'_>>; N],
     deadline: Option<Instant>,
@@ -471,7 +471,7 @@ mod tests {
         let begun = Instant::now();
         let (_, result) = with_core(image, None, |linux, fake, stop| {
             boot(linux, fake);
-            // Nobody frees the buffers that the withdrawals need.
+            // Nothing frees the buffers that the withdrawals need.
             assert!(linux.send(LINUX, US, b"1") && linux.send(LINUX, US, b"2"));
             fake.kick_core(linux.kicks());
             fake.wait_until(|state| state.kicks >= 2);
@@ -551,7 +551,7 @@ mod tests {
         assert!(error.contains("echo recover"), "{error}");
     }
 
-    /// Each side sleeps whenever it has nothing to do: a kick too few would hang this.
+    /// Each side sleeps whenever it has nothing to do: a missing kick would hang this test.
     fn no_kick_is_lost(image: Image, messages: u32) -> Statistics {
         let (statistics, result) = with_core(image, None, |linux, fake, _| {
             boot(linux, fake);

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use busbar::{Error, Result};
 use signal_hook::SigId;
 
-/// What a run watches for its end.
+/// Requests for the end of a run.
 ///
-/// The first request has the run withdraw its names and end in order, the second one, or
-/// [`StopHandle::stop_at_once`], has it end at once.
+/// After the first request the run withdraws its names and ends in order; after the second one, or
+/// [`StopHandle::stop_at_once`], it ends at once.
 pub struct Stop {
     requests: UnixStream,
     handle: StopHandle,
@@ -23,18 +23,18 @@ pub struct Stop {
 #[derive(Clone, Debug)]
 pub struct StopHandle(Arc<UnixStream>);
 
-/// What was asked for.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     InOrder,
     AtOnce,
 }
 
-/// The byte that asks for an end at once. Any other one, such as a signal's, does for one in order.
+/// The byte that asks for an end at once. Any other one, such as a signal's, asks for one in order.
 const AT_ONCE: u8 = b'!';
 
 impl Stop {
-    /// Nobody has asked for an end yet.
+    /// Without a request yet.
     pub fn new() -> Result<Self> {
         let (requests, writer) = pair().map_err(|error| Error::new("make", "a stop", error))?;
         Ok(Self { requests, handle: StopHandle(Arc::new(writer)), signals: Vec::new() })
@@ -57,10 +57,10 @@ impl Stop {
         self.handle.clone()
     }
 
-    /// What was asked for since the last call.
+    /// The request since the last call.
     pub(crate) fn take(&self) -> Option<Request> {
         let (mut requests, mut byte) = (&self.requests, [0]);
-        // One at a time: two requests at once still are two.
+        // One byte at a time: two simultaneous requests count as two.
         match requests.read(&mut byte) {
             Ok(1) if byte == [AT_ONCE] => Some(Request::AtOnce),
             Ok(1) => Some(Request::InOrder),
@@ -81,7 +81,7 @@ impl StopHandle {
     }
 
     fn write(&self, byte: u8) {
-        // A full pipe holds requests enough.
+        // A full pipe holds enough requests.
         let _ = (&*self.0).write(&[byte]);
     }
 }
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(stop.take(), Some(Request::AtOnce));
         assert_eq!(stop.take(), None);
         kill_process(getpid(), Signal::USR1).unwrap();
-        // Another thread may be the one that the signal interrupts.
+        // The signal may interrupt another thread.
         let mut polled = [PollFd::new(&stop, PollFlags::IN)];
         poll(&mut polled, Some(&Timespec { tv_sec: 10, tv_nsec: 0 })).unwrap();
         assert_eq!(stop.take(), Some(Request::InOrder));

@@ -51,7 +51,7 @@ const VRINGS: usize = 2;
 const VRINGS_AT: usize = 28;
 const VRING_SIZE: usize = 20;
 const IMAGE_SIZE: usize = HEADER_SIZE + 4 + VRINGS_AT + VRINGS * VRING_SIZE;
-/// Entries that are looked at: the table has a page, so that there cannot be more.
+/// Most entries: the table is one page, which has no room for more.
 const MAX_ENTRIES: u32 = 1024;
 /// Notify ids are bits of a mask of 32.
 const MAX_NOTIFY_ID: u32 = 31;
@@ -161,8 +161,8 @@ impl Device {
 
     /// A vring, [`RECEIVE`] or [`TRANSMIT`].
     ///
-    /// Fails where a field holds something that no vring can have. Whether it lies in memory is
-    /// left to who maps it.
+    /// Fails where a field has an invalid value. Whether the vring lies in memory is
+    /// checked by the caller that maps it.
     pub fn vring(&self, index: usize) -> Result<Vring> {
         let [address, align, entries, notify_id] = self.vrings[index];
         let field = |name| format!("{name} of vring {index} in the resource table");

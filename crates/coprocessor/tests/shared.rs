@@ -1,5 +1,5 @@
-//! Shared buffers with the real kernel: what Linux takes back under the service's work, and what it
-//! never gave, is an answer and not the end of the process.
+//! Shared buffers with the real kernel: an answer reports buffers that Linux takes back during the service's
+//! work, or never gave; they do not end the process.
 //!
 //! The program `busbar` is that of `BUSBAR_PROGRAM`, as in the lab.
 
@@ -14,9 +14,9 @@ use busbar_lab::stage::{Driver, Side};
 use rustix::process::Pid;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes that take the service many turns.
+/// Bytes for which the service needs many turns.
 const LONG: usize = 48 << 20;
-/// Where the kernel's shared buffers begin.
+/// First address of the kernel's shared buffers.
 const BUFFERS: u64 = 1 << 40;
 
 struct Bench {
@@ -38,7 +38,7 @@ impl Bench {
 
     fn endpoint(&self, service: &str) -> Endpoint {
         let controller = Controller::open(self.side.controller()).unwrap();
-        // After a start it is announced in its own time.
+        // After a start it is announced with a delay.
         let until = Instant::now() + PATIENCE;
         let destination = loop {
             match controller.find(service) {
@@ -74,7 +74,7 @@ fn answer(endpoint: &Endpoint, cookie: u64) -> BufferMessage {
 
 fn long_block() -> Block {
     let mut block = Block::new(LONG).unwrap();
-    block.write().unwrap().fill(7);
+    block.write().unwrap().bytes_mut().fill(7);
     block
 }
 
@@ -118,7 +118,7 @@ fn an_endpoint_that_ends_under_the_work_on_its_buffer_is_survived() {
 #[ignore = "needs the lab"]
 fn a_buffer_that_was_never_given_is_answered_with_an_error() {
     let bench = Bench::with(&["bulk", "echo"]);
-    // One is mapped, so that there are addresses to hit. Who returns what it was sent tells where.
+    // One is mapped, so that there are valid addresses. A service that echoes the message shows its address.
     let owner = bench.endpoint("echo");
     let mut block = Block::new(1 << 20).unwrap();
     owner.attach(&block).unwrap();
@@ -165,16 +165,16 @@ fn bytes_are_those_that_were_given_at_any_offset_and_again_and_again() {
         .enumerate()
     {
         let expected: Vec<u8> = part.clone().map(|at| (at / 7 + round).to_le_bytes()[0]).collect();
-        block.write().unwrap()[part.clone()].copy_from_slice(&expected);
+        block.write().unwrap().bytes_mut().slice(part.clone()).copy_from(&expected);
         for direction in [Direction::ToRemote, Direction::FromRemote] {
             let cookie = endpoint.give(&mut block, part.clone(), direction).unwrap();
             let done = answer(&endpoint, cookie);
             assert_eq!((done.length, done.status), (part.len() as u64, 0));
             if direction == Direction::ToRemote {
-                block.write().unwrap().fill(0);
+                block.write().unwrap().bytes_mut().fill(0);
             }
         }
-        let bytes = block.read().unwrap();
+        let bytes = block.read().unwrap().bytes().to_vec();
         assert!(bytes[part.clone()] == expected, "{part:?}");
         let others = bytes[..part.start].iter().chain(&bytes[part.end..]);
         assert!(others.copied().all(|byte| byte == 0), "{part:?}");

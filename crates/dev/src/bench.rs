@@ -23,37 +23,37 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Path {
-    /// What it costs to make an endpoint, and to use one
+    /// The cost of creating an endpoint, and of using one
     #[command(after_help = "\
 Example, in the lab, and on a board with a control device of each kind:
   busbar lab run -- busbar bench endpoint --quick
   busbar bench endpoint --baseline /dev/rpmsg_ctrl0 --busbar /dev/rpmsg_ctrl512 --json")]
     Endpoint(Sides),
-    /// What it costs to bring a block to a coprocessor, by every way there is
+    /// The cost of bringing a block to a coprocessor, by every transport
     #[command(after_help = "\
 Example, in the lab:
   busbar lab run -- busbar bench bulk --quick")]
     Bulk(Sides),
-    /// What it costs to change what is waited for, and to wait; runs on any host
+    /// The cost of changing an epoll set, and of waiting; runs on any host
     #[command(after_help = "\
-Example, here, and in the kernel with Busbar's patches:
+Example, on this host, and in the kernel with Busbar's patches:
   busbar bench wait --quick
   busbar lab run -- busbar bench wait --json")]
     Wait(Common),
-    /// What it costs to fetch samples from a converter, the virtual one `vconv0`
+    /// The cost of fetching samples from the virtual converter `vconv0`
     #[command(after_help = "\
 Example, in the lab:
   busbar lab run -- busbar bench stream --quick")]
     Stream(Common),
-    /// The sender of the demonstration, as it is usually written
+    /// The demonstration's sender in the usual way
     #[command(hide = true)]
     UsualSend(UsualSend),
-    /// Its receiver
+    /// The demonstration's receiver in the usual way
     #[command(hide = true)]
     UsualReceive(UsualReceive),
-    /// What the tokens of device memory cost, over a pair of virtual NICs
+    /// The cost of the tokens of device memory, over a pair of virtual NICs
     #[command(after_help = "\
-Example, in the lab, with a time that counts instructions:
+Example, in the lab, where time counts instructions:
   busbar lab run --accel icount --cpus 1 -- busbar bench receive --quick")]
     Receive(Common),
 }
@@ -62,11 +62,11 @@ Example, in the lab, with a time that counts instructions:
 struct Sides {
     #[command(flatten)]
     common: Common,
-    /// Control device with the in-tree driver; by default, virtual coprocessors are set up
+    /// Control device with the in-tree driver [default: virtual coprocessors are set up]
     #[arg(long, value_name = "PATH", requires = "busbar")]
     baseline: Option<PathBuf>,
-    /// Control device with `rpmsg_eptfd`. On both coprocessors, the services are needed that
-    /// `busbar coprocessor run` has: echo and sink, or bulk, bulk-tty, bulk-netlink, check and
+    /// Control device with `rpmsg_eptfd`. Both coprocessors need services of
+    /// `busbar coprocessor run`: echo and sink, or bulk, bulk-tty, bulk-netlink, check and
     /// handover
     #[arg(long, value_name = "PATH", requires = "baseline")]
     busbar: Option<PathBuf>,
@@ -89,7 +89,7 @@ struct UsualSend {
 struct UsualReceive {
     #[arg(long, value_parser = size, default_value = "256K")]
     block_len: usize,
-    /// Record every so many-th sample.
+    /// Record every N-th sample.
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     each: u16,
     address: SocketAddr,
@@ -98,10 +98,10 @@ struct UsualReceive {
 
 #[derive(clap::Args)]
 struct Common {
-    /// A run under a minute: shows that the benchmark works
+    /// A run of less than a minute, to show that the benchmark works
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Everything that the seed has: takes hours under emulation
+    /// All sizes and counts of the published figures: takes hours under emulation
     #[arg(long)]
     full: bool,
     /// Print one JSON object

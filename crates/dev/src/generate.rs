@@ -1,4 +1,4 @@
-//! `busbar generate`: what is installed beside the command, made from its definition.
+//! `busbar generate`: manual pages and completions, from the definition of the command line.
 
 use std::fs;
 use std::io::{self, Write};
@@ -22,12 +22,12 @@ pub struct Args {
 enum What {
     /// Write a manual page for each command into a folder
     Man {
-        /// The folder, made if it is not there
+        /// The folder, created if it does not exist
         folder: PathBuf,
     },
     /// Print the completions of a shell
     Completions {
-        /// Which one
+        /// The shell
         shell: Shell,
     },
 }
@@ -78,7 +78,7 @@ fn add(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) {
     }
 }
 
-/// As `Man::render`, but for the title, whose empty date it would leave out, and the lines of
+/// Like `Man::render`, except for the title, whose empty date it would omit, and the lines of
 /// examples, which it would fill.
 fn page(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
@@ -99,7 +99,7 @@ fn page(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Line by line as it is.
+/// Writes each line unchanged.
 fn write_lines(more: &str, page: &mut Vec<u8>) -> io::Result<()> {
     writeln!(page, ".SH NOTES\n.nf")?;
     for line in more.lines() {

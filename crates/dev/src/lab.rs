@@ -26,17 +26,17 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    /// Build kernel and modules, as far as they are not in the cache
+    /// Build kernel and modules, unless they are in the cache
     Build(Build),
     /// Run a command in a guest that boots the kernel
     ///
     /// Its stdout, stderr and exit code are those of this command. A warning, oops, lockdep, KASAN
     /// or kmemleak report of the kernel makes the run fail and is printed. The command may write to
-    /// the current folder, Busbar's and `$CARGO_TARGET_DIR`; what it writes elsewhere is gone when
-    /// the guest is.
+    /// the current folder, Busbar's and `$CARGO_TARGET_DIR`; what it writes elsewhere is lost when
+    /// the guest ends.
     ///
     /// Exit codes: the command's own (128 + N when signal N killed it), 1 when the kernel reported
-    /// something or the guest cannot be booted, 124 when the time was up, 130 after Ctrl-C.
+    /// something or the guest cannot be booted, 124 after the time limit, 130 after Ctrl-C.
     Run(Run),
     /// A shell in the guest, on this terminal; Ctrl-] ends the guest at once
     #[command(after_help = "\
@@ -44,7 +44,7 @@ Example:
   busbar lab shell
   busbar lab shell --debug --cpus 4")]
     Shell(Shell),
-    /// In the guest: set up two coprocessors and run a command with them
+    /// Set up two coprocessors in the guest and run a command with them
     ///
     /// Both offer the same services; one control device has `rpmsg_eptfd`, the other the in-tree
     /// driver. The command finds them in `BUSBAR_TEST_CTRL_FD` and `BUSBAR_TEST_CTRL_NODE`.
@@ -52,7 +52,7 @@ Example:
 Example:
   busbar lab run -- busbar lab stage -- env")]
     Stage(Setting),
-    /// Remove from the cache what the present sources no longer need
+    /// Remove from the cache what the current sources do not need
     #[command(after_help = "\
 Example:
   busbar lab clean")]
@@ -67,10 +67,10 @@ Example, and where the debug kernel's build directory is:
 struct Build {
     #[command(flatten)]
     flavour: Which,
-    /// Print where kernel and modules are as one JSON object
+    /// Print the paths of kernel and modules as one JSON object
     #[arg(long)]
     json: bool,
-    /// Build nothing: fail if the kernel is not in the cache
+    /// Build nothing, and fail if the kernel is not in the cache
     #[arg(long, conflicts_with = "json")]
     check: bool,
 }
@@ -86,13 +86,13 @@ struct Run {
     /// End the command after so many seconds, with exit code 124
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     timeout: Option<u64>,
-    /// Put the kernel's console here
+    /// Write the kernel's console to this file
     #[arg(long, value_name = "FILE")]
     console: Option<PathBuf>,
     /// One more folder that the command may write to
     #[arg(long, value_name = "FOLDER")]
     writable: Vec<PathBuf>,
-    /// A report of the kernel that has this text in it does not make the run fail
+    /// A report of the kernel that contains this text does not make the run fail
     #[arg(long, value_name = "TEXT")]
     known: Vec<String>,
     /// Program and arguments
@@ -139,13 +139,13 @@ struct Guest {
     /// Memory of the guest
     #[arg(long, value_name = "SIZE", default_value = "2G")]
     memory: String,
-    /// What executes the guest's instructions; auto takes KVM where a trial boot has worked
+    /// What executes the guest's instructions; auto: KVM if a trial boot has succeeded
     #[arg(long, value_enum, default_value_t)]
     accel: Accel,
     /// One more option on the kernel's command line, such as idle=poll
     #[arg(long = "kernel-option", value_name = "OPTION")]
     kernel_options: Vec<String>,
-    /// With an IOMMU, and a PCI device behind it that has no driver (1b36:0005)
+    /// Add an IOMMU, and a PCI device behind it that has no driver (1b36:0005)
     #[arg(long)]
     iommu: bool,
 }
@@ -156,7 +156,7 @@ enum Accel {
     Auto,
     Kvm,
     Tcg,
-    /// Emulation with time that counts instructions: repeatable figures
+    /// Emulation where time counts instructions: repeatable figures
     Icount,
 }
 
@@ -184,7 +184,7 @@ impl Guest {
             },
             kernel_options: self.kernel_options.clone(),
             iommu: self.iommu,
-            // What `modprobe vcoproc` needs besides.
+            // `modprobe vcoproc` needs them, too.
             firmware: vec![("vcoproc.fw".into(), Image::default().build())],
             ..Job::new(command)
         }
@@ -260,7 +260,7 @@ fn clean() -> Result<ExitCode> {
 fn boot(flavour: Flavour, job: &Job) -> Result<ExitCode> {
     let lab = Lab::open()?;
     let built: Built = lab.build(flavour)?;
-    // Only now: while it builds, a signal ends this process, and what it runs with it.
+    // Not earlier: during the build, a signal ends this process and its children.
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         let number = usize::try_from(signal).unwrap_or_default();
         signal_hook::flag::register_usize(signal, Arc::clone(&job.interrupt), number)
@@ -271,7 +271,7 @@ fn boot(flavour: Flavour, job: &Job) -> Result<ExitCode> {
     Ok(ExitCode::from(outcome.code()))
 }
 
-/// Says on stderr what the exit code alone does not.
+/// Prints on stderr what the exit code alone does not tell.
 fn explain(outcome: &Outcome, job: &Job) {
     for report in &outcome.reports {
         complain(&format!("busbar: the kernel reports\n{}", report.trim_end()));

@@ -1,6 +1,6 @@
 //! `busbar-dev`: the verbs of `busbar` for those who develop with Busbar or Busbar itself.
 //!
-//! `busbar` becomes this program when one of these verbs is called ([`busbar_cli::developers`]).
+//! `busbar` executes this program when one of these verbs is called ([`busbar_cli::developers`]).
 
 mod bench;
 mod generate;
@@ -14,7 +14,7 @@ use busbar::Result;
 use busbar_cli::developers;
 use clap::{Command, CommandFactory, Parser, Subcommand};
 
-/// The verbs of busbar for developers: call them as verbs of busbar.
+/// The verbs of busbar for developers; call them as verbs of busbar.
 #[derive(Parser)]
 #[command(name = "busbar-dev", bin_name = "busbar", display_name = "busbar", version)]
 struct Cli {
@@ -28,9 +28,9 @@ enum Verb {
     Lab(lab::Args),
     /// Measure a path: the usual way and Busbar's, in turn
     Bench(bench::Args),
-    /// Show what was measured as one page, and keep the tables of the documentation true
+    /// Show what was measured as one page, and update the tables of the documentation
     Report(report::Args),
-    /// Make what is installed beside the command
+    /// Generate manual pages and completions
     #[command(hide = true)]
     Generate(generate::Args),
 }
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The command line of `busbar` with all there is below each verb, these ones too.
+/// The command line of `busbar` with everything below each verb, including these.
 fn whole() -> Command {
     let own = Cli::command();
     busbar_cli::command().mut_subcommands(|verb| match own.find_subcommand(verb.get_name()) {
@@ -53,7 +53,7 @@ fn whole() -> Command {
     })
 }
 
-/// The command `busbar`, which is the process of coprocessors.
+/// The command `busbar`, which runs coprocessors.
 fn busbar() -> Result<PathBuf> {
     developers::find("busbar")
         .map_err(|error| error.help("busbar-dev is installed beside it: make install"))
@@ -73,7 +73,7 @@ mod tests {
         }
     }
 
-    /// `command` and all below it that a user is shown.
+    /// `command` and all visible commands below it.
     fn visible(command: &Command) -> Vec<&Command> {
         let below = command.get_subcommands().filter(|it| !it.is_hide_set());
         let below = below.filter(|it| it.get_name() != "help");
@@ -86,7 +86,7 @@ mod tests {
         command
     }
 
-    /// The words of `busbar` commands in `text`, up to what is the shell's.
+    /// The words of `busbar` commands in `text`, up to a shell operator.
     fn commands(text: &str) -> Vec<Vec<String>> {
         let examples = text.lines().filter(|line| line.starts_with("  "));
         examples.filter_map(|line| Some(words(&line[line.find("busbar ")?..]))).collect()

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 use busbar::{Error, Result};
 use busbar_bench::{Report, figures, page};
 
-/// Where the figures are that come with Busbar.
+/// The directory of the figures that come with Busbar.
 const FIGURES: &str = "docs/figures";
 const HOW: &str =
     "make them: busbar lab run --accel icount --cpus 1 -- busbar bench NAME --json > DIR/NAME.json";
@@ -18,23 +18,23 @@ const HOW: &str =
     \x20        busbar report mine.json docs/figures/wait.icount.json --output wait.html\n\
     \x20        busbar report --check docs/*.md README.md")]
 pub struct Args {
-    /// Files that have what `busbar bench NAME --json` prints, or folders of such; by default
+    /// Files with the output of `busbar bench NAME --json`, or folders of them; by default
     /// docs/figures. With --update and --check: Markdown files
     #[arg(value_name = "FILE|DIR")]
     inputs: Vec<PathBuf>,
-    /// Where the page goes
+    /// File for the page
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
-    /// Show the page, by xdg-open
+    /// Show the page with xdg-open
     #[arg(long)]
     open: bool,
-    /// Instead of a page: make the tables of these Markdown files anew
+    /// Instead of a page: update the tables of these Markdown files
     ///
     /// A table stands between the lines `<!-- figures: FILE.json [NAME…] [PARAMETER=VALUE…] -->` and
-    /// `<!-- end figures -->`. FILE.json is looked for from the Markdown file's folder.
+    /// `<!-- end figures -->`. FILE.json is relative to the folder of the Markdown file.
     #[arg(long, requires = "inputs", conflicts_with_all = ["open", "output", "check"])]
     update: bool,
-    /// Instead of a page: fail if a table of these Markdown files is not as its figures are
+    /// Instead of a page: fail if a table of these Markdown files does not agree with its figures
     #[arg(long, requires = "inputs", conflicts_with_all = ["open", "output"])]
     check: bool,
 }
@@ -58,7 +58,7 @@ fn failed(tried: &str, on: &Path, why: impl Into<io::Error>) -> Error {
     Error::new(tried, on.display().to_string(), why)
 }
 
-/// The files that are named, and those of folders, by name.
+/// The named files, and those of folders, sorted by name.
 fn files(inputs: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let default = [PathBuf::from(FIGURES)];
     let inputs = if inputs.is_empty() { &default } else { inputs };
@@ -90,7 +90,7 @@ fn read(file: &Path) -> Result<Report> {
     Report::parse(&file.display().to_string(), &json)
 }
 
-/// Makes the tables of `files` anew, or says which are stale.
+/// Generates the tables of `files` again, or prints which are stale.
 fn tables(files: &[PathBuf], check: bool) -> Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for file in files {
@@ -106,7 +106,7 @@ fn tables(files: &[PathBuf], check: bool) -> Result<ExitCode> {
             }
         } else if !updated.stale.is_empty() {
             fs::write(file, &updated.text).map_err(|why| failed("write", file, why))?;
-            println!("{name}: {} made anew", updated.stale.len());
+            println!("{name}: {} updated", updated.stale.len());
         }
     }
     Ok(code)
@@ -118,7 +118,7 @@ fn open(page: &Path) -> Result<()> {
         Ok(status) => Err(failed("show", page, io::Error::other(format!("xdg-open: {status}")))),
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
             let page = fs::canonicalize(page).unwrap_or_else(|_| page.into());
-            println!("There is no xdg-open: show {} with a browser.", page.display());
+            println!("There is no xdg-open: open {} with a browser.", page.display());
             Ok(())
         }
         Err(why) => Err(failed("show", page, why)),

@@ -1,4 +1,4 @@
-//! `busbar bench` as a user has it.
+//! The command `busbar bench`.
 
 use std::env;
 use std::fs;
@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 
 #[test]
 fn without_a_coprocessor_it_leads_to_the_lab_and_to_the_modules() {
-    // With one, it has something to do.
+    // With a control device, it would not fail.
     if fs::exists("/sys/bus/rpmsg").unwrap() {
         return;
     }
-    // It looks for the command `busbar` at first, which need not be built for this test.
+    // It first searches for the command `busbar`, which this test does not need to be built.
     let folder = tempfile::tempdir().unwrap();
     let busbar = folder.path().join("busbar");
     fs::write(&busbar, "").unwrap();

@@ -1,4 +1,4 @@
-//! The lab as a user has it: `busbar lab`.
+//! The command `busbar lab`.
 //!
 //! Most of it needs the lab's kernels and boots them: `cargo test -p busbar-dev --test lab --
 //! --ignored`. Build them first with `busbar lab build` and `busbar lab build --debug`.
@@ -21,7 +21,7 @@ static RELEASE: Once = Once::new();
 static DEBUG: Once = Once::new();
 static STOCK: Once = Once::new();
 
-/// Builds what has changed, once, so that no run says anything about it.
+/// Builds changes once, so that no run prints anything about it.
 fn ready(once: &Once, arguments: &[&str]) {
     once.call_once(|| assert_code(&Lab::new(arguments).output(), 0));
 }
@@ -38,7 +38,7 @@ impl Lab {
         let mut command = Command::new(env!("CARGO_BIN_EXE_busbar-dev"));
         command.arg("lab").args(arguments);
         command.env("TMPDIR", temporary.path()).stdin(Stdio::null());
-        // The tests may themselves run below a cargo that shares its folder.
+        // The tests may run below a cargo that shares its folder.
         command.env_remove("CARGO_TARGET_DIR");
         Self { temporary, command }
     }
@@ -78,7 +78,7 @@ impl Lab {
         child
     }
 
-    /// No process of this run and no file of it is left, give or take a moment.
+    /// Asserts that soon no process and no file of this run is left.
     fn assert_nothing_left(&self) {
         wait_until("its processes are gone", || processes(self.temporary.path()).is_empty());
         let files: Vec<_> = fs::read_dir(self.temporary.path()).unwrap().collect();
@@ -175,7 +175,7 @@ fn wrong_usage_is_2() {
 
 // Building
 
-/// A cache that has what `names` says of the user's own.
+/// A cache with links to these entries of the user's own cache.
 fn cache_with(names: &[&str]) -> TempDir {
     let cache = tempfile::tempdir().unwrap();
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
@@ -226,7 +226,7 @@ fn a_changed_module_is_rebuilt_in_seconds() {
     assert!(!kernel.path().join("lab/selftest/lab_selftest.o").exists(), "it litters");
 }
 
-/// What is said when the build of this kernel folder fails.
+/// The error of a failed build of this kernel folder.
 fn refused(cache: &TempDir, kernel: &TempDir) -> String {
     let output = Lab::new(&["build"])
         .with(|command| {
@@ -396,7 +396,7 @@ fn a_shell_has_the_terminal() {
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let script = "stty size; tty; test -t 2 && echo yes-$((6 * 7))\nexit 5\n";
-    // A person waits for the prompt; `script` would let go at the end of its input.
+    // A person waits for the prompt; `script` would end with its input.
     let mut stdout = child.stdout.take().unwrap();
     let mut seen = Vec::new();
     let mut typed = false;
@@ -557,10 +557,10 @@ fn a_timeout_is_124() {
 
 // What the kernel reports
 
-/// Commits a fault and expects `words` in what is printed.
+/// Triggers a fault and expects `words` in the output.
 #[track_caller]
 fn assert_reported(lab: fn(&[&str]) -> Lab, fault: &str, words: &[&str]) {
-    // The command is content: `modprobe` may be killed, and that is not what is tested.
+    // The command succeeds even if `modprobe` is killed, which is not tested.
     let script = format!("modprobe lab_selftest fault={fault} || true");
     let output = lab(&["sh", "-c", &script]).output();
     assert_code(&output, 1);
@@ -578,7 +578,7 @@ fn the_release_kernel_reports_warnings_and_bugs() {
     assert_reported(Lab::run, "bug", &["kernel BUG at ", "fault_bug"]);
 }
 
-/// What Debian leaves out is there, the rest is Debian's, and reports fail a run there, too.
+/// The drivers that Debian leaves out are there, the rest is Debian's, and reports fail a run there, too.
 #[test]
 #[ignore = "needs the lab"]
 fn debians_own_kernel_has_the_modules() {
@@ -663,7 +663,7 @@ fn a_good_run_of_the_debug_kernel_is_good() {
     assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
 }
 
-// Hosts on which it does not work
+// Hosts where it does not work
 
 /// A PATH with a QEMU of our own in front.
 fn with_qemu(folder: &Path, script: &str) -> String {

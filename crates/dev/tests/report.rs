@@ -1,9 +1,8 @@
-//! `busbar report` as a user has it, and its page as a browser shows it.
+//! The command `busbar report`, and its page in a browser.
 //!
 //! The browser is Debian's `chromium`, without a window.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -11,7 +10,7 @@ use tempfile::TempDir;
 
 const SPREAD: &str = r#"{"min":1,"median":2,"max":3}"#;
 
-/// What a benchmark prints.
+/// The output of a benchmark.
 fn json(bench: &str, ratio: &str) -> String {
     format!(
         r#"{{"bench":"{bench}","kernel":"6.12","accelerator":"tcg","cores":2,"runs":3,"cases":[{{
@@ -39,7 +38,7 @@ fn said(output: &Output) -> String {
     [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
 }
 
-/// It has failed, and names all of these.
+/// Asserts that it has failed with all of these words.
 fn assert_fails(output: &Output, code: i32, named: &[&str]) {
     let said = said(output);
     assert_eq!(output.status.code(), Some(code), "{said}");
@@ -78,7 +77,7 @@ fn what_a_benchmark_prints_is_what_the_page_takes() {
     assert_succeeds(&run(folder.path(), &["wait.json"]));
     let page = fs::read_to_string(folder.path().join("report.html")).unwrap();
     assert!(page.contains("busbar bench wait --quick --json</code>"), "{page}");
-    assert!(page.contains("<strong>Until the loop knows</strong>"));
+    assert!(page.contains("<strong>Latency of the loop</strong>"));
 }
 
 #[test]
@@ -123,6 +122,14 @@ fn bad_usage_ends_with_2() {
     }
 }
 
+/// Has another process write the script: a file that this one writes cannot be executed (ETXTBSY) while a
+/// process that another test has forked in the meantime still has it open.
+fn write_script(path: &Path, text: &str) {
+    let write = r#"printf '#!/bin/sh\n%s\n' "$2" >"$1"; chmod 755 "$1""#;
+    let status = Command::new("sh").args(["-c", write, "sh"]).arg(path).arg(text).status();
+    assert!(status.unwrap().success());
+}
+
 #[test]
 fn open_shows_the_page_or_says_where_it_is() {
     let folder = TempDir::new().unwrap();
@@ -136,10 +143,9 @@ fn open_shows_the_page_or_says_where_it_is() {
     assert!(said(&output).contains(&page.display().to_string()), "{}", said(&output));
 
     let opener = folder.path().join("xdg-open");
-    fs::write(&opener, "#!/bin/sh\necho \"shown: $1\"\n").unwrap();
-    fs::set_permissions(&opener, fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&opener, "echo \"shown: $1\"");
     assert!(said(&open(folder.path())).contains("shown: report.html"));
-    fs::write(&opener, "#!/bin/sh\nexit 3\n").unwrap();
+    write_script(&opener, "exit 3");
     assert_fails(&open(folder.path()), 1, &["xdg-open", "3"]);
 }
 
@@ -188,7 +194,7 @@ fn the_tables_of_the_documentation_are_as_the_figures_are() {
 
 // -- In the browser
 
-/// A copy of a page writes into the title what a person would see of it.
+/// A copy of the page writes measurements of its visible text into the title.
 const PROBE: &str = "<script>addEventListener('load', () => {
     const texts = [...document.querySelectorAll('svg text')];
     const scale = text => text.ownerSVGElement.getBoundingClientRect().width
@@ -206,7 +212,7 @@ const PROBE: &str = "<script>addEventListener('load', () => {
         Math.min(...texts.map(size)), cut.length, over.length].join(' ');
 })</script>";
 
-/// What the probe has seen.
+/// The measurements of the probe.
 #[derive(Debug)]
 struct Seen {
     width: f64,
@@ -218,7 +224,7 @@ struct Seen {
     over: f64,
 }
 
-/// The document that the browser has made of a file, in a window of so many pixels.
+/// The document of a file in the browser, in a window of this many pixels.
 fn dom(file: &Path, width: u32, height: u32) -> String {
     let profile = TempDir::new().unwrap();
     let output = Command::new("chromium")
@@ -238,7 +244,7 @@ fn look(page: &str, width: u32, height: u32) -> Seen {
     let folder = TempDir::new().unwrap();
     let policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
     assert!(page.contains(policy), "the page allows more than it needs");
-    // Here requests are to be seen, not only forbidden.
+    // Here requests have to be visible, not only forbidden.
     let copy = page
         .replace(policy, "default-src * 'unsafe-inline'")
         .replace("</body>", &format!("{PROBE}</body>"))

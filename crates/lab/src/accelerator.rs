@@ -1,7 +1,7 @@
 //! Hardware virtualisation or emulation.
 //!
-//! A `/dev/kvm` can be there and still not run an ordinary kernel. KVM is used where a boot with it
-//! has worked, within a time, on this host with this kernel; the answer is remembered.
+//! A `/dev/kvm` may exist and still fail to run an ordinary kernel. KVM is used only if a trial boot of
+//! this kernel on this host has succeeded in time; the answer is remembered.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -25,7 +25,7 @@ pub enum Accelerator {
     Kvm,
     /// QEMU's emulation.
     Tcg,
-    /// QEMU's emulation, where time in the guest counts instructions: slow, but repeatable, however
+    /// QEMU's emulation, with the guest's time counted in instructions: slow, but repeatable, however
     /// busy the host is.
     Icount,
 }
@@ -42,10 +42,10 @@ impl Accelerator {
     }
 }
 
-/// What the user wants.
+/// What the user asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// KVM where a trial boot has worked, otherwise emulation.
+    /// KVM if a trial boot has succeeded, otherwise emulation.
     #[default]
     Auto,
     /// This one.
@@ -107,7 +107,7 @@ fn can_open(device: &Path) -> bool {
     OpenOptions::new().read(true).write(true).open(device).is_ok()
 }
 
-/// The processor's name, as far as the kernel says it.
+/// The processor's name, if the kernel tells it.
 fn processor() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find(|line| line.starts_with("model name"));

@@ -1,4 +1,4 @@
-//! Where results are kept, and how a half-made one is never taken for a finished one.
+//! Where results are kept. An unfinished result is never taken for a finished one.
 
 use std::env;
 use std::fs::{self, File, TryLockError};
@@ -11,16 +11,16 @@ use busbar::{Error, Result};
 
 use crate::at;
 
-/// The lab's folder of built things.
+/// The lab's directory of built files.
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     root: PathBuf,
 }
 
-/// Where the guest has file systems of its own, so that nothing of the host's can be seen.
+/// Directories where the guest has file systems of its own, and does not see the host's.
 const HIDDEN: [&str; 7] = ["/dev", "/proc", "/run", "/sys", "/var/cache", "/var/log", "/var/tmp"];
 
-/// Where nothing is to be built, a lock is held for less.
+/// A lock is held for less than this if nothing is built.
 const UNSAID: Duration = Duration::from_secs(3);
 
 /// Console logs of past runs that are kept.
@@ -63,7 +63,7 @@ impl Cache {
 
     /// The finished folder `name`, made by `make` if it is not there yet.
     ///
-    /// `make` gets a folder of another name to work in. It becomes the finished one, at once, when
+    /// `make` gets a folder of another name to work in. It is renamed to the finished one when
     /// `make` has succeeded and all of it is on disk. The caller holds a lock.
     pub fn folder(&self, name: &str, make: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         let done = self.path(name);
@@ -97,7 +97,7 @@ impl Cache {
         Ok(file)
     }
 
-    /// Removes from `folder` all but what is named; returns the bytes on disk that it took.
+    /// Removes everything from `folder` except the named entries; returns the bytes on disk that it took.
     pub fn retain(&self, folder: &str, names: &[String]) -> Result<u64> {
         let folder = self.path(folder);
         let Ok(entries) = fs::read_dir(&folder) else { return Ok(0) };
@@ -112,7 +112,7 @@ impl Cache {
         Ok(bytes)
     }
 
-    /// A new file for a guest's console; the oldest ones go.
+    /// A new file for a guest's console; the oldest ones are removed.
     pub fn console(&self) -> Result<PathBuf> {
         let folder = self.path("console");
         fs::create_dir_all(&folder).map_err(at("create", &folder))?;
@@ -145,7 +145,7 @@ pub(crate) fn prune(folder: &Path, keep: usize, age: Duration) -> Result<()> {
     Ok(())
 }
 
-/// What a file or a folder with all that is in it takes on disk, in bytes.
+/// Bytes on disk of a file, or of a folder with its contents.
 fn size(path: &Path) -> u64 {
     let Ok(metadata) = fs::symlink_metadata(path) else { return 0 };
     let inside = fs::read_dir(path).into_iter().flatten().flatten();
@@ -153,7 +153,7 @@ fn size(path: &Path) -> u64 {
     inside + metadata.blocks() * 512
 }
 
-/// Removes a file or a folder with all that is in it, if it is there.
+/// Removes a file, or a folder with its contents, if it exists.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     let result = match fs::symlink_metadata(path) {
         Err(error) => Err(error),

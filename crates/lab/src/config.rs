@@ -14,7 +14,7 @@ fn setting(line: &str) -> Option<(String, Option<String>)> {
     let line = line.trim();
     let unset = line.strip_prefix("# ").and_then(|rest| rest.strip_suffix(" is not set"));
     let (option, value) = match (unset, line.split_once('=')) {
-        // `=n` says the same as "is not set".
+        // `=n` means the same as "is not set".
         (Some(option), _) | (None, Some((option, "n"))) => (option, None),
         (None, Some((option, value))) => (option, Some(value.to_owned())),
         (None, None) => return None,
@@ -24,7 +24,7 @@ fn setting(line: &str) -> Option<(String, Option<String>)> {
 
 /// The wanted settings that `actual` does not have, each as "X: wanted y, got n".
 ///
-/// Kconfig leaves out of a `.config` what depends on something that is off: that is "not set" too.
+/// Kconfig omits an option from `.config` if one that it depends on is off: that is "not set" too.
 pub(crate) fn unmet(wanted: &Settings, actual: &Settings) -> Vec<String> {
     let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "n".to_owned());
     wanted

@@ -1,9 +1,9 @@
-//! Finds the kernel's reports of its own mistakes in what it wrote to the console.
+//! Finds the kernel's error reports in its console output.
 
-/// Lines that a report may have; what is longer is cut.
+/// Most lines of a report; a longer one is cut.
 const LONGEST: usize = 200;
 
-/// What a line starts with that begins a report.
+/// The start of a line that begins a report.
 const STARTS: [&str; 11] = [
     "WARNING: ",
     "BUG: ",
@@ -18,7 +18,7 @@ const STARTS: [&str; 11] = [
     "UBSAN: ",
 ];
 
-/// What a line has in it that begins a report.
+/// Part of a line that begins a report.
 const INSIDE: [&str; 5] = [
     "KASAN: ",
     "suspicious RCU usage",
@@ -32,9 +32,9 @@ const INSIDE: [&str; 5] = [
 pub fn reports(console: &str) -> Vec<String> {
     let mut reports: Vec<String> = Vec::new();
     let mut open: Option<Open<'_>> = None;
-    // Fault injection shows who it was that met the fault. That is as ordered.
+    // Fault injection prints a trace of the caller that got the fault. That is intended.
     let mut injected = false;
-    // First lines of reports of which another processor's report was in the way.
+    // First lines of reports that were interrupted by another processor's report.
     let mut heads: Vec<(usize, &str)> = Vec::new();
     for (number, line) in console.lines().enumerate() {
         let text = message(line);
@@ -76,7 +76,7 @@ struct Open<'a> {
     lines: usize,
     /// Whether a line of `=` closes it.
     framed: bool,
-    /// Whether its trace has come.
+    /// Whether its trace was printed.
     traced: bool,
 }
 
@@ -89,15 +89,15 @@ impl Open<'_> {
     }
 }
 
-/// KASAN tells more after the trace, KCSAN has two traces; both close with a line.
+/// KASAN prints more after the trace, KCSAN has two traces; both end with a line of `=`.
 fn framed(text: &str) -> bool {
     text.contains("KASAN: ") || text.contains("KCSAN: ")
 }
 
 fn starts(text: &str) -> bool {
-    // Programs of the guest may write to the console too; that is no word of the kernel.
+    // Programs of the guest may write to the console too; those lines are not the kernel's.
     let program = text.starts_with("virtme") || text.starts_with("systemd-udevd");
-    // Linux itself has many data races that are known; the lab looks for those of modules, whose
+    // Linux itself has many known data races; the lab looks for those of modules, whose
     // functions are followed by `[module]`.
     let of_linux = text.contains("KCSAN: data-race") && !text.contains('[');
     !program
@@ -106,7 +106,7 @@ fn starts(text: &str) -> bool {
             || INSIDE.iter().any(|part| text.contains(part)))
 }
 
-/// The line without `[   12.345678]` and, where the kernel says it, `[    T123]`.
+/// The line without `[   12.345678]` and, where the kernel prints it, `[    T123]`.
 fn message(line: &str) -> &str {
     let mut rest = line.trim_start();
     while let Some((stamp, after)) = rest.strip_prefix('[').and_then(|line| line.split_once(']')) {

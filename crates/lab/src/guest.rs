@@ -1,6 +1,6 @@
-//! What the guest is told: its command, environment and folders, as shell scripts.
+//! Input of the guest: its command, environment and folders, as shell scripts.
 //!
-//! A file of single-quoted words is the one form in which any argument arrives as it is.
+//! Any argument arrives unchanged in a file of single-quoted words.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -17,18 +17,18 @@ const SCRIPT: &str = include_str!("../../../kernel/lab/guest.sh");
 /// Where the guest finds the folder that [`write`] fills.
 pub(crate) const FOLDER: &str = "/run/busbar";
 
-/// Variables that go to the guest; a name that ends in `*` stands for all that start so.
+/// Variables that are passed to the guest; a name that ends in `*` stands for all with this prefix.
 const PASSED: [&str; 10] =
     ["PATH", "HOME", "USER", "TERM", "LANG", "LC_*", "CARGO*", "RUST*", "BUSBAR*", "NO_COLOR"];
 
-/// What the guest's side needs to know.
+/// Input of the guest's script.
 pub(crate) struct Script<'a> {
     pub command: &'a [OsString],
     pub variables: Vec<(OsString, OsString)>,
     pub folder: &'a Path,
     /// Tag of the share and where it is mounted.
     pub shares: &'a [(String, PathBuf)],
-    /// The host's stdin, instead of nothing.
+    /// The guest has the host's stdin, instead of an empty one.
     pub stdin: bool,
     /// Rows and columns.
     pub terminal: Option<(u16, u16)>,
@@ -36,7 +36,7 @@ pub(crate) struct Script<'a> {
 }
 
 impl Script<'_> {
-    /// Fills `folder` with all that the guest reads.
+    /// Fills `folder` with all files that the guest reads.
     pub fn write(&self, folder: &Path, firmware: &[(String, Vec<u8>)]) -> Result<()> {
         let write = |name: &Path, content: &[u8]| {
             let path = folder.join(name);
@@ -85,7 +85,7 @@ fn line(text: &mut Vec<u8>, parts: &[&[u8]]) {
     text.push(b'\n');
 }
 
-/// One word for a POSIX shell, whatever is in it.
+/// Quotes any bytes as one word for a POSIX shell.
 fn quote(word: impl AsRef<OsStr>) -> Vec<u8> {
     let word = word.as_ref().as_bytes();
     let mut quoted = vec![b'\''];
@@ -99,7 +99,7 @@ fn quote(word: impl AsRef<OsStr>) -> Vec<u8> {
     quoted
 }
 
-/// Those of `variables` that the guest gets, with administrators' programs in PATH.
+/// Those of `variables` that the guest gets, with `/usr/sbin` and `/sbin` in PATH.
 pub(crate) fn environment(
     variables: impl Iterator<Item = (OsString, OsString)>,
 ) -> Vec<(OsString, OsString)> {
@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// What `sh` makes of the command script.
+    /// The output of the command script, run by `sh`.
     fn executed(script: &Script) -> std::process::Output {
         let dir = tempfile::tempdir().unwrap();
         script.write(dir.path(), &[]).unwrap();

@@ -1,4 +1,4 @@
-//! How busy the host is, for a guest that measures: under emulation it cannot see that itself.
+//! The load of the host, for a guest that measures: an emulated guest cannot see it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::patience::work;
 
 /// The file's name in the folder that the guest reads.
 const FILE: &str = "host";
-/// Between two readings.
+/// Time between two readings.
 const EACH: Duration = Duration::from_millis(500);
 
 /// Keeps a file with the last [`Reading`].
@@ -22,21 +22,21 @@ pub(crate) struct Host {
     told: Option<Instant>,
 }
 
-/// Seconds that clocks of the host have counted. What lies between two readings is what was used
-/// meanwhile.
+/// Clocks of the host, in seconds. The difference of two readings is what was used
+/// in between.
 #[derive(Debug, Default, PartialEq, Serialize)]
 struct Reading {
     /// Time.
     time: f64,
     /// The host's processors.
     processors: u64,
-    /// Time of processors, used by whatever it is.
+    /// Processor time that was used by anything.
     busy: f64,
-    /// What the guest has used of that, with virtme-ng and QEMU.
+    /// The guest's part of it, with virtme-ng and QEMU.
     guest: f64,
-    /// Time of processors that another machine had, where the host is a virtual one.
+    /// Processor time that other machines had, if the host is a virtual one.
     stolen: f64,
-    /// Time in which some task waited for a processor (`/proc/pressure/cpu`), where the kernel tells.
+    /// Time in which some task waited for a processor (`/proc/pressure/cpu`), if the kernel has it.
     waited: Option<f64>,
 }
 
@@ -46,7 +46,7 @@ impl Host {
         Self { file: folder.join(FILE), group, start: Instant::now(), told: None }
     }
 
-    /// Writes the file anew, if that is due. The guest does without it where that is not possible.
+    /// Writes the file again, if that is due. An error is ignored: the guest then does without it.
     pub fn tell(&mut self) {
         let now = Instant::now();
         if self.told.is_none_or(|told| now - told >= EACH) {
@@ -67,7 +67,7 @@ impl Host {
     }
 }
 
-/// What `/proc/stat` says of all processors.
+/// The line of `/proc/stat` for all processors.
 fn processors(stat: &str, ticks: u64) -> Reading {
     let is_one = |line: &&str| {
         line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))

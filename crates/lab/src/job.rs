@@ -1,4 +1,4 @@
-//! What is to be run, and what came of it.
+//! A command for the guest, and its outcome.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,25 +10,25 @@ use busbar::{Error, Result};
 
 use crate::accelerator::{Accelerator, Choice};
 
-/// The lab kernel is built for so many.
+/// The lab kernel is built for this many processors.
 const CPUS: u32 = 8;
 
 /// How the command's streams are connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stdio {
-    /// To this process's streams. A terminal is not passed on as stdin.
+    /// Connected to this process's streams. A terminal is not passed on as stdin.
     #[default]
     Inherit,
     /// Nothing on stdin; stdout and stderr into the [`Outcome`].
     Capture,
-    /// To the terminal that this process has, in raw mode. Ctrl-] ends the guest.
+    /// Connected to this process's terminal, in raw mode. Ctrl-] ends the guest.
     Terminal,
 }
 
 /// A command for the guest.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// Program and arguments, as they are; the program is looked for in PATH.
+    /// Program and arguments, passed unchanged; the program is searched for in PATH.
     pub command: Vec<OsString>,
     /// How its streams are connected.
     pub stdio: Stdio,
@@ -38,24 +38,24 @@ pub struct Job {
     pub memory: String,
     /// What executes the guest's instructions.
     pub accelerator: Choice,
-    /// The time that the command may take, from when the guest is up.
+    /// Time limit of the command, from when the guest has booted.
     pub timeout: Option<Duration>,
     /// What the guest's `request_firmware()` finds: names and contents.
     pub firmware: Vec<(String, Vec<u8>)>,
     /// Folders that the command may write to, besides the current one, the project's and
-    /// `$CARGO_TARGET_DIR`. Elsewhere it may write too, but what it writes is gone afterwards.
+    /// `$CARGO_TARGET_DIR`. It may write elsewhere too, but those files are lost afterwards.
     pub writable: Vec<PathBuf>,
-    /// Where the console goes, instead of a new file in the cache.
+    /// File for the console, instead of a new one in the cache.
     pub console: Option<PathBuf>,
-    /// Reports of the kernel that have one of these texts in them do not count: faults of drivers
-    /// that are not ours, which a test provokes on purpose.
+    /// Reports of the kernel that contain one of these texts do not count: bugs of Linux's own
+    /// drivers, which a test provokes on purpose.
     pub known: Vec<String>,
     /// More options on the kernel's command line, such as `idle=poll`.
     pub kernel_options: Vec<String>,
-    /// The guest has an IOMMU, in use, and behind it a PCI device that no driver of Linux takes
+    /// The guest has an active IOMMU, and behind it a PCI device that no driver of Linux takes
     /// (`1b36:0005`).
     pub iommu: bool,
-    /// Ends the guest when it becomes a signal's number.
+    /// Ends the guest when it is set to a signal's number.
     pub interrupt: Arc<AtomicUsize>,
 }
 
@@ -80,7 +80,7 @@ impl Job {
         }
     }
 
-    /// Fails on what no guest can be given.
+    /// Fails if no guest can have these settings.
     pub(crate) fn check(&self) -> Result<()> {
         if self.command.is_empty() {
             return Err(Error::invalid("command", "", "a program and its arguments"));
@@ -103,13 +103,13 @@ impl Job {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// With this code; 128 and the number of the signal that killed it.
+    /// It exited with this code, or 128 plus the number of the signal that killed it.
     Exited(u8),
-    /// Its time was up.
+    /// Its time limit was exceeded.
     TimedOut,
     /// This process got the signal of this number.
     Interrupted(usize),
-    /// Nobody reads what it writes.
+    /// The reader of its output went away.
     OutputClosed,
     /// The user has ended the guest from its terminal.
     Escaped,
@@ -117,14 +117,14 @@ pub enum End {
     Died,
 }
 
-/// What came of a command.
+/// The outcome of a command.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// How it ended.
     pub end: End,
-    /// What the kernel reported: warnings, oopses, lockdep, KASAN, leaks. Empty is good.
+    /// Reports of the kernel: warnings, oopses, lockdep, KASAN, leaks. Empty if there was none.
     pub reports: Vec<String>,
-    /// The file with all that the kernel said.
+    /// The file with all console output of the kernel.
     pub console: PathBuf,
     /// What the command wrote, with [`Stdio::Capture`].
     pub stdout: Vec<u8>,
@@ -137,9 +137,9 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The exit code for a process that stands for the command: its own; 124 when its time was up,
-    /// 128 and the signal's number when interrupted, 141 when nobody reads; 1 when the guest went
-    /// down, or when the command was content and the kernel was not.
+    /// The exit code for a process that stands for the command: its own; 124 after its time limit,
+    /// 128 plus the signal's number if interrupted, 141 without a reader; 1 if the guest went
+    /// down, or if the command succeeded and the kernel reported something.
     #[must_use]
     pub fn code(&self) -> u8 {
         match self.end {

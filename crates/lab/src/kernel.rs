@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::source::Source;
 use crate::tools;
 
-/// Part of the cache key. To be raised when a change here gives another kernel.
+/// Part of the cache key. Increment it when a change here results in another kernel.
 const RECIPE: &str = "1";
 
 /// One kernel, built or to be built.
@@ -50,7 +50,7 @@ impl Kernel {
         Ok(Self { flavour, fragments, wanted, key: key.finish() })
     }
 
-    /// The hash of all that goes into it.
+    /// The hash of all its inputs.
     pub fn key(&self) -> &str {
         &self.key
     }
@@ -65,7 +65,7 @@ impl Kernel {
         cache.path(format!("kernel/{}", self.name())).is_dir()
     }
 
-    /// The folder with the finished build, built if it is not there yet.
+    /// The folder of the finished build, built if it does not exist yet.
     pub fn built(&self, cache: &Cache, source: &Source) -> Result<PathBuf> {
         cache.folder(&format!("kernel/{}", self.name()), |folder| {
             tools::require(tools::BUILD)?;
@@ -135,7 +135,7 @@ impl Make<'_> {
         fs::create_dir_all(&output).map_err(at("create", &output))?;
         let mut command = make(self.source);
         command.arg(format!("O={}", output.display())).args(arguments);
-        // What else would go in: who built it, where and when.
+        // Otherwise it would contain who built it, where and when.
         command.env("KBUILD_BUILD_USER", "busbar").env("KBUILD_BUILD_HOST", "lab");
         command.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01").env("KBUILD_BUILD_VERSION", "1");
         command.arg(format!("LOCALVERSION={}", self.flavour.suffix()));
@@ -166,7 +166,7 @@ pub(crate) fn make(folder: &Path) -> Command {
     command
 }
 
-/// Removes what only building the kernel itself needs; what modules are built against stays.
+/// Removes files that only building the kernel itself needs, and keeps those that modules need.
 fn drop_objects(build: &Path) -> Result<()> {
     for entry in fs::read_dir(build).map_err(at("read", build))? {
         let path = entry.map_err(at("read", build))?.path();

@@ -5,12 +5,12 @@ use std::path::Path;
 use busbar::{Error, Result};
 use sha2::{Digest, Sha256};
 
-/// Collects what a result depends on.
+/// Collects the inputs of a result.
 #[derive(Clone, Default)]
 pub(crate) struct Key(Sha256);
 
 impl Key {
-    /// Adds one part. Its length goes in too, so that parts cannot run into each other.
+    /// Adds one part with its length, so that the boundaries of parts matter.
     pub fn part(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
         let bytes = bytes.as_ref();
         self.0.update((bytes.len() as u64).to_le_bytes());

@@ -1,8 +1,8 @@
-//! Builds the lab's kernels, or takes Debian's, and runs programs in it.
+//! Builds the lab's kernels, or uses Debian's, and runs programs in them.
 //!
 //! The lab is a real kernel under QEMU, booted through virtme-ng with the host's files as its own,
-//! `udevd` running and Busbar's modules at hand for `modprobe`. [`Lab::build`] makes kernel and
-//! modules, [`Lab::run`] runs a command. [`accelerator`] tells a program where it is.
+//! `udevd` running and Busbar's modules installed for `modprobe`. [`Lab::build`] makes kernel and
+//! modules, [`Lab::run`] runs a command. [`accelerator`] tells a program where it runs.
 
 mod accelerator;
 mod cache;
@@ -44,17 +44,17 @@ use modules::{Base, Modules};
 use source::Source;
 use stock::Stock;
 
-/// Which of the lab's kernels.
+/// One of the lab's kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Flavour {
-    /// As a kernel would be built for use: for benchmarks.
+    /// Built as for ordinary use: for benchmarks.
     Release,
-    /// With everything that finds mistakes in kernel code: for tests.
+    /// With everything that finds errors in kernel code: for tests.
     Debug,
     /// With KCSAN, which finds data races and excludes KASAN.
     Race,
-    /// Debian's own kernel 6.12, without patches: what a user has.
+    /// Debian's own kernel 6.12, without patches.
     Stock,
 }
 
@@ -90,7 +90,7 @@ impl Flavour {
         }
     }
 
-    /// The objects of the kernel whose coverage KCOV tells: what the patches and the modules build on.
+    /// Objects of the kernel whose coverage KCOV records: those that the patches and the modules build on.
     fn covered(self) -> &'static [&'static str] {
         match self {
             Self::Debug => &[
@@ -107,7 +107,7 @@ impl Flavour {
         }
     }
 
-    /// Lines that `make` prints, for the progress bar: counted once, near enough for any 6.12.
+    /// Lines that `make` prints, for the progress bar: counted once, close enough for any 6.12.
     fn steps(self) -> u64 {
         match self {
             Self::Release => 2_680,
@@ -122,17 +122,17 @@ impl Flavour {
 pub struct Built {
     /// Which one.
     pub flavour: Flavour,
-    /// What `uname -r` says in the guest.
+    /// The output of `uname -r` in the guest.
     pub release: String,
     /// The image that is booted.
     pub image: PathBuf,
-    /// What it needs to mount the root, where its drivers for that are modules.
+    /// The initial file system, if the drivers of the root file system are modules.
     pub initrd: Option<PathBuf>,
-    /// The configured and built tree, for building modules against: `make -C <build> M=<module>`.
+    /// The configured and built tree, for building modules: `make -C <build> M=<module>`.
     pub build: PathBuf,
     /// The folder that the guest has as `/lib/modules/<release>`.
     pub modules: PathBuf,
-    /// Changes with whatever went into the kernel.
+    /// Changes with any input of the kernel.
     pub key: String,
 }
 
@@ -164,14 +164,14 @@ impl Lab {
         Ok(Self { kernel, project, cache })
     }
 
-    /// Builds kernel and modules as far as they are not in the cache.
+    /// Builds those of kernel and modules that are not in the cache.
     ///
-    /// Progress goes to stderr. A kernel takes minutes, Debian's own one a minute, a changed module
+    /// Prints progress on stderr. A kernel takes minutes, Debian's own one a minute, a changed module
     /// seconds.
     ///
     /// # Errors
     /// Source or tools are missing (it names the packages), Kconfig did not honour a setting, a
-    /// patch does not apply, or the compiler fails: with the end of its output.
+    /// patch does not apply, or the compiler fails; the error has the end of its output.
     pub fn build(&self, flavour: Flavour) -> Result<Built> {
         let _lock = self.cache.lock(flavour.name())?;
         if flavour == Flavour::Stock { self.unpack() } else { self.compile(flavour) }
@@ -220,7 +220,7 @@ impl Lab {
         })
     }
 
-    /// Whether the kernel is in the cache, so that [`Lab::build`] has none to build.
+    /// Whether the kernel is in the cache, so that [`Lab::build`] does not build it.
     ///
     /// # Errors
     /// The source cannot be found or read.
@@ -234,10 +234,10 @@ impl Lab {
 
     /// Removes kernels, modules and source that the project no longer uses; returns the bytes freed.
     ///
-    /// Not to be called while a guest runs one of them.
+    /// Must not be called while a guest runs one of them.
     ///
     /// # Errors
-    /// The present source cannot be found, or something cannot be removed.
+    /// The current source cannot be found, or something cannot be removed.
     pub fn clean(&self) -> Result<u64> {
         let flavours = [Flavour::Release, Flavour::Debug, Flavour::Race];
         let _locks = flavours
@@ -249,7 +249,7 @@ impl Lab {
         let kernels = flavours
             .iter()
             .map(|&flavour| Ok(Kernel::find(flavour, &self.kernel, &source)?.name()))
-            // Where apt knows none, there is none to keep.
+            // If apt does not know one, there is none to keep.
             .chain(Stock::find().map(|stock| Ok(stock.name())))
             .collect::<Result<Vec<_>>>()?;
         Ok(self.cache.retain("kernel", &kernels)?
@@ -284,13 +284,13 @@ fn found() -> Result<PathBuf> {
         .help("run it in Busbar's source, or set BUSBAR_KERNEL to its kernel/ folder"))
 }
 
-/// For `map_err`: what was tried, on which file.
+/// For `map_err`: the operation and the file.
 fn at(tried: &'static str, path: &Path) -> impl Fn(io::Error) -> Error + use<> {
     let path = path.display().to_string();
     move |error| Error::new(tried, &path, error)
 }
 
-/// Writes a small file, at once or not at all.
+/// Writes a small file completely or not at all.
 fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     let folder = path.parent().unwrap_or(path);
     let write = || -> io::Result<()> {

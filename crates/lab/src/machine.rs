@@ -22,21 +22,21 @@ use crate::progress::Progress;
 use crate::transport::{Streams, option};
 use crate::{Built, Flavour, Lab, at, tools, tsc, virtme};
 
-/// What a boot may take: three times the work that it is for the debug kernel, emulated.
+/// Limit of a boot: three times the work that the emulated debug kernel needs.
 const BOOT: Limits = Limits { first: MINUTES, time: MINUTES, work: Duration::from_secs(300) };
-/// However busy the host is.
+/// Limit of a boot, on a busy host too.
 const MINUTES: Duration = Duration::from_secs(1800);
-/// What the trial of KVM may take; one that has said nothing at first will not.
+/// Limits of the trial of KVM; a guest that prints nothing at first will print nothing later.
 const TRIAL: Limits =
     Limits { first: Duration::from_secs(10), time: TRIAL_TIME, work: Duration::from_secs(60) };
 const TRIAL_TIME: Duration = Duration::from_secs(30);
 
-/// Only this machine can have an IOMMU. Its interrupts are not translated: KVM would have to be
-/// told.
+/// Only this machine can have an IOMMU. It does not translate interrupts, as KVM would need a setting
+/// for that.
 const IOMMU: [&str; 6] =
     ["-machine", "q35", "-device", "intel-iommu,intremap=off", "-device", "pci-testdev"];
 
-/// Folders of the root that the guest has its own of, or that are of no use to it.
+/// Directories of the root that the guest does not need, or has of its own.
 const OWN: [&str; 7] = ["boot", "dev", "lost+found", "media", "proc", "run", "sys"];
 /// More overlays would not fit into the kernel's command line.
 const OVERLAYS: usize = 16;
@@ -44,12 +44,12 @@ const OVERLAYS: usize = 16;
 impl Lab {
     /// Boots `built`, runs a command and ends the guest.
     ///
-    /// What was started is gone when this returns. It must be called from a thread that lives as
-    /// long: when the process is killed, QEMU goes with it.
+    /// All processes that it starts have ended when it returns. It must be called from a thread that lives as
+    /// long, as QEMU is killed when the thread ends.
     ///
     /// # Errors
     /// The job is not valid, a tool is missing (it names the package), or the guest does not come
-    /// up: with the end of its console.
+    /// up; the error has the end of its console.
     pub fn run(&self, built: &Built, job: &Job) -> Result<Outcome> {
         job.check()?;
         tools::require(tools::RUN)?;
@@ -122,7 +122,7 @@ impl Machine<'_> {
             shares: &shares,
             stdin: streams.stdin,
             terminal: streams.terminal,
-            // Each line costs an emulated serial port milliseconds, which a benchmark would see.
+            // Each line takes milliseconds on an emulated serial port, which would affect a benchmark.
             loglevel: if self.for_use() { 5 } else { 7 },
         };
         script.write(folder.path(), &job.firmware)?;
@@ -142,10 +142,10 @@ impl Machine<'_> {
         shares: &[(String, PathBuf)],
     ) -> Result<Command> {
         let mut command = tools::bound(&self.virtme, "KILL");
-        // What virtme-ng leaves behind when it is killed goes with the folder.
+        // Files that virtme-ng leaves behind when it is killed are removed with the folder.
         command.env("TMPDIR", folder.path());
         command.arg("--kimg").arg(&self.built.image).arg("--qemu-bin").arg(self.qemu()?);
-        // Files by 9p: virtiofsd would be one more process, and QEMU's own one does not suit.
+        // Files by 9p: virtiofsd would be one more process, and QEMU's own one does not fit.
         command.args(["--name", "busbar-lab", "--mods", "none", "--force-9p"]);
         command.args(["--memory", &job.memory, "--cpus", &job.cpus.to_string()]);
         command.arg(match accelerator {
@@ -175,7 +175,7 @@ impl Machine<'_> {
         Ok(command)
     }
 
-    /// Whether the kernel is one for use, with which things are measured.
+    /// Whether the kernel is built for ordinary use, so that figures are taken with it.
     fn for_use(&self) -> bool {
         matches!(self.built.flavour, Flavour::Release | Flavour::Stock)
     }
@@ -188,8 +188,8 @@ impl Machine<'_> {
                 .to_owned(),
             format!("virtme_link_mods={}", self.built.modules.display()),
             "loglevel=5".to_owned(),
-            // A busy host makes the guest's processors wait: no reason to find fault with timers,
-            // clocks and read-side sections.
+            // A busy host makes the guest's processors wait, and the kernel's checks of timers, clocks
+            // and read-side sections then fail without an error of the kernel.
             "no_timer_check".to_owned(),
             "tsc=reliable".to_owned(),
             "rcupdate.rcu_cpu_stall_timeout=100".to_owned(),
@@ -201,7 +201,7 @@ impl Machine<'_> {
             options.extend(tsc::khz().map(|khz| format!("tsc_early_khz={khz}")));
         }
         if self.built.flavour == Flavour::Stock {
-            // What the lab's own kernel is built without.
+            // The lab's own kernel is built without these.
             options.extend(["mitigations=off", "audit=0", "apparmor=0"].map(str::to_owned));
         }
         if job.iommu {
@@ -211,7 +211,7 @@ impl Machine<'_> {
         all.map(|option| format!("--kopt={option}")).collect()
     }
 
-    /// A program that is QEMU and ends when virtme-ng does.
+    /// A script that executes QEMU, and makes it end with virtme-ng.
     fn qemu(&self) -> Result<PathBuf> {
         let path = self.lab.cache.path("qemu");
         let text = "#!/bin/sh\nexec setpriv --pdeathsig KILL -- qemu-system-x86_64 \"$@\"\n";
@@ -230,7 +230,7 @@ impl Machine<'_> {
         Ok(path)
     }
 
-    /// Folders that are the host's to write, each with a tag.
+    /// Directories of the host that the guest may write to, each with a tag.
     fn shares(&self, job: &Job, here: &Path) -> Vec<(String, PathBuf)> {
         let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
         let own = [Some(here.to_path_buf()), self.lab.project.clone(), target];
@@ -241,7 +241,7 @@ impl Machine<'_> {
     }
 }
 
-/// The command line that virtme-ng's init is given.
+/// The command line for virtme-ng's init.
 fn start() -> String {
     let here = guest::FOLDER;
     let options = "trans=virtio,version=9p2000.L,msize=512000";
@@ -250,7 +250,7 @@ fn start() -> String {
     )
 }
 
-/// Without those inside others, without files, and without what the guest has of its own.
+/// Without directories inside others, without files, and without those that the guest has of its own.
 fn outermost(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
     let own = |path: &Path| ["/dev", "/proc", "/sys"].iter().any(|own| path.starts_with(own));
     paths.retain(|path| path.parent().is_some() && path.is_dir() && !own(path));
@@ -259,7 +259,7 @@ fn outermost(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
     paths
 }
 
-/// Folders of the root that the guest can write to for as long as it lives.
+/// Directories of the root that the guest can write to; the writes are lost when it ends.
 fn overlays() -> Vec<String> {
     let Ok(root) = fs::read_dir("/") else { return Vec::new() };
     let folder = |entry: fs::DirEntry| {

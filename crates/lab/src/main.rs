@@ -1,4 +1,4 @@
-//! Builds a kernel, as `busbar lab build` does: `demo/run` has it while that is still compiled.
+//! Builds a kernel like `busbar lab build`; `demo/run` uses it while the command is still being compiled.
 //!
 //! Usage: `busbar-lab-build [--stock]`
 

@@ -1,4 +1,4 @@
-//! Builds the project's modules against a kernel of the lab and puts them where `modprobe` looks.
+//! Builds the project's modules for a kernel of the lab and installs them for `modprobe`.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,22 +14,22 @@ use crate::key::Key;
 use crate::progress::Progress;
 use crate::tools;
 
-/// Part of the key of a set of modules. To be raised when a change here gives other modules.
+/// Part of the key of a set of modules. Increment it when a change here results in other modules.
 const RECIPE: &str = "1";
 /// The folder that [`Drivers`] are built in, beside the project's.
 const DRIVERS: &str = "drivers";
 
-/// Modules without type information, for which a tool more is needed, and not compressed, as an emulated processor
-/// would take long to unpack them. Debian's configuration has both on.
+/// Modules without type information, which would need another tool, and not compressed, as an emulated
+/// processor would need long to unpack them. Debian's configuration enables both.
 const PLAIN: [&str; 3] =
     ["CONFIG_DEBUG_INFO_BTF_MODULES=", "CONFIG_MODULE_COMPRESS_ALL=", "CONFIG_MODULE_SIG_ALL="];
 
-/// A set that no guest uses any more by then can go.
+/// After this time no guest uses a set any more, and it may be removed.
 const OLD: Duration = Duration::from_secs(24 * 3600);
-/// Sets that stay however old they are.
+/// Number of sets that are kept, however old they are.
 const KEPT: usize = 3;
 
-/// The modules' sources as they are at one moment: someone may be editing them.
+/// A snapshot of the modules' sources, which someone may be editing.
 pub(crate) struct Modules {
     /// Relative to `kernel/`.
     folders: Vec<PathBuf>,
@@ -42,23 +42,23 @@ pub(crate) struct Modules {
 pub(crate) struct Base {
     /// Its name in the cache.
     pub name: String,
-    /// What `make` is run in.
+    /// The directory for `make -C`.
     pub build: PathBuf,
     /// The folder of its own modules.
     pub modules: PathBuf,
-    /// What `uname -r` says.
+    /// The output of `uname -r`.
     pub release: String,
-    /// The kernel's symbols, which each module is checked with; without, `make` alone does that.
+    /// The kernel's symbols, with which `depmod` checks each module; without them, only `make` checks.
     pub symbols: Option<PathBuf>,
 }
 
 /// Drivers of Linux that the kernel was built without.
 pub(crate) struct Drivers {
-    /// The folder that they lie in.
+    /// The directory with their sources.
     pub sources: PathBuf,
-    /// The folder with what makes modules of them.
+    /// The directory with the files that build them as modules.
     pub recipe: PathBuf,
-    /// Options of the compiler for these and all other modules.
+    /// Options of the compiler, for these and all other modules.
     pub flags: &'static str,
 }
 
@@ -87,7 +87,7 @@ impl Modules {
         Ok(Self { folders, files, flags: "" })
     }
 
-    /// With modules that the others need.
+    /// Adds modules that the others need.
     pub fn with(mut self, drivers: &Drivers) -> Result<Self> {
         for folder in [&drivers.sources, &drivers.recipe] {
             for entry in list(folder)?.into_iter().filter(|name| is_source(name)) {
@@ -124,7 +124,7 @@ impl Modules {
             make(&base.build, &work, stage)?;
             index(stage, base)
         })?;
-        // The time says when it was last used.
+        // The modification time tells when it was last used.
         fs::File::open(&done)
             .and_then(|folder| folder.set_modified(std::time::SystemTime::now()))
             .map_err(at("touch", &done))?;
@@ -138,7 +138,7 @@ impl Modules {
         let manifest = work.join("files");
         let names = lines(self.files.iter().map(|file| file.name.display().to_string()));
         if fs::read_to_string(&manifest).ok().as_ref() != Some(&names) {
-            // Nothing of a file that is gone must go into a module.
+            // A deleted file must not remain in a module.
             crate::cache::remove(work)?;
         }
         for file in &self.files {
@@ -188,7 +188,7 @@ fn index(stage: &Path, base: &Base) -> Result<()> {
         .arg(&base.release)
         .output()
         .map_err(|error| Error::new("run", "depmod", error).help("apt-get install kmod"))?;
-    // A module with a symbol that nobody has is a line on stderr, not a failure.
+    // For a module with an undefined symbol, depmod only prints a line on stderr.
     let said = String::from_utf8_lossy(&output.stderr);
     if output.status.success() && said.trim().is_empty() {
         return Ok(());
@@ -213,12 +213,12 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What nobody writes to once it is installed.
+/// Files that are not written to after they are installed.
 fn is_module(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "ko")
 }
 
-/// The names in a folder, in order; none if there is no folder.
+/// The names in a folder, in order; none if it does not exist.
 fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -230,7 +230,7 @@ fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(names)
 }
 
-/// Collects what a module is built from; not what a `make` in place has left.
+/// Collects the sources of a module, without the files that a `make` in place has left.
 fn sources(kernel: &Path, folder: &Path, files: &mut Vec<Source>) -> Result<()> {
     for entry in list(&kernel.join(folder))? {
         let name = folder.join(&entry);

@@ -1,8 +1,8 @@
-//! When a guest is taken to hang.
+//! Detects a guest that hangs.
 //!
-//! A busy host can make a boot take ten times as long, so that the time alone says little. What
-//! counts is the work: a guest that does far more than it should spins, one that does none waits
-//! for what never comes.
+//! A busy host can make a boot take ten times as long, so that the time alone says little.
+//! Processor time says more: a guest that uses far more than it should spins, one that uses none waits
+//! for something that never comes.
 
 use std::fs;
 use std::path::Path;
@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 
-/// How often the work is looked at.
+/// How often the work is measured.
 const LOOK: Duration = Duration::from_secs(1);
-/// Without `LEAST` work in so long, nothing more will come.
+/// A guest with less than `LEAST` work in this time hangs.
 const IDLE: Duration = Duration::from_secs(90);
 const LEAST: Duration = Duration::from_secs(1);
 
-/// What a guest may take.
+/// Limits of a guest.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
-    /// Until the first byte on the console.
+    /// Time until the first byte on the console.
     pub first: Duration,
-    /// In all.
+    /// Total time.
     pub time: Duration,
     /// Processor time.
     pub work: Duration,
@@ -32,10 +32,10 @@ pub(crate) struct Patience {
     limits: Limits,
     group: Pid,
     start: Instant,
-    /// Processor time when it began.
+    /// Processor time at the start.
     before: Duration,
     looked: Instant,
-    /// When it was last seen to have done something, and how much by then.
+    /// When it was last seen to have worked, and its processor time then.
     busy: (Instant, Duration),
     heard: bool,
 }
@@ -48,17 +48,17 @@ impl Patience {
         Self { limits, group, start: now, before, looked: now, busy, heard: false }
     }
 
-    /// Something came on the console.
+    /// A byte came on the console.
     pub fn heard(&mut self) {
         self.heard = true;
     }
 
-    /// When to look again.
+    /// When to check again.
     pub fn next(&self) -> Instant {
         self.looked + LOOK
     }
 
-    /// Why it is at an end, if it is.
+    /// Why the limit is exceeded, if it is.
     pub fn end(&mut self) -> Option<String> {
         let now = Instant::now();
         if now < self.next() {
@@ -98,7 +98,7 @@ pub(crate) fn work(group: Pid) -> Duration {
 /// The same for one process, in ticks; `None` if it is not of the group.
 fn ticks(process: &Path, group: Pid) -> Option<u64> {
     let stat = fs::read_to_string(process.join("stat")).ok()?;
-    // The second field is the name, in brackets, whatever it has in it. Third is the state.
+    // The second field is the name, in brackets, with any characters. The third is the state.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     let is_member = number(5)? == u64::from(group.as_raw_nonzero().get().unsigned_abs());
@@ -118,7 +118,7 @@ mod tests {
         work: Duration::from_secs(50),
     };
 
-    /// Judges a guest that has done so much work at each of the times, in seconds.
+    /// Checks a guest that has done this much work at each of the times, in seconds.
     fn judged(heard: bool, course: &[(u64, u64)]) -> Option<String> {
         let mut patience = Patience::new(LIMITS, rustix::process::getpid());
         patience.before = Duration::ZERO;

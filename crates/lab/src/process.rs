@@ -1,4 +1,4 @@
-//! A guest that runs: what it says, how long it may take, and its end.
+//! A running guest: its events, its time limits, and its end.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,26 +20,26 @@ use crate::job::End;
 use crate::patience::{Limits, Patience};
 use crate::transport::{self, Connected, Event, Streams};
 
-/// From the end of the command until the guest has said all, with a search for leaks.
+/// Time from the end of the command until the guest has reported everything, with a search for leaks.
 const LAST_WORDS: Limits = Limits {
     first: Duration::from_secs(1800),
     time: Duration::from_secs(1800),
     work: Duration::from_secs(180),
 };
-/// For bytes that the guest has sent and that do not come.
+/// Time for bytes that the guest has sent to arrive.
 const IN_FLIGHT: Duration = Duration::from_secs(10);
-/// For killed processes to be gone.
+/// Time for killed processes to end.
 const KILLED: Duration = Duration::from_secs(10);
-/// How often signals and deadlines are looked at.
+/// How often signals and deadlines are checked.
 const LOOK: Duration = Duration::from_millis(50);
 /// Lines of the console that an error shows.
 const TAIL: usize = 25;
 
-/// Taint flags that stand for a report, with what they mean.
+/// Taint flags that stand for a report, with their meanings.
 const TAINTS: [(u32, &str); 4] =
     [(5, "a bad page"), (7, "an oops"), (9, "a warning"), (14, "a soft lockup")];
 
-/// virtme-ng and QEMU. They and their files are gone when this is dropped.
+/// virtme-ng and QEMU. Dropping it ends them and removes their files.
 pub(crate) struct Process {
     child: Child,
     events: Receiver<Event>,
@@ -49,14 +49,14 @@ pub(crate) struct Process {
     interrupt: Arc<AtomicUsize>,
     leaks: String,
     taint: u64,
-    /// Nothing has the console open any more.
+    /// No process has the console open any more.
     gone: bool,
     /// It has been killed and waited for.
     ended: bool,
     _folder: TempDir,
 }
 
-/// What remains of a guest.
+/// Results of a guest.
 pub(crate) struct Remains {
     pub reports: Vec<String>,
     pub console: PathBuf,
@@ -64,7 +64,7 @@ pub(crate) struct Remains {
 }
 
 impl Process {
-    /// Starts `command`, whose stderr is the console; `folder` is for as long as it lives.
+    /// Starts `command`, whose stderr is the console; `folder` is removed with it.
     pub fn start(
         mut command: Command,
         folder: TempDir,
@@ -77,7 +77,7 @@ impl Process {
         // A group of its own: Ctrl-C is for this process, and all of it can be ended at once.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
         let child = command.spawn().map_err(failed)?;
-        // It holds an end of the pipe.
+        // It holds one end of the pipe.
         drop(command);
         let (sender, events) = mpsc::channel();
         let host = Host::new(folder.path(), Pid::from_child(&child));
@@ -126,7 +126,7 @@ impl Process {
         }
     }
 
-    /// Ends the guest and says why, with the end of its console.
+    /// Ends the guest; the error has the reason and the end of its console.
     fn failed(&mut self, tried: &str, why: &str) -> Error {
         self.kill();
         let error = io::Error::other(format!("{why}; its console ends with\n{}", self.tail()));
@@ -141,7 +141,7 @@ impl Process {
         lines[lines.len().saturating_sub(TAIL)..].join("\n")
     }
 
-    /// Waits until the command has ended and all that it wrote is here.
+    /// Waits until the command has ended and all its output has arrived.
     pub fn end(&mut self, timeout: Option<Duration>) -> Result<End> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
@@ -158,7 +158,7 @@ impl Process {
         }
     }
 
-    /// Waits for what the guest says after the command has ended.
+    /// Waits for the guest's reports after the command has ended.
     fn last_words(&mut self, code: u8) -> Result<End> {
         let mut patience = Patience::new(LAST_WORDS, self.group());
         patience.heard();
@@ -181,7 +181,7 @@ impl Process {
         }
     }
 
-    /// Takes in what may come at any time; some of it is the end.
+    /// Handles events that may come at any time; some of them end the run.
     fn note(&mut self, event: Event) -> Result<Option<End>> {
         match event {
             Event::Leak(line) => self.leaks.extend([line.as_str(), "\n"]),
@@ -204,7 +204,7 @@ impl Process {
         Pid::from_child(&self.child)
     }
 
-    /// Waits for the bytes that are on their way. A reader may take as long as it likes.
+    /// Waits for bytes that have not arrived yet. A slow reader may take any time.
     fn drained(&mut self, bytes: [u64; 2], code: u8) -> Result<End> {
         let mut deadline = Instant::now() + IN_FLIGHT;
         let mut before = [0; 2];
@@ -221,7 +221,7 @@ impl Process {
                 Next::Interrupted(signal) => return Ok(End::Interrupted(signal)),
                 Next::Event(Event::OutputClosed(None)) => return Ok(End::OutputClosed),
                 Next::Late if Instant::now() >= deadline => {
-                    let error = io::Error::other(format!("{now:?} of {bytes:?} bytes came"));
+                    let error = io::Error::other(format!("{now:?} of {bytes:?} bytes arrived"));
                     return Err(Error::new("read", "the command's output", error));
                 }
                 _ => {}
@@ -248,7 +248,7 @@ impl Process {
         }
     }
 
-    /// Ends the guest and looks at what the kernel had to say.
+    /// Ends the guest and collects the reports of the kernel.
     pub fn finish(mut self) -> Result<Remains> {
         self.kill();
         let text = fs::read(&self.console)
@@ -258,13 +258,13 @@ impl Process {
             reports.push(std::mem::take(&mut self.leaks));
         }
         if reports.is_empty() {
-            // What is not on the console, say because the command has silenced it.
+            // A report may be missing on the console, for example because the command has silenced it.
             reports.extend(tainted(self.taint));
         }
         Ok(Remains { reports, console: self.console.clone(), captured: self.streams.captured() })
     }
 
-    /// Kills the group and waits until all of it is gone.
+    /// Kills the group and waits until all its processes have ended.
     fn kill(&mut self) {
         if std::mem::replace(&mut self.ended, true) {
             return;
@@ -293,7 +293,7 @@ enum Next {
     Late,
 }
 
-/// What the kernel's taint flags say.
+/// The meaning of the kernel's taint flags.
 fn tainted(flags: u64) -> Option<String> {
     let set = TAINTS.iter().filter(|(bit, _)| flags >> bit & 1 == 1);
     let names: Vec<_> = set.map(|(_, name)| *name).collect();
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn taint_flags_are_named() {
         assert_eq!(tainted(0), None);
-        // A module from outside of the tree is no mistake.
+        // An out-of-tree module is no error.
         assert_eq!(tainted(1 << 12), None);
         let text = tainted(1 << 9 | 1 << 12 | 1 << 7).unwrap();
         assert!(text.contains("an oops, a warning"), "{text}");

@@ -1,14 +1,14 @@
-//! Progress of work that takes its time: a bar on a terminal, now and then a line elsewhere.
+//! Progress of long work: a bar on a terminal, otherwise a line from time to time.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Between two lines when there is no terminal.
+/// Time between two lines without a terminal.
 const INTERVAL: Duration = Duration::from_secs(15);
 
-/// Shown on stderr, gone when dropped.
+/// Shown on stderr until it is dropped.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     what: String,
@@ -19,17 +19,17 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// `total` is how many steps there will be, as far as one can know.
+    /// `total` is the expected number of steps, if it is known.
     pub fn new(what: &str, total: Option<u64>) -> Self {
         let now = Instant::now();
         let bar = io::stderr().is_terminal().then(|| draw(what, total));
         Self { bar, what: what.to_owned(), count: 0, total, start: now, said: now }
     }
 
-    /// That many steps more are done.
+    /// Counts `steps` more.
     pub fn tick(&mut self, steps: u64) {
         self.count += steps;
-        // An estimate can be too low. The end is when the work says so.
+        // The estimate can be too low: 100 % is shown only at the end.
         let shown = self.total.map_or(self.count, |total| self.count.min(total.saturating_sub(1)));
         match &self.bar {
             Some(bar) => bar.set_position(shown),
@@ -43,13 +43,13 @@ impl Progress {
         eprintln!("busbar: {}: {}", self.what, state(shown, self.total, self.start.elapsed()));
     }
 
-    /// How long it has taken.
+    /// Time since the start.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 }
 
-/// How far it is, how long it has taken and, from 5 % on, how long it will take at this rate.
+/// The percentage, the time so far and, from 5 % on, the time left at this rate.
 fn state(done: u64, total: Option<u64>, elapsed: Duration) -> String {
     let seconds = elapsed.as_secs();
     let Some(total) = total else { return format!("{seconds} s") };

@@ -20,10 +20,10 @@ use crate::tools;
 /// The series of kernels that the lab builds and that the patches are for.
 pub(crate) const SERIES: &str = "6.12";
 
-/// Debian compresses it in blocks, which as many threads can take as there are processors.
+/// Debian compresses it in blocks, so that all processors can decompress it.
 const UNPACK: &str = "--use-compress-program=xz --threads=0";
 
-/// Source and patches, and where they meet.
+/// Source and patches, and the cache for the result.
 pub(crate) struct Source {
     tarball: PathBuf,
     patches: Vec<PathBuf>,
@@ -48,7 +48,7 @@ impl Source {
         &self.key
     }
 
-    /// The folder with the patched source, unpacked if it is not there yet.
+    /// The folder with the patched source, unpacked if it does not exist yet.
     pub fn unpacked(&self, cache: &Cache) -> Result<PathBuf> {
         let _lock = cache.lock("source")?;
         cache.folder(&format!("source/{}", self.key), |folder| {
@@ -85,7 +85,7 @@ fn patches(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(patches)
 }
 
-/// The tarball's hash as it was when path, size and time were these.
+/// The tarball's hash, with the path, size and time that it belongs to.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Memo {
     path: PathBuf,
@@ -96,7 +96,7 @@ struct Memo {
     sha256: String,
 }
 
-/// The SHA-256 of the tarball. It takes a second or more, so that it is remembered.
+/// The SHA-256 of the tarball. It is remembered, as it takes a second or more.
 fn identity(cache: &Cache, tarball: &Path) -> Result<String> {
     let meta = tarball.metadata().map_err(at("read", tarball))?;
     let mut memo = Memo {
@@ -152,7 +152,7 @@ fn unpack(tarball: &Path, folder: &Path) -> Result<()> {
         let mut buffer = vec![0; 1 << 20];
         loop {
             let count = io::Read::read(&mut input, &mut buffer).map_err(at("read", tarball))?;
-            // A tar that gives up says why, and its exit code is checked below.
+            // If tar fails, it prints why, and its exit code is checked below.
             if count == 0 || io::Write::write_all(&mut output, &buffer[..count]).is_err() {
                 break;
             }
@@ -166,7 +166,7 @@ fn unpack(tarball: &Path, folder: &Path) -> Result<()> {
     Err(at("unpack", tarball)(io::Error::other(format!("tar ended with {status}"))))
 }
 
-/// Extracts some files of the source, unpatched, into `folder` without their own folders.
+/// Extracts some files of the source, unpatched, into `folder` without their directories.
 pub(crate) fn extract(names: &[String], folder: &Path, log: &Path) -> Result<()> {
     extract_from(&tarball()?, names, folder, log)
 }
@@ -174,7 +174,7 @@ pub(crate) fn extract(names: &[String], folder: &Path, log: &Path) -> Result<()>
 fn extract_from(tarball: &Path, names: &[String], folder: &Path, log: &Path) -> Result<()> {
     let mut progress = Progress::new("unpacking drivers of the kernel's source", None);
     let mut tar = tools::bound("tar", "TERM");
-    // It ends when it has found each of them once.
+    // tar ends when it has found each of them once.
     tar.args(["--extract", UNPACK, "--occurrence=1", "--wildcards", "--transform=s,.*/,,"]);
     tar.arg("--file").arg(tarball).arg("--directory").arg(folder);
     tar.args(names.iter().map(|name| format!("*/{name}")));

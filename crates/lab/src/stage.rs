@@ -1,7 +1,7 @@
 //! Two virtual coprocessors side by side, in the guest: one control device with `rpmsg_eptfd`, one
 //! with the in-tree pair.
 //!
-//! What demo, benchmark and tests run on. It works in any kernel with the modules, as root.
+//! Demo, benchmarks and tests run on it. It works in any kernel with the modules, as root.
 
 use std::fs;
 use std::io;
@@ -24,7 +24,7 @@ const MODULES: [&str; 8] = [
     "vcoproc",
 ];
 const DRIVERS: &str = "/sys/bus/rpmsg/drivers";
-/// Emulated, with a debug kernel, everything takes its time.
+/// Long enough for an emulated debug kernel.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The driver of a control device.
@@ -141,7 +141,7 @@ impl Side {
             let on = format!("process {}", child.id());
             child.kill().and_then(|()| child.wait()).map_err(|why| Error::new("kill", on, why))?;
         }
-        // Without recovery the channels stay, as they should.
+        // Without recovery the channels stay; that is right.
         if fs::read_to_string(self.remoteproc.join("recovery"))
             .is_ok_and(|on| on.trim() != "enabled")
         {
@@ -150,7 +150,7 @@ impl Side {
         self.wait("see the channels go of", |side| side.announced() == 0)
     }
 
-    /// Gives the control device its driver. A recovery makes the device anew, with the in-tree one.
+    /// Binds the driver to the control device. A recovery creates the device again, with the in-tree driver.
     pub fn bind(&mut self) -> Result<()> {
         self.wait("see the control device of", |side| side.control_device().is_some())?;
         let device = self.control_device().ok_or_else(|| self.vanished())?;
@@ -191,7 +191,7 @@ impl Side {
     }
 
     /// The rpmsg devices of this coprocessor, control device and name service included. A device
-    /// that is being made has its name a moment before its bus, and is none before that.
+    /// that is being created has its name shortly before its bus, and does not count before that.
     fn devices(&self) -> Vec<PathBuf> {
         entries(&self.remoteproc, "rproc-virtio")
             .into_iter()
@@ -231,7 +231,7 @@ pub fn load_nic() -> Result<()> {
     load_modules(&["vnic"])
 }
 
-/// In one process, and none if they are there: emulated, to start one takes half a second.
+/// With one process, and with none if all are loaded: starting one takes half a second in emulation.
 fn load_modules(modules: &[&str]) -> Result<()> {
     let is_live = |module: &str| {
         let state = fs::read_to_string(format!("/sys/module/{module}/initstate"));
@@ -260,7 +260,7 @@ fn load_modules(modules: &[&str]) -> Result<()> {
     ))
 }
 
-/// What `modprobe` has said, without a line for each module that it has not found.
+/// The message of `modprobe`, without a line for each module that it has not found.
 fn why(said: &str) -> io::Error {
     if said.lines().all(|line| line.contains(" not found in directory ")) {
         return io::Error::new(io::ErrorKind::NotFound, "not installed for this kernel");

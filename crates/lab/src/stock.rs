@@ -1,4 +1,4 @@
-//! Debian's own kernel, as its packages have it: nothing of Linux is compiled but a few drivers.
+//! Debian's own kernel, from its packages: nothing of Linux is compiled except a few drivers.
 
 use std::fs;
 use std::io;
@@ -15,17 +15,18 @@ use crate::progress::Progress;
 use crate::source::{self, SERIES};
 use crate::tools;
 
-/// Part of the cache key. To be raised when a change here gives another kernel.
+/// Part of the cache key. Increment it when a change here results in another kernel.
 const RECIPE: &str = "1";
 
-/// Packages that depend on the newest kernel of the series: where Debian offers several, and of Debian's own series.
+/// Packages that depend on the newest kernel of the series: where Debian offers several series, and where
+/// this is the default.
 const NEWEST: [&str; 2] = ["linux-image-6.12-amd64", "linux-image-amd64"];
-/// What mounts the root, before there is a C library.
+/// The program that mounts the root, before there is a C library.
 const BUSYBOX: &str = "busybox-static";
 
 /// The first program in the guest.
 const INIT: &str = include_str!("../../../kernel/lab/stock/init");
-/// What it loads, in `kernel/` of the modules.
+/// The modules that it loads, relative to `kernel/`.
 const FIRST: [&str; 5] = [
     "fs/netfs/netfs.ko",
     "net/9p/9pnet.ko",
@@ -34,8 +35,9 @@ const FIRST: [&str; 5] = [
     "fs/overlayfs/overlay.ko",
 ];
 
-/// What drives hardware, in `kernel/` of the modules. It takes long to unpack, and in an emulated guest `udevd` would
-/// load some of it for a minute: for disks, keyboard, mouse, processor and watchdog.
+/// Drivers of hardware, relative to `kernel/`, which are left out. They take long to unpack, and in an
+/// emulated guest `udevd` would spend a minute on loading some of them: for disks, keyboard, mouse, processor
+/// and watchdog.
 const LEFT_OUT: [&str; 38] = [
     "arch/x86/crypto",
     "arch/x86/kvm",
@@ -77,8 +79,8 @@ const LEFT_OUT: [&str; 38] = [
     "sound",
 ];
 
-/// Drivers that Debian's configuration leaves out, as files of the source's `drivers/`.
-/// `kernel/lab/stock` makes modules of them.
+/// Drivers that Debian's configuration omits, as files in the source's `drivers/`.
+/// `kernel/lab/stock` builds them as modules.
 const DRIVERS: [&str; 18] = [
     "iio/buffer/industrialio-buffer-dma.c",
     "iio/industrialio-sw-device.c",
@@ -99,10 +101,10 @@ const DRIVERS: [&str; 18] = [
     "rpmsg/virtio_rpmsg_bus.c",
     "tty/rpmsg_tty.c",
 ];
-/// What the headers ask the configuration for, where the configuration does not know of these drivers.
+/// Options that the headers test, as the configuration does not have these drivers.
 const FLAGS: &str = "-DCONFIG_RPMSG_MODULE=1 -DCONFIG_RPMSG_CHAR_MODULE=1";
 
-/// What unpacking takes, with the Debian package that has it.
+/// Tools for unpacking, with their Debian packages.
 const TOOLS: &[(&str, &str)] = &[
     ("apt-get", "apt"),
     ("dpkg-deb", "dpkg"),
@@ -123,11 +125,11 @@ pub(crate) struct Stock {
 /// The kernel's packages.
 #[derive(Debug, PartialEq, Eq)]
 struct Packages {
-    /// What `uname -r` says.
+    /// The output of `uname -r`.
     release: String,
     image: String,
     headers: Vec<String>,
-    /// The compiler that modules need, which is a package of the same name.
+    /// The compiler for modules, which is a package of the same name.
     compiler: String,
     /// Each package that was asked for, with its version.
     versions: Vec<(String, String)>,
@@ -150,7 +152,7 @@ impl Stock {
         Ok(Self { key: key.finish(), packages })
     }
 
-    /// The hash of all that goes into it.
+    /// The hash of all its inputs.
     pub fn key(&self) -> &str {
         &self.key
     }
@@ -165,7 +167,7 @@ impl Stock {
         cache.path(format!("kernel/{}", self.name())).is_dir()
     }
 
-    /// The folder with all of it, downloaded and unpacked if it is not there yet.
+    /// The folder of the unpacked kernel, downloaded if it does not exist yet.
     pub fn unpacked(&self, cache: &Cache) -> Result<Unpacked> {
         let release = self.packages.release.clone();
         let folder = cache.folder(&format!("kernel/{}", self.name()), |folder| {
@@ -183,7 +185,7 @@ impl Stock {
 }
 
 impl Packages {
-    /// Reads what `apt-cache show` says of image, headers and busybox.
+    /// Parses the output of `apt-cache show` for image, headers and busybox.
     fn read(text: &str, release: String) -> Option<Self> {
         let stanzas: Vec<_> = text.split("\n\n").collect();
         let find = |name: &str| stanzas.iter().find(|text| field(text, "Package") == Some(name));
@@ -206,7 +208,7 @@ impl Packages {
         fs::create_dir_all(&files).map_err(at("create", &files))?;
         let mut progress = Progress::new("downloading Debian's kernel", None);
         let mut download = tools::bound("apt-get", "TERM");
-        // apt's own user may not write there.
+        // apt's own user has no access there.
         download.args(["-qq", "-o", "APT::Sandbox::User=root", "download", &self.image, BUSYBOX]);
         download.args(&self.headers).current_dir(&files);
         tools::step(&mut download, "download the kernel of", &to.log(), &mut progress)
@@ -220,8 +222,8 @@ impl Packages {
     }
 }
 
-/// Unpacks every package here into `$1`, without what the other arguments say, and the modules in them: an emulated
-/// processor would take long to do that.
+/// Unpacks every package here into `$1`, except what the other arguments exclude, and decompresses the
+/// modules: an emulated processor would need long to do that.
 const UNPACK: &str = r#"root=$1; shift; mkdir "$root"
 for file in *.deb; do dpkg-deb --fsys-tarfile "$file" | tar -x -C "$root" "$@"; done
 find "$root" -name '*.ko.xz' -print0 | xargs -0 -r -n 100 -P "$(nproc)" xz --decompress"#;
@@ -241,22 +243,22 @@ impl Unpacked {
         self.folder.join("unpack.log")
     }
 
-    /// What is booted.
+    /// The image that is booted.
     pub fn image(&self) -> PathBuf {
         self.root().join(format!("boot/vmlinuz-{}", self.release))
     }
 
-    /// What mounts the root.
+    /// The initial file system, which mounts the root.
     pub fn initrd(&self) -> PathBuf {
         self.folder.join("initrd")
     }
 
-    /// What modules are built against.
+    /// The tree that modules are built against.
     pub fn build(&self) -> PathBuf {
         self.root().join(format!("usr/src/linux-headers-{}", self.release))
     }
 
-    /// What modules are built on, under the name that the kernel has in the cache.
+    /// The kernel that modules are built for, with its name in the cache.
     pub fn base(&self, name: String) -> Base {
         Base {
             name,
@@ -283,7 +285,7 @@ impl Unpacked {
         if old.is_dir() { old } else { new }
     }
 
-    /// The headers name each other by the path that they would be installed at.
+    /// The headers refer to each other by the paths at which they would be installed.
     fn relocate_headers(&self) -> Result<()> {
         let file = self.build().join("Makefile");
         let text = fs::read_to_string(&file).map_err(at("read", &file))?;
@@ -296,7 +298,7 @@ impl Unpacked {
         source::extract(&DRIVERS.map(|name| format!("drivers/{name}")), &folder, &self.log())
     }
 
-    /// A file system in memory with what the root needs to be mounted.
+    /// An initial file system with everything that mounting the root needs.
     fn make_initrd(&self) -> Result<()> {
         let files = self.folder.join("initrd.files");
         for folder in ["bin", "modules", "newroot", "proc"] {
@@ -308,14 +310,14 @@ impl Unpacked {
         copy(&self.busybox(), files.join("bin/busybox"))?;
         for name in FIRST {
             let from = self.modules().join("kernel").join(name);
-            // What is built in has no file.
+            // A built-in module has no file.
             if let (true, Some(name)) = (from.exists(), from.file_name()) {
                 copy(&from, files.join("modules").join(name))?;
             }
         }
         let mut pack = tools::bound("sh", "TERM");
         pack.args(["-euc", PACK, "sh", INIT]).arg(self.initrd()).current_dir(&files);
-        let mut progress = Progress::new("making Debian's kernel ready", None);
+        let mut progress = Progress::new("preparing Debian's kernel", None);
         tools::step(&mut pack, "make the initial file system of", &self.log(), &mut progress)?;
         remove(&files)
     }
@@ -331,12 +333,12 @@ impl Unpacked {
 const PACK: &str = r#"printf %s "$1" >init; chmod 755 init
 find . | cpio --quiet -o -H newc -R 0:0 >"$2""#;
 
-/// A `Makefile` that includes what lies beside its folder, wherever that is.
+/// A `Makefile` with its absolute includes made relative to its own folder.
 fn relocated(makefile: &str) -> String {
     makefile.replace("include /usr/src/", "include $(dir $(lastword $(MAKEFILE_LIST)))../")
 }
 
-/// What apt says of `packages`, as far as it knows them.
+/// apt's descriptions of those `packages` that it knows.
 fn show(packages: &[&str]) -> Result<String> {
     let mut command = Command::new("apt-cache");
     command.args(["show", "--no-all-versions"]).args(packages).env("LC_ALL", "C");
@@ -349,7 +351,7 @@ fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
 }
 
-/// Names of the packages that one depends on; of alternatives the first.
+/// Names of the packages that one depends on; the first of alternatives.
 fn depends(text: &str) -> Vec<String> {
     let all = field(text, "Depends").unwrap_or_default();
     let name = |one: &str| one.split_whitespace().next().map(str::to_owned);
@@ -362,7 +364,7 @@ fn newest(text: &str) -> Option<String> {
     text.split("\n\n").flat_map(depends).find(|name| name.starts_with(&start))
 }
 
-/// Whether headers are in this package, too.
+/// Whether this is a package of headers.
 fn is_part(name: &str) -> bool {
     name.starts_with("linux-kbuild-")
         || (name.starts_with("linux-headers-") && name.contains("common"))
@@ -385,7 +387,7 @@ mod tests {
     use super::*;
 
     const RELEASE: &str = "6.12.117+deb12-amd64";
-    /// What `apt-cache show` says on Debian 12, shortened.
+    /// The output of `apt-cache show` on Debian 12, shortened.
     const SHOWN: &str = "\
 Package: linux-image-6.12.117+deb12-amd64
 Source: linux-signed-6.12-amd64 (6.12.117+1~deb12u1)

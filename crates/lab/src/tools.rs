@@ -1,4 +1,4 @@
-//! Other people's programs: which are needed, and how they are run.
+//! External programs: which are needed, and how they are run.
 
 use std::collections::VecDeque;
 use std::env;
@@ -17,7 +17,7 @@ use crate::progress::Progress;
 /// Lines of a log that an error shows.
 const TAIL: usize = 40;
 
-/// What building takes, with the Debian package that has it.
+/// Tools for building, with their Debian packages.
 pub(crate) const BUILD: &[(&str, &str)] = &[
     ("make", "make"),
     ("gcc", "gcc"),
@@ -32,7 +32,7 @@ pub(crate) const BUILD: &[(&str, &str)] = &[
     ("depmod", "kmod"),
 ];
 
-/// What running takes, with the Debian package that has it.
+/// Tools for running, with their Debian packages.
 pub(crate) const RUN: &[(&str, &str)] = &[
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("setpriv", "util-linux"),
@@ -40,7 +40,7 @@ pub(crate) const RUN: &[(&str, &str)] = &[
     ("udevadm", "udev"),
 ];
 
-/// Checks that all `tools` are there.
+/// Checks that all `tools` are installed.
 pub(crate) fn require(tools: &[(&str, &str)]) -> Result<()> {
     let missing: Vec<_> = tools.iter().filter(|(tool, _)| find(tool).is_none()).collect();
     if missing.is_empty() {
@@ -52,7 +52,7 @@ pub(crate) fn require(tools: &[(&str, &str)]) -> Result<()> {
         .help(format!("apt-get install {}", packages.join(" "))))
 }
 
-/// The program `name` in PATH, or where Debian keeps what administrators run.
+/// The program `name` in PATH, `/usr/sbin` or `/sbin`.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
@@ -67,7 +67,7 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
 /// A command that gets `signal` when this process ends, however it ends.
 ///
 /// It must be started from a thread that lives as long as it is wanted. The variables with which an
-/// outer `make` speaks to an inner one, or which would change a build, are not passed on.
+/// outer `make` controls an inner one, or which would change a build, are not passed on.
 pub(crate) fn bound(program: impl AsRef<OsStr>, signal: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", signal, "--"]).arg(program).env("LC_ALL", "C");
@@ -109,7 +109,7 @@ pub(crate) fn step(
         .stderr(copy)
         .spawn()
         .map_err(|error| Error::new("run", &program, error))?;
-    // The command holds the ends for writing: the output would never end.
+    // The command holds the write ends: otherwise the output would never end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let tail = follow(reader, &mut file, progress).map_err(at("write to", log))?;
     let status = child.wait().map_err(|error| Error::new("wait for", &program, error))?;

@@ -20,10 +20,10 @@ use rustix::termios::{self, OptionalActions, Termios};
 use crate::at;
 use crate::job::Stdio;
 
-/// What the guest says, and what happens to the streams.
+/// Messages of the guest, and events of the streams.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The command starts now.
+    /// The command starts.
     Up,
     /// It cannot be started.
     Failed(String),
@@ -33,13 +33,13 @@ pub(crate) enum Event {
     Taint(u64),
     /// A line of kmemleak's report.
     Leak(String),
-    /// All is said; so many bytes went to stdout and stderr.
+    /// Everything was reported; the numbers are the bytes written to stdout and stderr.
     Done([u64; 2]),
-    /// Something came on the console, for the first time.
+    /// The first byte came on the console.
     Console,
-    /// The console has ended: nothing of virtme-ng and QEMU is left.
+    /// The console has ended: virtme-ng and QEMU have, too.
     Gone,
-    /// What the command writes cannot be passed on: nobody reads it (`None`), or why.
+    /// The output of the command cannot be passed on: its reader went away (`None`), or why.
     OutputClosed(Option<String>),
     /// The user pressed the key that ends the guest.
     Escape,
@@ -65,7 +65,7 @@ pub(crate) fn parse(line: &str) -> Option<Event> {
     })
 }
 
-/// A socket for one port. Its name goes when this is dropped.
+/// A socket for one port. Its name is removed when this is dropped.
 struct Port {
     name: &'static str,
     listener: UnixListener,
@@ -79,7 +79,7 @@ impl Port {
         Ok(Self { name, listener, path })
     }
 
-    /// Waits for QEMU; nobody else can come.
+    /// Waits for QEMU; no other process has access.
     fn accept(self) -> io::Result<UnixStream> {
         Ok(self.listener.accept()?.0)
     }
@@ -116,7 +116,7 @@ enum Peer {
     Terminal(File, File),
 }
 
-/// Where the bytes of an output port go.
+/// Destination of the bytes of an output port.
 #[derive(Clone)]
 enum Sink {
     File(Arc<File>),
@@ -147,7 +147,7 @@ impl Sink {
 /// The command's streams, not yet connected.
 pub(crate) struct Streams {
     peers: Vec<(Port, Peer)>,
-    /// Whether there is something on stdin.
+    /// Whether stdin has data.
     pub stdin: bool,
     /// Rows and columns of the terminal, where the command has one.
     pub terminal: Option<(u16, u16)>,
@@ -195,7 +195,7 @@ impl Streams {
         bus.into_iter().chain(self.peers.iter().flat_map(|(port, _)| port.device())).collect()
     }
 
-    /// Connects the streams once QEMU comes; what happens goes to `events`.
+    /// Connects the streams once QEMU connects; sends events to `events`.
     pub fn connect(self, events: &Sender<Event>) -> Result<Connected> {
         let mut connected = Connected::default();
         for (port, peer) in self.peers {
@@ -218,7 +218,7 @@ impl Streams {
     }
 }
 
-/// The command's streams. Dropped, it lets go of those that QEMU never came for.
+/// The command's streams. Dropping it closes those that QEMU never connected to.
 #[derive(Default)]
 pub(crate) struct Connected {
     sockets: Vec<PathBuf>,
@@ -228,17 +228,17 @@ pub(crate) struct Connected {
 }
 
 impl Connected {
-    /// Bytes that have come on stdout and stderr.
+    /// Bytes received of stdout and stderr.
     pub fn bytes(&self) -> [u64; 2] {
         [0, 1].map(|i| self.outputs.get(i).map_or(0, |output| output.bytes.load(Ordering::Acquire)))
     }
 
-    /// Whether a reader on this host is what an output waits for.
+    /// Whether an output waits for its reader on this host.
     pub fn is_writing(&self) -> bool {
         self.outputs.iter().any(|output| output.writing.load(Ordering::Acquire))
     }
 
-    /// What was captured of stdout and stderr.
+    /// The captured stdout and stderr.
     pub fn captured(&self) -> [Vec<u8>; 2] {
         [0, 1].map(|i| self.sinks.get(i).map(Sink::take).unwrap_or_default())
     }
@@ -246,36 +246,36 @@ impl Connected {
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        // Gives the terminal back first.
+        // Restores the terminal first.
         self.raw = None;
         for path in &self.sockets {
-            // Where nobody listens any more, this fails.
+            // This fails if QEMU does not listen any more.
             let _ = UnixStream::connect(path);
         }
     }
 }
 
-/// How far an output has come.
+/// Progress of an output.
 #[derive(Default)]
 struct Carried {
     bytes: AtomicU64,
     writing: AtomicBool,
 }
 
-/// Whether there is nothing to be had from a stdin: a terminal, `/dev/null`, or closed.
+/// Whether stdin has no data: a terminal, `/dev/null`, or closed.
 fn is_nothing(stdin: &io::Stdin) -> bool {
     let null = rustix::fs::stat("/dev/null").map(|stat| stat.st_rdev);
     let (Ok(stat), Ok(null)) = (rustix::fs::fstat(stdin), null) else { return true };
     termios::isatty(stdin) || stat.st_rdev == null
 }
 
-/// A file of one's own for a stream of this process: no buffer, closed when done.
+/// A duplicate of a stream of this process: unbuffered, closed when dropped.
 fn duplicate(stream: impl AsFd) -> Result<File> {
     let copy = stream.as_fd().try_clone_to_owned();
     copy.map(File::from).map_err(|error| Error::new("use", "stdin, stdout and stderr", error))
 }
 
-/// A terminal in raw mode: every key is the guest's. As it was, when dropped.
+/// A terminal in raw mode, so that every key reaches the guest. Restored when dropped.
 struct Raw {
     terminal: File,
     before: Termios,
@@ -318,7 +318,7 @@ pub(crate) fn console(mut from: impl Read + Send + 'static, mut to: File, events
         let mut buffer = vec![0; 1 << 14];
         let mut first = true;
         while let Ok(count @ 1..) = from.read(&mut buffer) {
-            // A full disk must not stop the guest; what could be written is there.
+            // A full disk must not stop the guest; the file then has the first part.
             let _ = to.write_all(&buffer[..count]);
             if first {
                 let _ = events.send(Event::Console);
@@ -357,12 +357,12 @@ fn input(port: Port, from: File) {
         let Ok(mut stream) = port.accept() else { return };
         let _ = io::copy(&mut &from, &mut stream);
         let _ = stream.shutdown(Shutdown::Write);
-        // Closed altogether, QEMU would drop what the guest has not read yet.
+        // If the socket were closed, QEMU would drop the data that the guest has not read yet.
         let _ = stream.read(&mut [0]);
     });
 }
 
-/// Joins the guest's terminal and the host's, until the escape key.
+/// Connects the guest's terminal and the host's, until the escape key.
 fn terminal(port: Port, input: File, output: File, events: Sender<Event>) {
     thread::spawn(move || {
         let Ok(stream) = port.accept() else { return };

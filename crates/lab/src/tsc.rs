@@ -1,19 +1,19 @@
 //! The rate of this machine's time stamp counter.
 //!
-//! QEMU's emulation hands the host's counter to the guest as it is. The guest would find its rate by
-//! comparison with emulated timers, and on a busy host it can be off by a factor: its clock would
-//! run as wrongly. So it is told.
+//! QEMU's emulation passes the host's counter to the guest unchanged. The guest would measure its rate by
+//! comparison with emulated timers, and on a busy host the result can be wrong by a factor, and so would
+//! its clock. Therefore the rate is on the kernel's command line.
 
 use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The error of a reading, well below a microsecond, is a millionth of it.
+/// The error of a reading, well below a microsecond, is a millionth of this time.
 const SPAN: Duration = Duration::from_millis(100);
-/// One of so many readings is not interrupted.
+/// Of this many readings, one is not interrupted.
 const TRIES: usize = 100;
 
-/// The rate in kHz, where the host itself keeps time with the counter.
+/// The rate in kHz, if the host itself keeps time with the counter.
 pub(crate) fn khz() -> Option<u64> {
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     let source = fs::read_to_string(file).ok()?;
@@ -41,7 +41,7 @@ fn reading() -> Option<(u64, Instant)> {
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, clippy::unnecessary_wraps)]
 fn counter() -> Option<u64> {
-    // SAFETY: every x86-64 has the instruction; it reads a register and nothing else.
+    // SAFETY: every x86-64 has the instruction; it only reads a register.
     Some(unsafe { std::arch::x86_64::_rdtsc() })
 }
 
@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn two_measurements_agree() {
-        // Elsewhere the guest is told nothing.
+        // On other architectures there is no such option.
         if let (Some(one), Some(two)) = (khz(), khz()) {
             assert!(one > 100_000, "{one} kHz");
             assert!(one.abs_diff(two) < one / 10_000, "{one} and {two} kHz");

@@ -12,12 +12,12 @@ use crate::cache::{Cache, remove};
 use crate::progress::Progress;
 use crate::tools;
 
-/// What is installed where `vng` is not in PATH.
+/// Installed if `vng` is not in PATH.
 const VERSION: &str = "1.42";
 
 /// `virtme-run` of the virtme-ng that is in PATH, or of the one in the cache.
 ///
-/// It is what `vng` calls, without its user's configuration and its shell between.
+/// `vng` calls it, too; this way there is no user's configuration and no shell in between.
 pub(crate) fn find(cache: &Cache) -> Result<PathBuf> {
     let beside = |vng: PathBuf| Some(vng.canonicalize().ok()?.with_file_name("virtme-run"));
     let in_path = tools::find("vng").and_then(beside).filter(|path| path.is_file());
@@ -31,7 +31,7 @@ fn installed(cache: &Cache) -> Result<PathBuf> {
     let folder = cache.path(format!("virtme-ng-{VERSION}"));
     let program = folder.join("bin/virtme-run");
     let _lock = cache.lock("virtme-ng")?;
-    // Programs in a virtual environment know its path: it cannot be renamed when it is complete.
+    // Programs in a virtual environment contain its path: it cannot be renamed when it is complete.
     let complete = folder.join("complete");
     if complete.exists() {
         return Ok(program);

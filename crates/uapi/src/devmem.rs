@@ -8,9 +8,9 @@ use std::ptr;
 use libc::{c_int, iovec, msghdr, socklen_t};
 use rustix::io::{self, Errno};
 
-/// Most [`Range`]s in one call of [`dont_need`].
+/// Maximum number of [`Range`]s in one call of [`dont_need`].
 pub const MAX_RANGES: usize = 128;
-/// Most tokens in one call of [`dont_need`].
+/// Maximum number of tokens in one call of [`dont_need`].
 pub const MAX_TOKENS: usize = 1024;
 /// Bytes that a [`Control::Device`] or [`Control::Linear`] takes in the control data.
 pub const CONTROL_SPACE: usize = (HEADER + FRAGMENT).next_multiple_of(ALIGN);
@@ -29,7 +29,7 @@ const ALIGN: usize = size_of::<usize>();
 /// What [`receive`] has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Bytes of the stream: in device memory, in ordinary memory, or in both. 0 at its end.
+    /// Bytes of the stream, in device memory, in ordinary memory or in both; 0 at its end.
     pub len: usize,
     /// Bytes of control data, for [`controls`].
     pub control_len: usize,
@@ -40,39 +40,39 @@ pub struct Received {
 /// A piece of the stream in device memory (`struct dmabuf_cmsg`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// First byte in the DMABUF.
+    /// Offset in the DMABUF.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub size: u32,
-    /// Names the piece to [`dont_need`].
+    /// Identifies the piece for [`dont_need`].
     pub token: u32,
-    /// The binding whose DMABUF it is.
+    /// Number of the binding to which the DMABUF belongs.
     pub dmabuf_id: u32,
 }
 
 /// A control message, in the order of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// `SCM_DEVMEM_DMABUF`: what comes next is in device memory.
+    /// `SCM_DEVMEM_DMABUF`: the next bytes are in device memory.
     Device(Fragment),
-    /// `SCM_DEVMEM_LINEAR`: so many bytes of what comes next are in ordinary memory.
+    /// `SCM_DEVMEM_LINEAR`: this number of the next bytes is in ordinary memory.
     Linear(u32),
     /// Something else.
     Other,
 }
 
-/// Tokens that follow each other (`struct dmabuf_token`).
+/// Consecutive tokens (`struct dmabuf_token`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The first one.
+    /// The first token.
     pub start: u32,
-    /// How many.
+    /// Number of tokens.
     pub count: u32,
 }
 
-/// As [`receive`], but what is received stays in the socket (`MSG_PEEK`). The tokens are new ones, to
-/// be returned as others are.
+/// As [`receive`], but the data stays in the socket (`MSG_PEEK`). The tokens are new ones, which have to be
+/// returned like others.
 pub fn peek(socket: impl AsFd, bytes: &mut [u8], control: &mut [u8]) -> io::Result<Received> {
     receive_with(libc::MSG_PEEK, socket.as_fd(), bytes, control)
 }
@@ -101,13 +101,13 @@ fn receive_with(
     let done = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     let len = usize::try_from(done).map_err(|_| last())?;
     let is_truncated = message.msg_flags & libc::MSG_CTRUNC != 0;
-    #[allow(clippy::unnecessary_cast)] // not everywhere
+    #[allow(clippy::unnecessary_cast)] // necessary on some targets
     let control_len = (message.msg_controllen as usize).min(control.len());
     Ok(Received { len, control_len, is_truncated })
 }
 
-/// The control messages in what [`receive`] has filled; `EPROTO` for the first that cannot be, and
-/// then no more.
+/// The control messages that [`receive`] has filled in; `EPROTO` for the first that is invalid, and
+/// none after it.
 pub fn controls(control: &[u8]) -> impl Iterator<Item = io::Result<Control>> + use<'_> {
     let mut rest = control;
     std::iter::from_fn(move || {
@@ -120,7 +120,7 @@ pub fn controls(control: &[u8]) -> impl Iterator<Item = io::Result<Control>> + u
     })
 }
 
-/// The first message, and what is behind it.
+/// The first message, and the rest.
 fn next(bytes: &[u8]) -> Option<(Control, &[u8])> {
     let (size, level_and_kind) = bytes.split_first_chunk()?;
     let message = bytes.get(..usize::from_ne_bytes(*size))?;
@@ -145,7 +145,7 @@ fn fragment(content: &[u8]) -> Option<Fragment> {
     Some(Fragment { offset, size: number(2)?, token: number(3)?, dmabuf_id: number(4)? })
 }
 
-/// `SO_DEVMEM_DONTNEED`: gives pieces back; returns how many the kernel took. At most
+/// `SO_DEVMEM_DONTNEED`: returns pieces to the kernel; the result is how many it took. At most
 /// [`MAX_RANGES`] and [`MAX_TOKENS`].
 pub fn dont_need(socket: impl AsFd, ranges: &[Range]) -> io::Result<u32> {
     let len = socklen_t::try_from(size_of_val(ranges)).map_err(|_| Errno::INVAL)?;
@@ -157,7 +157,7 @@ pub fn dont_need(socket: impl AsFd, ranges: &[Range]) -> io::Result<u32> {
     u32::try_from(done).map_err(|_| last())
 }
 
-/// `SO_RCVBUFFORCE`: bounds what the kernel keeps of a stream that nobody has received yet, to
+/// `SO_RCVBUFFORCE`: limits the bytes that the kernel keeps until they are received, to
 /// twice `bytes`.
 pub fn force_receive_buffer(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     let len = socklen_t::try_from(size_of::<u32>()).map_err(|_| Errno::INVAL)?;
@@ -257,7 +257,7 @@ mod tests {
         }
         assert_eq!(end, len(0));
         assert_eq!(bytes[..5], *b"hello");
-        // Either the kernel has no device memory, or it never gave such a token.
+        // The kernel has no device memory, or has not given such a token.
         let range = Range { start: 0, count: 1 };
         assert!(matches!(dont_need(&socket, &[range]), Ok(0) | Err(Errno::NOPROTOOPT)));
     }

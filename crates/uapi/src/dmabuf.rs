@@ -31,7 +31,7 @@ impl Access {
 const SYNC_END: u64 = 4;
 const SYNC: Opcode = opcode::write::<u64>(b'b', 0);
 
-/// `DMA_BUF_IOCTL_SYNC` with `DMA_BUF_SYNC_START`: waits until no device is in the way.
+/// `DMA_BUF_IOCTL_SYNC` with `DMA_BUF_SYNC_START`: waits until no device conflicts with the access.
 pub fn begin(buffer: impl AsFd, access: Access) -> io::Result<()> {
     // SAFETY: the opcode is that of a call that reads a `struct dma_buf_sync`, one 64-bit number.
     unsafe { ioctl(buffer, Setter::<SYNC, u64>::new(access.bits())) }
@@ -51,9 +51,9 @@ struct ExportSyncFile {
     fd: i32,
 }
 
-/// `DMA_BUF_IOCTL_EXPORT_SYNC_FILE`: what `access` has to wait for at this moment, as a file.
+/// `DMA_BUF_IOCTL_EXPORT_SYNC_FILE`: the fences for which `access` has to wait now, as a file.
 ///
-/// It is readable when that is over; [`sync_file_status`] then tells how it ended.
+/// It is readable when they are signalled; [`sync_file_status`] then returns how they ended.
 pub fn export_sync_file(buffer: impl AsFd, access: Access) -> io::Result<OwnedFd> {
     const EXPORT: Opcode = opcode::read_write::<ExportSyncFile>(b'b', 2);
     let flags = u32::try_from(access.bits()).map_err(|_| Errno::INVAL)?;
@@ -83,9 +83,9 @@ struct SyncFileInfo {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fence {
-    /// What the driver calls its user, ended by a NUL byte.
+    /// The name of the fence's timeline, ended by a NUL byte.
     pub obj_name: [u8; 32],
-    /// The driver, ended by a NUL byte.
+    /// The name of the driver, ended by a NUL byte.
     pub driver_name: [u8; 32],
     /// 0 while it is not signalled, 1 afterwards, or the negative errno that it was signalled with.
     pub status: i32,
@@ -95,8 +95,8 @@ pub struct Fence {
     pub timestamp_ns: u64,
 }
 
-/// `SYNC_IOC_FILE_INFO`: how many fences a sync file has, and how they are: `None` while one is not
-/// signalled, then whether all of them were good or the errno of one that was not.
+/// `SYNC_IOC_FILE_INFO`: the number of fences of a sync file, and their status: `None` while one is not
+/// signalled, then success of all of them, or the errno of one that failed.
 pub fn sync_file_status(file: impl AsFd) -> io::Result<(u32, Option<Result<(), Errno>>)> {
     let mut info = SyncFileInfo::default();
     sync_file_info(file, &mut info)?;
@@ -108,8 +108,8 @@ pub fn sync_file_status(file: impl AsFd) -> io::Result<(u32, Option<Result<(), E
     Ok((info.num_fences, status))
 }
 
-/// `SYNC_IOC_FILE_INFO`: fills `fences` with the fences of a sync file, as many as there are room
-/// for; returns how many that is.
+/// `SYNC_IOC_FILE_INFO`: fills `fences` with the fences of a sync file, as many as there is room
+/// for; returns their number.
 pub fn sync_file_fences(file: impl AsFd, fences: &mut [Fence]) -> io::Result<usize> {
     let num_fences = u32::try_from(fences.len()).unwrap_or(u32::MAX);
     let sync_fence_info = fences.as_mut_ptr().expose_provenance() as u64;
@@ -201,9 +201,9 @@ fn returned_fd<const OPCODE: Opcode, T>(device: impl AsFd, argument: T) -> io::R
     unsafe { ioctl(device, Call::<OPCODE, T>(argument)) }
 }
 
-/// The remote reads what it is given (`RPMSG_DMABUF_TO_REMOTE`).
+/// The remote reads the part (`RPMSG_DMABUF_TO_REMOTE`).
 pub const TO_REMOTE: u32 = 1;
-/// The remote fills what it is given (`RPMSG_DMABUF_FROM_REMOTE`).
+/// The remote fills the part (`RPMSG_DMABUF_FROM_REMOTE`).
 pub const FROM_REMOTE: u32 = 2;
 
 /// `struct rpmsg_dmabuf_attach`.
@@ -233,11 +233,11 @@ pub struct RpmsgDmabuf {
     pub fd: i32,
     /// [`TO_REMOTE`] or [`FROM_REMOTE`].
     pub flags: u32,
-    /// First byte.
+    /// Offset of the part.
     pub offset: u64,
-    /// Bytes, at least 1.
+    /// Length of the part, at least 1.
     pub length: u64,
-    /// Returned: names this use in the answer.
+    /// Returned: identifies this use; the answer has the same.
     pub cookie: u64,
     /// 0.
     pub reserved: [u64; 4],

@@ -1,8 +1,8 @@
 //! `epoll_ctl_batch` and `epoll_pwait1` (`<linux/eventpoll.h>` with `kernel/patches`), and the calls
 //! of every kernel that do the same in more steps.
 //!
-//! Upstream does not know the two calls and will give their numbers to others. So a program asks for
-//! them with [`Syscalls::probe`]. [`epoll_ctl_batch`] and [`epoll_pwait1`] are what a C program
+//! Upstream Linux does not have the two calls, and will give their numbers to others. So a program asks for
+//! them by [`Syscalls::probe`]. [`epoll_ctl_batch`] and [`epoll_pwait1`] are the functions that a C program
 //! would find in `<sys/epoll.h>`; the methods of [`Syscalls`] do the same without pointers.
 
 use std::ffi::{c_int, c_long};
@@ -18,40 +18,40 @@ use rustix::time::ClockId;
 
 pub use libc::epoll_event as EpollEvent;
 
-/// `EPOLL_CTL_ADD`: a new entry.
+/// `EPOLL_CTL_ADD`: adds an entry.
 pub const CTL_ADD: i32 = libc::EPOLL_CTL_ADD;
-/// `EPOLL_CTL_DEL`: an entry goes.
+/// `EPOLL_CTL_DEL`: removes an entry.
 pub const CTL_DEL: i32 = libc::EPOLL_CTL_DEL;
-/// `EPOLL_CTL_MOD`: an entry changes.
+/// `EPOLL_CTL_MOD`: changes an entry.
 pub const CTL_MOD: i32 = libc::EPOLL_CTL_MOD;
 
 /// There is something to read (`EPOLLIN`).
 pub const IN: u32 = 0x001;
-/// There is something urgent (`EPOLLPRI`).
+/// There is urgent data (`EPOLLPRI`).
 pub const PRI: u32 = 0x002;
 /// There is room to write (`EPOLLOUT`).
 pub const OUT: u32 = 0x004;
-/// The file has failed; always reported (`EPOLLERR`).
+/// The file has an error; always reported (`EPOLLERR`).
 pub const ERR: u32 = 0x008;
 /// Both directions are closed; always reported (`EPOLLHUP`).
 pub const HUP: u32 = 0x010;
-/// The peer sends no more (`EPOLLRDHUP`).
+/// The peer has stopped sending (`EPOLLRDHUP`).
 pub const RDHUP: u32 = 0x2000;
-/// Wake one of the sets that hold the file, not all (`EPOLLEXCLUSIVE`).
+/// Wake at least one of the sets that hold the file, not all (`EPOLLEXCLUSIVE`).
 pub const EXCLUSIVE: u32 = 1 << 28;
 /// Report once, then nothing until a change (`EPOLLONESHOT`).
 pub const ONESHOT: u32 = 1 << 30;
-/// Report what happens, not what is (`EPOLLET`).
+/// Edge-triggered: report changes of state once (`EPOLLET`).
 pub const ET: u32 = 1 << 31;
 
-/// A command that fails stops no other (`EPOLL_CTL_BATCH_CONTINUE`).
+/// A command that fails does not stop the others (`EPOLL_CTL_BATCH_CONTINUE`).
 pub const BATCH_CONTINUE: u32 = 1;
 /// The timeout is a point in time of the clock (`EPOLL_PWAIT1_ABSTIME`).
 pub const PWAIT1_ABSTIME: u32 = 1;
 
-/// Most commands of one `epoll_ctl_batch`: `INT_MAX / sizeof(struct epoll_ctl_cmd)`.
+/// Maximum number of commands of one `epoll_ctl_batch`: `INT_MAX / sizeof(struct epoll_ctl_cmd)`.
 pub const BATCH_MAX: usize = i32::MAX as usize / size_of::<EpollCtlCmd>();
-/// Most events of one wait: `INT_MAX / sizeof(struct epoll_event)`.
+/// Maximum number of events of one wait: `INT_MAX / sizeof(struct epoll_event)`.
 pub const EVENTS_MAX: usize = i32::MAX as usize / size_of::<EpollEvent>();
 
 /// `struct epoll_ctl_cmd`: what one `epoll_ctl` would do.
@@ -62,25 +62,25 @@ pub struct EpollCtlCmd {
     pub flags: i32,
     /// [`CTL_ADD`], [`CTL_MOD`] or [`CTL_DEL`].
     pub op: i32,
-    /// The descriptor that it is about.
+    /// The descriptor.
     pub fd: RawFd,
     /// What to wait for.
     pub events: u32,
-    /// Comes back with each event.
+    /// Returned with each event.
     pub data: u64,
-    /// Returned: 0 or a negative errno if the command was reached, and of the one at which a batch
-    /// was interrupted, `-EINTR`; as it was, of one where that cannot be written.
+    /// Returned: 0 or a negative errno if the command was reached; `-EINTR` for the command at which a batch
+    /// was interrupted. Unchanged if the kernel cannot write it.
     pub result: i32,
     /// 0.
     pub reserved: u32,
 }
 
 impl EpollCtlCmd {
-    /// What [`result`](Self::result) says.
+    /// [`result`](Self::result) as a `Result`.
     pub fn outcome(&self) -> io::Result<()> {
         match self.result {
             error @ -4095..0 => Err(Errno::from_raw_os_error(-error)),
-            // The kernel says no such thing.
+            // The kernel returns no such value.
             ..-4095 => Err(Errno::INVAL),
             0.. => Ok(()),
         }
@@ -126,7 +126,7 @@ pub struct Syscalls {
 }
 
 impl Syscalls {
-    /// What a program holds whose calls are all answered with `NOSYS`, for tests.
+    /// Numbers for which every call fails with `ENOSYS`, for tests.
     pub const DENIED: Self = Self { ctl_batch: 0xffff, pwait1: 0xffff };
 
     /// Asks the kernel through `epfd`, an epoll descriptor (`EPIOCGSYSCALLS`); `None` if it does
@@ -146,7 +146,7 @@ impl Syscalls {
         (magic == MAGIC).then_some(Self { ctl_batch, pwait1 })
     }
 
-    /// Asks the kernel once for all.
+    /// Asks the kernel once per process.
     fn of_kernel() -> io::Result<Option<Self>> {
         static ANSWER: OnceLock<Option<Syscalls>> = OnceLock::new();
         if let Some(answer) = ANSWER.get() {
@@ -156,11 +156,11 @@ impl Syscalls {
         Ok(*ANSWER.get_or_init(|| answer))
     }
 
-    /// `epoll_ctl_batch`: does `commands` in order until one fails, or with [`BATCH_CONTINUE`] in
-    /// `flags` whatever fails; returns how many succeeded, or with that flag, how many were done.
+    /// `epoll_ctl_batch`: does `commands` in order until one fails, or all of them with [`BATCH_CONTINUE`] in
+    /// `flags`. Returns how many succeeded, or with that flag, how many were done.
     ///
-    /// If that is less than all, `result` of the next one says why: it failed, or with `-EINTR`,
-    /// there was a signal or other work for the thread, and the rest is to be done by another call.
+    /// If that is not all, `result` of the next command is the reason: its errno, or `-EINTR` if the thread
+    /// had a signal or other work; then do the rest by another call.
     /// At most [`BATCH_MAX`] commands, at least one.
     pub fn ctl_batch(
         &self,
@@ -177,7 +177,7 @@ impl Syscalls {
     /// returns how many `events` there are.
     ///
     /// `timeout` is a length of time, or with [`PWAIT1_ABSTIME`] in `flags` a point in time. `clock`
-    /// is the monotonic one, that of the time of day, or the one that counts suspend.
+    /// is `CLOCK_MONOTONIC`, `CLOCK_REALTIME` or `CLOCK_BOOTTIME`.
     pub fn pwait1(
         &self,
         epfd: impl AsFd,
@@ -211,14 +211,14 @@ impl Syscalls {
         ncmds: c_int,
         cmds: *mut EpollCtlCmd,
     ) -> c_long {
-        // SAFETY: upheld by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { libc::syscall(c_long::from(self.ctl_batch), epfd, flags, ncmds, cmds) }
     }
 
     /// # Safety
     ///
     /// `events` must have room for `maxevents` events, and the `size` bytes at `params` and the
-    /// addresses in them must be what they should be, or such that the kernel refuses them.
+    /// addresses in them must be valid, or such that the kernel refuses them.
     unsafe fn raw_pwait1(
         &self,
         epfd: c_int,
@@ -229,7 +229,7 @@ impl Syscalls {
         size: usize,
     ) -> c_long {
         let call = c_long::from(self.pwait1);
-        // SAFETY: upheld by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { libc::syscall(call, epfd, flags, events, maxevents, params, size) }
     }
 }
@@ -247,7 +247,7 @@ pub unsafe extern "C" fn epoll_ctl_batch(
     ncmds: c_int,
     cmds: *mut EpollCtlCmd,
 ) -> c_int {
-    // SAFETY: upheld by the caller.
+    // SAFETY: guaranteed by the caller.
     as_in_c(|calls| unsafe { calls.raw_ctl_batch(epfd, flags, ncmds, cmds) })
 }
 
@@ -258,7 +258,7 @@ pub unsafe extern "C" fn epoll_ctl_batch(
 /// # Safety
 ///
 /// `events` must have room for `maxevents` events, and the `size` bytes at `params` and the
-/// addresses in them must be what they should be, or such that the kernel refuses them.
+/// addresses in them must be valid, or such that the kernel refuses them.
 pub unsafe extern "C" fn epoll_pwait1(
     epfd: c_int,
     flags: c_int,
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn epoll_pwait1(
     params: *const EpollWaitParams,
     size: usize,
 ) -> c_int {
-    // SAFETY: upheld by the caller.
+    // SAFETY: guaranteed by the caller.
     as_in_c(|calls| unsafe { calls.raw_pwait1(epfd, flags, events, maxevents, params, size) })
 }
 
@@ -295,16 +295,16 @@ impl SignalSet {
     /// Every signal. The kernel leaves out `SIGKILL` and `SIGSTOP`.
     pub const ALL: Self = Self(u64::MAX);
 
-    /// The C library's own: to block them stops `setuid` and the end of threads.
+    /// Signals of the C library itself: blocking them stops `setuid` and the end of threads.
     const PRIVATE: u64 = 0b11 << 31;
 
-    /// With one signal more.
+    /// The set with this signal.
     #[must_use]
     pub fn with(self, signal: Signal) -> Self {
         Self(self.0 | bit(signal))
     }
 
-    /// With one signal less.
+    /// The set without this signal.
     #[must_use]
     pub fn without(self, signal: Signal) -> Self {
         Self(self.0 & !bit(signal))
@@ -316,12 +316,12 @@ impl SignalSet {
         self.0 & bit(signal) != 0
     }
 
-    /// What the calling thread blocks.
+    /// The signals that the calling thread blocks.
     pub fn of_thread() -> io::Result<Self> {
         change_mask(libc::SIG_BLOCK, None)
     }
 
-    /// Makes the calling thread block these signals and no others; returns what it blocked.
+    /// Makes the calling thread block these signals and no others; returns those that it blocked before.
     pub fn block(self) -> io::Result<Self> {
         change_mask(libc::SIG_SETMASK, Some(&Self(self.0 & !Self::PRIVATE)))
     }
@@ -391,7 +391,7 @@ pub fn pwait2(
     done(unsafe { libc::syscall(call, epfd, first, count, pointer(timeout), mask, size) })
 }
 
-/// `ppoll`: waits until one of `files` is readable, and tells which; as [`pwait`] for signals.
+/// `ppoll`: waits until one of `files` is readable, and returns which ones are. `mask` is as for [`pwait`].
 pub fn wait_readable<const N: usize>(
     files: [BorrowedFd<'_>; N],
     mask: Option<&SignalSet>,
@@ -421,7 +421,7 @@ fn address<T>(value: Option<&T>) -> u64 {
     pointer(value).expose_provenance() as u64
 }
 
-/// What a call of the C library says: a count, or -1 and `errno`.
+/// The result of a call of the C library: a count, or -1 and `errno`.
 #[inline]
 fn done(returned: c_long) -> io::Result<usize> {
     usize::try_from(returned).map_err(|_| last_errno())

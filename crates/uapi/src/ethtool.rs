@@ -1,4 +1,4 @@
-//! Settings of network devices that only the older interface of ethtool knows
+//! Settings of network devices that only the older interface of ethtool has
 //! (`<linux/ethtool.h>`, `SIOCETHTOOL` on any socket).
 
 use std::os::fd::AsFd;
@@ -18,33 +18,33 @@ const SRXCLSRLINS: u32 = 0x32;
 const GRXFHINDIR: u32 = 0x38;
 const SRXFHINDIR: u32 = 0x39;
 
-/// Flag of [`flags`]: n-tuple rules are obeyed (`ETH_FLAG_NTUPLE`).
+/// Flag of [`flags`]: n-tuple rules are switched on (`ETH_FLAG_NTUPLE`).
 pub const NTUPLE: u32 = 1 << 27;
 /// [`FlowSpec::flow_type`]: TCP over IPv4 (`TCP_V4_FLOW`).
 pub const TCP_V4_FLOW: u32 = 1;
 /// [`FlowSpec::flow_type`]: TCP over IPv6 (`TCP_V6_FLOW`).
 pub const TCP_V6_FLOW: u32 = 5;
-/// [`FlowSpec::location`]: where the driver likes (`RX_CLS_LOC_ANY`).
+/// [`FlowSpec::location`]: the driver chooses (`RX_CLS_LOC_ANY`).
 pub const LOCATION_ANY: u32 = 0xffff_ffff;
-/// Flag of [`RuleTable::size`]: the driver knows [`LOCATION_ANY`] (`RX_CLS_LOC_SPECIAL`).
+/// Flag of [`RuleTable::size`]: the driver supports [`LOCATION_ANY`] (`RX_CLS_LOC_SPECIAL`).
 const LOCATION_SPECIAL: u32 = 0x8000_0000;
 
 /// An n-tuple rule (`struct ethtool_rx_flow_spec`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowSpec {
-    /// What it is for, such as [`TCP_V4_FLOW`].
+    /// The kind of traffic, such as [`TCP_V4_FLOW`].
     pub flow_type: u32,
     /// Fields to match: for TCP over IPv4 source and destination (4 bytes each), their ports (2 bytes
     /// each), all as in the frame; for IPv6 the same with 16 bytes each.
     pub fields: [u8; 52],
-    /// More of them.
+    /// More fields to match.
     pub more_fields: [u8; 20],
     /// Bits of [`fields`](Self::fields) that have to match.
     pub mask: [u8; 52],
-    /// And of [`more_fields`](Self::more_fields).
+    /// Bits of [`more_fields`](Self::more_fields) that have to match.
     pub more_mask: [u8; 20],
-    /// The queue, or what else is to be done.
+    /// The queue, or another action.
     pub ring_cookie: u64,
     /// Number of the rule.
     pub location: u32,
@@ -66,14 +66,14 @@ impl FlowSpec {
     }
 }
 
-/// What a device has for rules.
+/// The rule table of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleTable {
-    /// Rules that there are.
+    /// Number of rules.
     pub used: u32,
-    /// Rules that there can be, 0 if the driver does not say.
+    /// Maximum number of rules; 0 if the driver does not report it.
     pub size: u32,
-    /// Whether the driver knows [`LOCATION_ANY`].
+    /// Whether the driver supports [`LOCATION_ANY`].
     pub knows_any: bool,
 }
 
@@ -92,7 +92,7 @@ struct Value {
     data: u32,
 }
 
-/// `struct ethtool_rxnfc` without the numbers behind it.
+/// `struct ethtool_rxnfc` without the rule numbers after it.
 #[repr(C)]
 struct Rules {
     cmd: u32,

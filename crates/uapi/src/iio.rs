@@ -44,7 +44,7 @@ pub fn buffer_fd(device: impl AsFd, index: i32) -> io::Result<OwnedFd> {
 /// `IIO_BUFFER_DMABUF_ATTACH_IOCTL`: lets `buffer` use a DMABUF.
 ///
 /// # Errors
-/// `EPERM` if the driver cannot, `EBUSY` if it is attached already, if the buffer is enabled for
+/// `EPERM` if the driver does not support it, `EBUSY` if it is attached already, if the buffer is enabled for
 /// `read` and `write`, or if the DMABUF is locked (`O_NONBLOCK`); `EBADF` and `EINVAL` if it is none.
 pub fn attach(buffer: impl AsFd, dmabuf: impl AsFd) -> io::Result<()> {
     let fd = dmabuf.as_fd().as_raw_fd();

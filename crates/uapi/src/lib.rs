@@ -16,4 +16,5 @@ pub mod rpmsg;
 pub mod rpmsg_bulk;
 pub mod rpmsg_netlink;
 pub mod vcoproc;
+pub mod vector;
 pub mod zerocopy;

@@ -1,5 +1,5 @@
-//! Generic netlink families of network devices: `netdev` (`<linux/netdev.h>`, its attribute for
-//! tokens from `kernel/patches/6.12`) and what is used of `ethtool` (`<linux/ethtool_netlink.h>`).
+//! Generic netlink families of network devices: `netdev` (`<linux/netdev.h>`, with the attribute
+//! for tokens of `kernel/patches/6.12`) and a part of `ethtool` (`<linux/ethtool_netlink.h>`).
 
 /// Name of the family.
 pub const FAMILY: &str = "netdev";
@@ -18,7 +18,7 @@ pub mod command {
 pub mod queue {
     /// Its number, `u32`.
     pub const ID: u16 = 1;
-    /// The device's, `u32`.
+    /// Index of the device, `u32`.
     pub const IFINDEX: u16 = 2;
     /// [`RX`] or 1, `u32`.
     pub const TYPE: u16 = 3;
@@ -30,7 +30,7 @@ pub mod queue {
 
 /// Attributes of counters.
 pub mod stats {
-    /// The device's, `u32`.
+    /// Index of the device, `u32`.
     pub const IFINDEX: u16 = 1;
     /// [`queue::RX`](super::queue::RX) or 1, `u32`.
     pub const QUEUE_TYPE: u16 = 2;
@@ -38,15 +38,15 @@ pub mod stats {
     pub const QUEUE_ID: u16 = 3;
     /// [`QUEUE`] for the counters of each queue, an integer of 32 bits.
     pub const SCOPE: u16 = 4;
-    /// Frames that were dropped for want of memory, an integer of 32 or 64 bits.
+    /// Frames that were dropped because memory was short, an integer of 32 or 64 bits.
     pub const RX_ALLOC_FAIL: u16 = 12;
-    /// Each queue on its own.
+    /// Counters of each queue.
     pub const QUEUE: u32 = 1;
 }
 
 /// Attributes of a binding.
 pub mod dmabuf {
-    /// The device's, `u32`.
+    /// Index of the device, `u32`.
     pub const IFINDEX: u16 = 1;
     /// A queue, [`queue::ID`](super::queue::ID) and [`queue::TYPE`](super::queue::TYPE); as many as
     /// there are queues.
@@ -55,9 +55,9 @@ pub mod dmabuf {
     pub const FD: u16 = 3;
     /// Answered: the binding, `u32`.
     pub const ID: u16 = 4;
-    /// Flag: tokens belong to the socket. Where the kernel knows it and it is absent, they are indices
-    /// into the binding. Both come back when the socket is closed. The number is far from those that
-    /// Linux gives out: what is 5 here is something else elsewhere.
+    /// Flag: tokens belong to the socket. If the kernel has the attribute and it is absent, they are indices
+    /// into the binding. In both cases the kernel takes them back when the socket is closed. The number is
+    /// far from those of upstream Linux, which has another attribute 5.
     pub const AUTORELEASE: u16 = 64;
 }
 
@@ -71,13 +71,13 @@ pub mod ethtool {
     pub const RINGS_SET: u8 = 16;
     /// Nested [`DEV_INDEX`].
     pub const RINGS_HEADER: u16 = 1;
-    /// Whether headers and data are received apart, `u8`: 0 or absent where that is not known,
+    /// Header split, `u8`: 0 or absent if it is not known,
     /// [`SPLIT_DISABLED`] or [`SPLIT_ENABLED`].
     pub const TCP_DATA_SPLIT: u16 = 11;
-    /// The device's, `u32`.
+    /// Index of the device, `u32`.
     pub const DEV_INDEX: u16 = 1;
-    /// They are not.
+    /// Header split is off.
     pub const SPLIT_DISABLED: u8 = 1;
-    /// They are.
+    /// Header split is on.
     pub const SPLIT_ENABLED: u8 = 2;
 }

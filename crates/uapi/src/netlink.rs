@@ -1,11 +1,11 @@
-//! What kernel and user space say about a netlink request (`<linux/netlink.h>`).
+//! Answers to netlink requests, and their options (`<linux/netlink.h>`).
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::{self, Errno};
 
-/// Flag of a message: it ends with attributes that explain (`NLM_F_ACK_TLVS`).
+/// Flag of a message: it ends with attributes of an explanation (`NLM_F_ACK_TLVS`).
 pub const EXPLAINED: u16 = 0x200;
 /// Attribute of an explanation: text (`NLMSGERR_ATTR_MSG`).
 pub const TEXT: u16 = 1;
@@ -13,7 +13,7 @@ pub const TEXT: u16 = 1;
 const CAP_ACK: c_int = 10;
 const EXT_ACK: c_int = 11;
 
-/// Has the kernel explain why it refuses, behind the header of the request (`NETLINK_EXT_ACK`,
+/// Makes the kernel explain refusals, after the header of the request (`NETLINK_EXT_ACK`,
 /// `NETLINK_CAP_ACK`).
 pub fn explain(socket: impl AsFd) -> io::Result<()> {
     let one: c_int = 1;
@@ -30,11 +30,11 @@ pub fn explain(socket: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// The generic family that knows the others (`<linux/genetlink.h>`).
+/// The generic family that describes the others (`<linux/genetlink.h>`).
 pub mod control {
     /// Number of the family.
     pub const FAMILY: u16 = 16;
-    /// Command: dumps which attributes a command takes.
+    /// Command: dumps the attributes that a command has.
     pub const GET_POLICY: u8 = 10;
     /// Number of a family, `u16`.
     pub const FAMILY_ID: u16 = 1;
@@ -44,11 +44,11 @@ pub mod control {
     pub const POLICY: u16 = 8;
     /// Dumped: nested by its number, a command; its policy as [`DO`].
     pub const COMMAND_POLICY: u16 = 9;
-    /// Number of the policy of a request that is no dump, `u32`.
+    /// Number of the policy of a request that is not a dump, `u32`.
     pub const DO: u16 = 1;
-    /// What an attribute is, `u32`; see [`FLAG`].
+    /// Type of an attribute, `u32`; see [`FLAG`].
     pub const TYPE: u16 = 1;
-    /// It is there or not.
+    /// The type of an attribute without a value.
     pub const FLAG: u32 = 1;
 }
 

@@ -3,10 +3,10 @@
 use rustix::io::{self, Errno};
 use rustix::io_uring::{io_uring_params, io_uring_setup};
 
-/// Whether `io_uring_setup` is there and allowed: `NOSYS` or `PERM` if not.
+/// Whether `io_uring_setup` exists and is allowed: `ENOSYS` or `EPERM` if not.
 pub fn io_uring() -> io::Result<()> {
     let mut params = io_uring_params::default();
-    // SAFETY: the parameters name no other ring. The kernel makes none without entries.
+    // SAFETY: the parameters refer to no other ring. The kernel makes no ring without entries.
     match unsafe { io_uring_setup(0, &mut params) } {
         Ok(_) | Err(Errno::INVAL) => Ok(()),
         Err(errno) => Err(errno),

@@ -58,7 +58,7 @@ pub fn create_dev(ctrl: impl AsFd, info: EndpointInfo) -> io::Result<()> {
     unsafe { ioctl(ctrl, Setter::<{ opcode::write::<EndpointInfo>(MAGIC, 0x3) }, _>::new(info)) }
 }
 
-/// `RPMSG_RELEASE_DEV_IOCTL`: takes a channel away.
+/// `RPMSG_RELEASE_DEV_IOCTL`: removes a channel.
 pub fn release_dev(ctrl: impl AsFd, info: EndpointInfo) -> io::Result<()> {
     // SAFETY: the opcode is that of a call that reads a `struct rpmsg_endpoint_info`.
     unsafe { ioctl(ctrl, Setter::<{ opcode::write::<EndpointInfo>(MAGIC, 0x4) }, _>::new(info)) }
@@ -71,7 +71,7 @@ pub fn outgoing_flow_control(ept: impl AsFd) -> io::Result<bool> {
     Ok(paused != 0)
 }
 
-/// `RPMSG_SET_INCOMING_FLOWCONTROL`: asks the remote to pause or to go on.
+/// `RPMSG_SET_INCOMING_FLOWCONTROL`: asks the remote to pause or to continue.
 pub fn set_incoming_flow_control(ept: impl AsFd, pause: bool) -> io::Result<()> {
     // SAFETY: the call takes its argument by value, whatever its number says.
     unsafe {
@@ -84,7 +84,7 @@ pub fn set_incoming_flow_control(ept: impl AsFd, pause: bool) -> io::Result<()> 
 
 /// `RPMSG_CREATE_EPT_FD_IOCTL`: makes an endpoint that is a descriptor.
 ///
-/// `info.fd` is ignored. Fails with `BADF` if the call succeeds without returning a descriptor.
+/// `info.fd` is ignored. It fails with `EBADF` if the call succeeds without returning a descriptor.
 pub fn create_ept_fd(ctrl: impl AsFd, mut info: EndpointFdInfo) -> io::Result<OwnedFd> {
     info.fd = -1;
     // SAFETY: the opcode is that of a call that reads and fills a `struct rpmsg_endpoint_fd_info`.

@@ -1,4 +1,4 @@
-//! Blocks of bytes in rpmsg messages: numbers of the wire (`kernel/uapi/linux/rpmsg_bulk.h`).
+//! Blocks of bytes in rpmsg messages: numbers on the wire (`kernel/uapi/linux/rpmsg_bulk.h`).
 //!
 //! All fields on the wire are little-endian.
 
@@ -19,22 +19,22 @@ pub const STATUS: u16 = 2;
 pub const RECEIVE: u16 = 3;
 /// Linux grants more credit.
 pub const CREDIT: u16 = 4;
-/// Forget all that came from this address.
+/// Linux asks the coprocessor to discard everything that came from this address.
 pub const RESET: u16 = 5;
-/// It is forgotten.
+/// The answer to a reset.
 pub const RESET_DONE: u16 = 6;
 
-/// `EFAULT` on the wire: shared memory that is not there.
+/// `EFAULT` on the wire: the shared memory does not exist.
 pub const STATUS_FAULT: u32 = 14;
 /// `ENODATA` on the wire: there is no block to receive.
 pub const STATUS_NO_DATA: u32 = 61;
-/// `EPROTO` on the wire: the packet was not as it should be.
+/// `EPROTO` on the wire: the packet was invalid.
 pub const STATUS_PROTOCOL: u32 = 71;
 /// `EBADMSG` on the wire: the check sum was wrong.
 pub const STATUS_BAD_MESSAGE: u32 = 74;
 /// `EMSGSIZE` on the wire: the block was too long.
 pub const STATUS_MESSAGE_SIZE: u32 = 90;
-/// `ENOBUFS` on the wire: more than the receiver has room for.
+/// `ENOBUFS` on the wire: the receiver does not have enough room.
 pub const STATUS_NO_BUFFERS: u32 = 105;
 
 /// The first four bytes of a message about a shared buffer: "DBUF".

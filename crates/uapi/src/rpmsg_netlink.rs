@@ -1,17 +1,17 @@
 //! Generic netlink family of blocks (`kernel/uapi/linux/rpmsg_netlink.h`, generated from
-//! `kernel/modules/rpmsg_netlink/rpmsg_netlink.yaml`, which says what they mean).
+//! `kernel/modules/rpmsg_netlink/rpmsg_netlink.yaml`, which describes them).
 
 /// Name of the family.
 pub const FAMILY: &str = "rpmsg-netlink";
 /// Version of the family.
 pub const VERSION: u8 = 1;
-/// Most bytes of a block in one message.
+/// Maximum number of bytes of a block in one message.
 pub const PART_MAX: usize = 32768;
 /// Bytes of a block that are received ahead of the client's fetches.
 pub const WINDOW: u32 = 65536;
-/// Milliseconds that a request may take if it does not say how many.
+/// Milliseconds that a request may take by default.
 pub const TIMEOUT: u32 = 30000;
-/// Bytes of the longest block for the firmware of the example for the STM32MP1.
+/// Length of the longest block for the firmware of the STM32MP1 example.
 pub const PLAIN_MAX: u32 = 32762;
 
 /// Attributes of a channel.
@@ -24,27 +24,27 @@ pub mod channel {
     pub const DEVICE: u16 = 3;
     /// Its address in the coprocessor, `u32`.
     pub const ADDRESS: u16 = 4;
-    /// Bytes of its longest message, `u32`.
+    /// Length of its longest message, `u32`.
     pub const MTU: u16 = 5;
 }
 
 /// Attributes of a block, or of a part of one.
 pub mod block {
-    /// The channel that it takes, `u32`.
+    /// Number of the channel, `u32`.
     pub const CHANNEL: u16 = 1;
-    /// Bytes of the whole block, `u32`.
+    /// Length of the whole block, `u32`.
     pub const LENGTH: u16 = 2;
-    /// Where in the block the part begins, `u32`.
+    /// Offset of the part in the block, `u32`.
     pub const OFFSET: u16 = 3;
     /// Check sum of the whole block, `u16`.
     pub const CRC: u16 = 4;
-    /// Take only what there is room for now, a flag.
+    /// Flag: take only as much as there is room for now.
     pub const NOWAIT: u16 = 5;
     /// 0, or a number of `errno.h`, `u32`.
     pub const STATUS: u16 = 6;
     /// Bytes of the block.
     pub const DATA: u16 = 7;
-    /// Milliseconds until the request ends, `u32`; from 2^31 on, all the time there is.
+    /// Milliseconds until the request ends, `u32`; from 2^31 on, there is no limit.
     pub const TIMEOUT: u16 = 8;
 }
 
@@ -52,9 +52,9 @@ pub mod block {
 pub mod command {
     /// The channels, or one of them.
     pub const CHANNEL_GET: u8 = 1;
-    /// A channel has come.
+    /// A channel was added.
     pub const CHANNEL_ADD_NTF: u8 = 2;
-    /// A channel has gone.
+    /// A channel was removed.
     pub const CHANNEL_DEL_NTF: u8 = 3;
     /// Sends a block, or the next part of one.
     pub const SEND: u8 = 4;
@@ -68,16 +68,16 @@ pub mod command {
     pub const FETCH: u8 = 8;
     /// A part of a block.
     pub const DATA_NTF: u8 = 9;
-    /// Ends what is under way.
+    /// Ends the current transfer.
     pub const RESET: u8 = 10;
-    /// A message of the coprocessor to nobody in particular.
+    /// A message of the coprocessor that no request has asked for.
     pub const MESSAGE_NTF: u8 = 11;
 }
 
 /// Multicast groups.
 pub mod group {
-    /// Channels that come and go.
+    /// Channels that are added and removed.
     pub const CHANNELS: &str = "channels";
-    /// Messages to nobody in particular.
+    /// Messages that no request has asked for.
     pub const MESSAGES: &str = "messages";
 }

@@ -12,7 +12,7 @@ pub const EVENT_STOP: u32 = 1 << 1;
 /// Linux has kicked the vrings in [`Event::vrings`].
 pub const EVENT_KICK: u32 = 1 << 2;
 
-/// Where buffers that Linux shares begin: device address and `mmap` offset (`VCOPROC_BUFFERS`).
+/// Device address and `mmap` offset at which buffers that Linux shares begin (`VCOPROC_BUFFERS`).
 pub const BUFFERS: u64 = 1 << 40;
 
 const MAGIC: u8 = 0xbb;
@@ -49,7 +49,7 @@ pub fn read_event(core: impl AsFd) -> io::Result<Event> {
     if rustix::io::read(core, &mut bytes)? != bytes.len() {
         return Err(Errno::IO);
     }
-    // SAFETY: `Event` is made of integers without padding: any bytes of its size are one.
+    // SAFETY: `Event` consists of integers without padding, so any bytes are valid.
     Ok(unsafe { std::mem::transmute::<[u8; size_of::<Event>()], Event>(bytes) })
 }
 

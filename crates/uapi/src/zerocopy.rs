@@ -16,18 +16,18 @@ const SO_ZEROCOPY: c_int = 60;
 const ORIGIN_ZEROCOPY: u8 = 5;
 const CODE_COPIED: u8 = 1;
 
-/// Some sends with [`ZEROCOPY`] are over: numbers from 0 for each socket, wrapping.
+/// Sends with [`ZEROCOPY`] that have completed, by number: from 0 for each socket, wrapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The first one.
+    /// The first number.
     pub first: u32,
-    /// The last one.
+    /// The last number.
     pub last: u32,
     /// Whether the kernel has copied after all.
     pub copied: bool,
 }
 
-/// `SO_ZEROCOPY`: without it, the flag means nothing.
+/// `SO_ZEROCOPY`: without it, the flag has no effect.
 pub fn enable(socket: impl AsFd) -> io::Result<()> {
     let one: c_int = 1;
     let len = socklen_t::try_from(size_of::<c_int>()).map_err(|_| Errno::INVAL)?;
@@ -39,13 +39,13 @@ pub fn enable(socket: impl AsFd) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(last()) }
 }
 
-/// The next completion, or nothing where there is none; never waits.
+/// The next completion, if there is one; never waits.
 ///
 /// # Errors
 ///
-/// What else the error queue holds, as its errno.
+/// Another entry of the error queue is returned as its errno.
 pub fn completion(socket: impl AsFd) -> io::Result<Option<Completion>> {
-    // Room for `sock_extended_err` and the address behind it, and aligned as a `cmsghdr`.
+    // Room for `sock_extended_err` and the address after it, aligned as a `cmsghdr`.
     let mut control = [MaybeUninit::<u64>::uninit(); 16];
     // SAFETY: a `msghdr` of zeroes is one without any buffer.
     let mut message: msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -75,9 +75,9 @@ pub fn completion(socket: impl AsFd) -> io::Result<Option<Completion>> {
 ///
 /// # Safety
 ///
-/// The control data has to be what the kernel has written.
+/// The kernel has to have written the control data.
 unsafe fn extended_error(message: &msghdr) -> Option<sock_extended_err> {
-    // SAFETY: up to the caller.
+    // SAFETY: guaranteed by the caller.
     let header = unsafe { libc::CMSG_FIRSTHDR(message) };
     // SAFETY: null, or the first of the headers that the kernel has written.
     let cmsghdr { cmsg_level, cmsg_type, cmsg_len, .. } = *unsafe { header.as_ref() }?;
@@ -86,7 +86,7 @@ unsafe fn extended_error(message: &msghdr) -> Option<sock_extended_err> {
         (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
     );
     let needed = u32::try_from(size_of::<sock_extended_err>()).ok()?;
-    // SAFETY: only computes a number.
+    // SAFETY: this only computes a number.
     let needed = unsafe { libc::CMSG_LEN(needed) };
     if !known || cmsg_len < needed as _ {
         return None;

@@ -86,8 +86,9 @@ impl Fuzzer {
         }
         self.say(begun, kept.len());
         if self.places.is_empty() {
-            let why = std::io::Error::other("nothing was noted: is it built with KCOV?");
-            return Err(Error::new("see", "what calls ran through", why));
+            let why =
+                std::io::Error::other("no coverage was recorded: is the kernel built with KCOV?");
+            return Err(Error::new("read", "the coverage of calls", why));
         }
         let mut said = Instant::now();
         while begun.elapsed() < options.time {
@@ -226,7 +227,7 @@ impl Fuzzer {
 fn table(sequence: &Sequence, outcome: &Outcome) -> String {
     let line = |(step, result): (&crate::sequence::Step, &Option<i64>)| {
         let result = match result {
-            None => "did not come back".to_owned(),
+            None => "did not return".to_owned(),
             Some(error @ ..0) => {
                 rustix::io::Errno::from_raw_os_error(i32::try_from(-error).unwrap_or(libc::EIO))
                     .to_string()
@@ -237,7 +238,7 @@ fn table(sequence: &Sequence, outcome: &Outcome) -> String {
     };
     let mut text: String = sequence.steps.iter().zip(&outcome.results).map(line).collect();
     if !outcome.ended {
-        text += "it did not come to its end\n";
+        text += "the sequence did not end\n";
     }
     text
 }

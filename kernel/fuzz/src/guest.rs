@@ -90,7 +90,9 @@ impl Guest {
         for side in &self.sides {
             if side.process().is_none() || !side.controller().exists() {
                 let on = side.controller().display().to_string();
-                let why = std::io::Error::other("it has gone, which no sequence may do");
+                let why = std::io::Error::other(
+                    "it does not exist any more, and no sequence may remove it",
+                );
                 return Err(Error::new("use", on, why));
             }
         }

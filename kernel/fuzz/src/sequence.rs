@@ -167,13 +167,13 @@ impl Sequence {
         let mut lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
         let first = lines.next().ok_or("an empty sequence")?;
         let rounds = first.strip_prefix("rounds ").and_then(|it| it.parse().ok());
-        let rounds = rounds.ok_or_else(|| format!("{first}: not the number of rounds"))?;
+        let rounds = rounds.ok_or_else(|| format!("{first}: no number of rounds"))?;
         let steps = lines.map(parse_step).collect::<Result<_, _>>()?;
         let sequence = Self { rounds, steps };
         if sequence.is_valid() {
             Ok(sequence)
         } else {
-            Err("not as the descriptions of the calls say".into())
+            Err("the values do not agree with the descriptions of the calls".into())
         }
     }
 }

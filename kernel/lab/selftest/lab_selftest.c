@@ -34,7 +34,7 @@ static void fault_panic(void)
 	panic("asked to");
 }
 
-/* Several, since a stale copy of one pointer may lie about somewhere. */
+/* Several, since kmemleak may find a stale copy of one pointer. */
 static void fault_kmemleak(void)
 {
 	int i;
@@ -122,7 +122,7 @@ static int race_count(void *counter)
 	return 0;
 }
 
-/* Two threads count in one place. */
+/* Two threads increment one counter. */
 static void fault_race(void)
 {
 	static unsigned long counter;

@@ -1,5 +1,5 @@
-//! Every allocation and every copy fails once, of a bind, a receive, a return and a close: nothing
-//! stays bound, no data is lost or comes twice, no memory is kept.
+//! Every allocation and every copy of a bind, a receive, a return and a close fails once: nothing
+//! stays bound, no data is lost or duplicated, no memory is leaked.
 
 #[path = "../../../crates/busbar/tests/pair/mod.rs"]
 mod pair;
@@ -43,7 +43,7 @@ fn a_bind_that_fails_leaves_nothing() {
     panic!("it never got through");
 }
 
-/// What one call gives, if it does not fail.
+/// The result of one call that does not fail.
 fn receive(connection: &Connection, control: &mut [u8]) -> Result<Vec<Fragment>, Errno> {
     let mut bytes = vec![0; FRAGMENTS * 4096];
     let got = devmem::receive(connection.socket(), &mut bytes, control)?;
@@ -60,7 +60,8 @@ fn check(receiver: &Receiver, fragments: &[Fragment], at: &mut u64) {
     let block = receiver.block().read().unwrap();
     for fragment in fragments {
         let (from, len) = (usize::try_from(fragment.offset).unwrap(), fragment.size as usize);
-        assert!(block[from..from + len] == pattern(1, *at, len), "{len} bytes at {at}");
+        let found = block.bytes().slice(from..from + len);
+        assert!(found == pattern(1, *at, len)[..], "{len} bytes at {at}");
         *at += len as u64;
     }
 }
@@ -106,7 +107,7 @@ fn a_failed_call_loses_nothing(tokens: Tokens) {
         is_through[1] |= !hit;
         if is_through == [true; 2] {
             drop((connection, receiver));
-            // Who has sent is told.
+            // The sender is told to end.
             let _ = sending.join();
             return;
         }
@@ -126,8 +127,8 @@ fn a_failed_call_loses_nothing_with_autorelease_tokens() {
     a_failed_call_loses_nothing(Tokens::Autorelease);
 }
 
-/// Each connection is closed with a quarter of the memory, so that it is used up soon if some of it
-/// does not come back.
+/// Each connection holds a quarter of the memory when it is closed, so that it is used up soon if some of it
+/// is not released.
 fn a_close_gives_back_all(tokens: Tokens) {
     arm();
     let nth = FailNth::open();
@@ -150,7 +151,7 @@ fn a_close_gives_back_all(tokens: Tokens) {
             });
         }
         let ((), hit) = nth.run(fault, || drop(connection));
-        // Who has sent is told.
+        // The sender is told to end.
         let _ = sending.join();
         unharmed += u32::from(!hit);
         if unharmed > 8 {

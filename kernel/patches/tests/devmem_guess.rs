@@ -1,5 +1,5 @@
-//! Tokens that another thread returns before `recvmsg()` has told of them: each fragment is returned
-//! once in the end, and no memory is kept.
+//! Tokens that another thread returns before `recvmsg()` has delivered them: each fragment is returned
+//! once in the end, and no memory is leaked.
 
 #[path = "../../../crates/busbar/tests/pair/mod.rs"]
 mod pair;
@@ -16,15 +16,15 @@ use rustix::io::Errno;
 
 const LEN: usize = 4 << 20;
 const SENT: u64 = 16 << 20;
-/// As many as are held all the time: with the next ones that a call reserves, the kernel's account
-/// needs one more node, for which it lets go of its lock.
+/// Number of tokens held all the time: with the next ones that a call reserves, the kernel's table
+/// needs one more node, for which it releases its lock.
 const HELD: u32 = 52;
-/// Those that are guessed.
+/// The tokens that are guessed.
 const GUESSED: Range = Range { start: HELD + 1, count: 40 };
 /// Fragments of one call: more than the kernel puts into one piece of its account.
 const FRAGMENTS: usize = 20;
 
-/// While this lives, allocations that must not wait fail, in threads that want that.
+/// Until this is dropped, allocations that must not wait fail, in threads that ask for it.
 struct Scarce;
 
 impl Scarce {
@@ -46,7 +46,7 @@ impl Scarce {
         fs::write(fault.join(what), value).expect("a debug kernel");
     }
 
-    /// Has them fail in this thread during a call.
+    /// Makes them fail in this thread during a call.
     fn want<T>(call: impl FnOnce() -> T) -> T {
         let fail = |value| fs::write("/proc/thread-self/make-it-fail", value).unwrap();
         fail("1");

@@ -1,5 +1,5 @@
-//! Any tokens and any bind message: what was not given is not taken, what is wrong is refused, and
-//! everything goes on.
+//! Random tokens and random bind messages: tokens that were not given are ignored, invalid input is refused,
+//! and the receiver goes on working.
 
 #[path = "../../../crates/busbar/tests/pair/mod.rs"]
 mod pair;
@@ -24,7 +24,7 @@ use rustix::net::{
 use support::rounds;
 
 const LEN: usize = 4 << 20;
-/// Fragments that are out at most.
+/// Most fragments that are held.
 const HELD: usize = 200;
 /// Bits of an index token (`net/core/devmem.h` of the patched kernel).
 const INDEX: u32 = 1 << 31;
@@ -36,7 +36,7 @@ fn receiver(queue: u32, tokens: Tokens) -> Receiver {
     Receiver::open(DEVICE, block, &setup).unwrap()
 }
 
-/// The tokens of fragments that wait in the socket; they go on waiting.
+/// The tokens of fragments that wait in the socket, and stay there.
 fn give(connection: &Connection, most: usize) -> Vec<u32> {
     let (mut bytes, mut control) = (vec![0; most * 4096], vec![0; most * CONTROL_SPACE]);
     let Ok(got) = devmem::peek(connection.socket(), &mut bytes, &mut control) else {
@@ -49,7 +49,7 @@ fn give(connection: &Connection, most: usize) -> Vec<u32> {
     devmem::controls(&control[..got.control_len]).map(token).collect()
 }
 
-/// How often each token was given and not returned.
+/// How many times each token was given and not returned.
 #[derive(Default)]
 struct Account(HashMap<u32, u32>);
 
@@ -60,14 +60,14 @@ impl Account {
         }
     }
 
-    /// What a call has to answer, as `Documentation/networking/devmem.rst` has it.
+    /// The result that a call must have, by `Documentation/networking/devmem.rst`.
     fn take(&mut self, ranges: &[Range]) -> Result<u32, Errno> {
         let is_reserved = |range: &Range| range.start & INDEX != 0 && range.start & RESERVED != 0;
         if ranges.is_empty() || ranges.len() > MAX_RANGES || ranges.iter().any(is_reserved) {
             return Err(Errno::INVAL);
         }
         let all = ranges.iter().flat_map(|range| {
-            // No range has more than a call takes.
+            // No range exceeds the limit of a call.
             (0..range.count.min(2000)).map(|index| range.start.wrapping_add(index))
         });
         let mut taken = 0;
@@ -86,7 +86,7 @@ impl Account {
     }
 }
 
-/// Something between right and wrong.
+/// A value near a valid one.
 fn any_range(random: &mut Rng, given: &[u32]) -> Range {
     let near = |random: &mut Rng| random.choice(given).copied().unwrap_or(1);
     let start = match random.u8(..8) {
@@ -95,7 +95,7 @@ fn any_range(random: &mut Rng, given: &[u32]) -> Range {
         2 => near(random).wrapping_add(random.u32(..5)).wrapping_sub(2),
         _ => near(random),
     };
-    // Mostly without what makes the whole call fail.
+    // Mostly without ranges that make the whole call fail.
     let start = if random.u8(..4) == 0 || start & INDEX == 0 { start } else { start & !RESERVED };
     let count = match random.u8(..8) {
         0 => random.u32(..),
@@ -112,7 +112,7 @@ fn any_tokens(tokens: Tokens) {
     let (mut connection, sender) = pair.connect(&ours);
     let (other, other_sender) = pair.connect(&theirs);
     let sending = [send(sender, 1, 4 << 20), send(other_sender, 2, 64 << 10)];
-    // Another socket's tokens, of which none may be taken.
+    // Another socket's tokens, none of which may be accepted.
     let mut foreign = Vec::new();
     wait_until("their fragments", || {
         foreign.extend(give(&other, 8));
@@ -143,7 +143,7 @@ fn any_tokens(tokens: Tokens) {
     assert_eq!(returned, account.left().len());
     let taken = devmem::dont_need(other.socket(), &left(&foreign[..8])).unwrap();
     assert_eq!(taken, 8, "the other socket's own");
-    // All memory is there, and all data.
+    // No memory and no data is missing.
     drop(other);
     take_all(&mut connection, &mut Check::new(1));
     let [first, second] = sending;
@@ -163,7 +163,7 @@ fn any_autorelease_tokens_are_taken_once_or_not_at_all() {
     any_tokens(Tokens::Autorelease);
 }
 
-/// A connection, what it has given, and who sends to it.
+/// A connection, its tokens, and its sender.
 struct Guest {
     connection: Connection,
     account: Account,
@@ -177,10 +177,10 @@ impl Guest {
         Self { connection, account: Account::default(), sending }
     }
 
-    /// Leaves without returning anything.
+    /// Closes without returning anything.
     fn leave(self) {
         drop(self.connection);
-        // Who has sent is told.
+        // The sender is told to end.
         let _ = self.sending.join();
     }
 
@@ -196,7 +196,7 @@ impl Guest {
     }
 }
 
-/// Who receives takes nothing along, however often somebody comes and goes.
+/// A closed receiver keeps nothing, however often receivers come and go.
 fn any_closes(tokens: Tokens) {
     let pair = Pair::new();
     let ours = receiver(14, tokens);
@@ -241,7 +241,7 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A request to a family; what it answers, error code and all.
+/// Makes a request to a family; returns the answer with its error code.
 fn ask(family: u16, command: u8, attributes: &[u8]) -> (OwnedFd, Result<Vec<u8>, i32>) {
     let socket =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(GENERIC))
@@ -249,7 +249,7 @@ fn ask(family: u16, command: u8, attributes: &[u8]) -> (OwnedFd, Result<Vec<u8>,
     connect(&socket, &SocketAddrNetlink::new(0, 0)).unwrap();
     let len = u32::try_from(20 + attributes.len()).unwrap();
     let mut message = len.to_ne_bytes().to_vec();
-    // NLM_F_REQUEST, number 1, from whoever we are; the header of generic netlink.
+    // NLM_F_REQUEST, sequence number 1, port 0; the header of generic netlink.
     message.extend([family.to_ne_bytes(), 1u16.to_ne_bytes()].concat());
     message.extend([1u32.to_ne_bytes(), 0u32.to_ne_bytes()].concat());
     message.extend([command, 1, 0, 0]);
@@ -325,7 +325,7 @@ fn any_bind(random: &mut Rng, device: u32, block: u32) -> Vec<u8> {
         }
     }
     if random.u8(..8) == 0 {
-        // Cut, or a length that is not so.
+        // Truncated, or with a wrong length.
         let at = random.usize(..=message.len());
         message.truncate(at / 4 * 4);
         if let Some(byte) = message.get_mut(at / 8 * 4) {
@@ -339,7 +339,7 @@ fn any_bind(random: &mut Rng, device: u32, block: u32) -> Vec<u8> {
 #[ignore = "needs the lab"]
 fn any_bind_message_is_done_or_refused() {
     let pair = Pair::new();
-    // Something that can be bound, once headers are split.
+    // A binding that works once headers are split.
     drop(receiver(15, Tokens::Index));
     let keeps_split = receiver(12, Tokens::Autorelease);
     let free = Receiver::offered(DEVICE).unwrap();
@@ -352,7 +352,7 @@ fn any_bind_message_is_done_or_refused() {
     let mut outcomes = HashMap::<i32, u32>::new();
     for _ in 0..rounds(20_000, 1_500) {
         let message = any_bind(&mut random, index, fd);
-        // What is bound is so until the socket is closed.
+        // Memory stays bound until the socket is closed.
         let (_socket, answer) = ask(netdev, command::BIND_RX, &message);
         *outcomes.entry(answer.err().unwrap_or(0)).or_default() += 1;
     }

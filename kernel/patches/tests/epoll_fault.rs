@@ -1,5 +1,5 @@
-//! Every allocation and every copy of a batch and of a wait fails once: what a call says it has
-//! done is what it has done.
+//! Every allocation and every copy of a batch and of a wait fails once: a call has done exactly what
+//! it reports.
 
 #[path = "../../../crates/cli/tests/support/mod.rs"]
 mod support;
@@ -20,11 +20,11 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, Timespec};
 use support::fault::{FailNth, arm};
 
-/// What the kernel takes over in one piece.
+/// Commands that the kernel copies at once.
 const CHUNK: usize = 16;
 /// More than that.
 const FILES: usize = 40;
-/// In a result that the kernel has not written.
+/// Value of a result that the kernel has not written.
 const UNTOUCHED: i32 = 7;
 
 fn set() -> (OwnedFd, Syscalls) {
@@ -49,7 +49,7 @@ fn commands(op: i32, files: &[OwnedFd]) -> Vec<EpollCtlCmd> {
     files.iter().map(command).collect()
 }
 
-/// Which of the files the set watches: only these can be changed.
+/// The files that the set watches: only these can be changed.
 fn watched(calls: Syscalls, set: &OwnedFd, files: &[OwnedFd]) -> Vec<bool> {
     let mut changes = commands(CTL_MOD, files);
     let is_watched =
@@ -113,8 +113,8 @@ fn a_batch_that_goes_on_has_done_what_each_result_says() {
     assert_ne!(failures, 0);
 }
 
-/// Where memory goes away in the middle, what is behind it was not tried, and the kernel says so,
-/// as does the library.
+/// If memory is unmapped in the middle, the commands behind it were not tried. The kernel reports so,
+/// and so does the library.
 #[test]
 #[ignore = "needs the lab"]
 fn what_could_not_be_read_is_told_as_that() {
@@ -147,8 +147,8 @@ fn what_could_not_be_read_is_told_as_that() {
     assert!(seen > 0 && seen_by_library > 0, "{seen}, {seen_by_library}");
 }
 
-/// Runs `call` in a thread of which only the first `copies` copies or fewer succeed. Another one
-/// has to end that: it could not itself.
+/// Runs `call` in a thread in which at most the first `copies` copies succeed. Another thread
+/// has to end this, as the thread itself cannot.
 fn without_copies<T: Send>(copies: u32, call: impl FnOnce() -> T + Send) -> T {
     let fault = Path::new("/sys/kernel/debug/fail_usercopy");
     let set = |name: &str, value: &str| fs::write(fault.join(name), value).expect("a debug kernel");
@@ -166,7 +166,7 @@ fn without_copies<T: Send>(copies: u32, call: impl FnOnce() -> T + Send) -> T {
             switch.as_mut().unwrap().write_all(b"1").unwrap();
             let result = call();
             is_over.store(true, Ordering::Release);
-            // No system call may be made until the other thread has ended it.
+            // No system call is possible until the other thread has ended this.
             while is_over.load(Ordering::Acquire) {
                 std::hint::spin_loop();
             }

@@ -1,4 +1,4 @@
-//! The in-tree control device of a coprocessor that goes, while a program has it open.
+//! The in-tree control device of a coprocessor that is removed while a program has it open.
 
 #[path = "../../../crates/cli/tests/support/mod.rs"]
 mod support;
@@ -12,13 +12,13 @@ use busbar_uapi::rpmsg::{ADDR_ANY, EndpointInfo, create_dev, create_ept, release
 use rustix::io::Errno;
 use support::{in_tree, rounds};
 
-/// The numbers of character devices that have gone and are not free.
+/// Numbers of removed character devices that are not free.
 fn left_behind() -> Vec<PathBuf> {
     let all = fs::read_dir("/sys/dev/char").unwrap().flatten().map(|entry| entry.path());
     all.filter(|link| !link.exists() && link.is_symlink()).collect()
 }
 
-/// A program that learns of the crash by its endpoint, and wants another at once.
+/// A program that learns of the crash by its endpoint, and creates another one at once.
 #[test]
 #[ignore = "needs the lab"]
 fn a_device_that_goes_makes_no_endpoint_that_stays() {

@@ -1,4 +1,4 @@
-//! What is shown of each path, and how.
+//! The sections of the page and their plots.
 
 use crate::{Case, Spread};
 
@@ -7,12 +7,12 @@ pub(super) struct Path {
     pub name: &'static str,
     /// One sentence: what the path is.
     pub says: &'static str,
-    /// The case that stands for it at the top of the page, and what its ratio is of.
+    /// The case for the top of the page, and what its ratio is about.
     pub headline: (Pick, &'static str),
     pub plots: &'static [Plan],
 }
 
-/// Cases by name, by what they are against, and by parameters; what is empty takes all.
+/// Selects cases by name, by baseline and by parameters; an empty field selects all.
 #[derive(Clone, Copy)]
 pub(super) struct Pick {
     name: &'static str,
@@ -52,7 +52,7 @@ pub(super) struct Plan {
 pub(super) enum Kind {
     /// The ratios of these cases.
     Bars(&'static [Pick]),
-    /// What each way costs, by this parameter.
+    /// The cost of each way, by this parameter.
     Lines(&'static str, &'static [Way]),
 }
 
@@ -95,9 +95,9 @@ pub(super) const PATHS: [Path; 5] = [
         name: "endpoint",
         says: "Messages to and from a coprocessor: the usual way is a device node for each endpoint, \
                Busbar’s endpoint is a file descriptor.",
-        headline: (of("create"), "to make an endpoint"),
+        headline: (of("create"), "to create an endpoint"),
         plots: &[
-            bars("Making an endpoint", &[of("create"), of("create-settled"), of("create-floor")]),
+            bars("Creating an endpoint", &[of("create"), of("create-settled"), of("create-floor")]),
             lines(
                 "A message, by its length",
                 "bytes",
@@ -143,11 +143,11 @@ pub(super) const PATHS: [Path; 5] = [
                in milliseconds, Busbar’s is many changes in one call and waits in nanoseconds.",
         headline: (
             of("turn-p50").against("ppoll").with(&[("descriptors", 200)]),
-            "until a loop of 200 knows, against ppoll",
+            "latency of a loop with 200 descriptors, against ppoll",
         ),
         plots: &[
             lines(
-                "Until the loop knows, by descriptors (p50)",
+                "Latency of the loop, by descriptors (p50)",
                 "descriptors",
                 &[
                     usual("ppoll", of("turn-p50").against("ppoll")),
@@ -156,7 +156,7 @@ pub(super) const PATHS: [Path; 5] = [
                 ],
             ),
             bars(
-                "Until the loop knows",
+                "Latency of the loop",
                 &[of("turn-p50").against("ppoll"), of("turn-p99").against("ppoll")],
             ),
             bars(
@@ -181,7 +181,7 @@ pub(super) const PATHS: [Path; 5] = [
             bars("Later than asked, slack of 1 ns", &[of("overshoot")]),
             bars("Later than asked, slack of 50 us", &[of("overshoot-slack")]),
             bars(
-                "48 changes while others wait; the library without the calls",
+                "48 changes while another thread waits; the library without the calls",
                 &[of("contended"), of("fallback-mod"), of("fallback-wait")],
             ),
         ],
@@ -189,14 +189,14 @@ pub(super) const PATHS: [Path; 5] = [
     Path {
         name: "stream",
         says: "Samples from a converter, through a program, to the network: the usual way copies each \
-               block with read() and write(), Busbar’s blocks are filled in place and go on as they are.",
+               block with read() and write(), Busbar’s blocks are filled in place and passed on without a copy.",
         headline: (
             of("sum-none").with(&[("bytes", 1 << 20)]),
             "for 1 MiB of samples, each one read",
         ),
         plots: &[
             lines(
-                "Fetched, not looked at",
+                "Fetched, not read",
                 "bytes",
                 &[
                     usual("read()", of("fetch-none")),
@@ -209,7 +209,7 @@ pub(super) const PATHS: [Path; 5] = [
                 "bytes",
                 &[usual("read()", of("sum-none")), ours("blocks in place", of("sum-none"))],
             ),
-            bars("Fetched, not looked at", &[of("fetch-none")]),
+            bars("Fetched, not read", &[of("fetch-none")]),
             bars("Every sample read", &[of("sum-none")]),
             bars("Fetched while the converter writes", &[of("fetch-counter")]),
             bars("Every sample read, while the converter writes", &[of("sum-counter")]),
@@ -220,21 +220,21 @@ pub(super) const PATHS: [Path; 5] = [
                 "Kinds of memory, every sample read",
                 &[of("memory-heap-system"), of("memory-pages"), of("memory-huge-pages")],
             ),
-            bars("Processor time: fetched, not looked at", &[of("fetch-none-cpu")]),
+            bars("Processor time: fetched, not read", &[of("fetch-none-cpu")]),
             bars("Processor time: every sample read", &[of("sum-none-cpu")]),
         ],
     },
     Path {
         name: "receive",
-        says: "Data from the network that lands in a block: the usual way keeps an entry of a table under \
-               a lock for each piece that it hands out, Busbar’s token is a number and a count.",
+        says: "Data from the network in a block of device memory: the usual way keeps a table entry under \
+               a lock for each fragment, Busbar’s token is an index with an atomic count.",
         headline: (
             of("tokens in order").with(&[("held", 128), ("sockets", 4)]),
-            "to hand out and take back a piece",
+            "to receive and return a fragment",
         ),
         plots: &[
             lines(
-                "A piece, by how many are held (four sockets)",
+                "A fragment, by how many are held (four sockets)",
                 "held",
                 &[
                     usual(

@@ -1,6 +1,6 @@
-//! Plots as SVG, as wide as a phone: a page on a wider screen puts several side by side.
+//! Plots as SVG, as wide as a phone's screen: on a wider one, several are side by side.
 //!
-//! The colours are those of a light page; the style sheet puts others in their place.
+//! The colours are those of a light page; the style sheet replaces them for a dark one.
 
 use std::cmp::Ordering;
 use std::error::Error as StdError;
@@ -16,19 +16,19 @@ use plotters::element::{Circle, EmptyElement, PathElement, Rectangle, Text};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontFamily, IntoFont, RGBColor, TextStyle};
 
-use super::seeds::Mark;
+use super::mark::{Mark, Whose};
 use crate::{Spread, words};
 
 /// Text and whiskers.
 pub(super) const INK: RGBColor = RGBColor(0x22, 0x1f, 0x1c);
-/// Axes and what stands at them.
+/// Axes and their labels.
 pub(super) const DIM: RGBColor = RGBColor(0x6b, 0x64, 0x5c);
 /// Lines of a grid.
 pub(super) const GRID: RGBColor = RGBColor(0xdd, 0xd8, 0xd0);
-/// Bars of what is ahead, and of what is behind.
+/// Bars of ratios above 1, and below.
 pub(super) const AHEAD: RGBColor = RGBColor(0xc4, 0x6d, 0x32);
 pub(super) const BEHIND: RGBColor = RGBColor(0x8a, 0x94, 0xa3);
-/// The seed's figure, and a target.
+/// The published figure, and a target.
 pub(super) const SEED: RGBColor = RGBColor(0x00, 0x7a, 0x73);
 pub(super) const TARGET: RGBColor = RGBColor(0x7a, 0x3e, 0xb1);
 /// Lines, one after another.
@@ -42,25 +42,25 @@ pub(super) const LINES: [RGBColor; 6] = [
 ];
 
 const WIDTH: u32 = 352;
-/// Of text, in pixels.
+/// Height of text, in pixels.
 const SIZE: i32 = 12;
-/// Height of a row of bars, and what it is made of.
+/// Height of a row of bars, and of its parts.
 const ROW: u32 = 36;
 const LABEL: f64 = 0.30;
 const BAR: (f64, f64) = (0.52, 0.82);
-/// For what stands at an axis.
+/// Room for the labels of an axis.
 const AXIS: u32 = 20;
-/// Letters that have room above a bar.
+/// Characters that fit above a bar.
 const LETTERS: usize = 52;
 
 type Failure = Box<dyn StdError>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// An image without a frame: what is between `<svg>` and `</svg>`.
+/// The content of an image, between `<svg>` and `</svg>`.
 pub(super) struct Plot {
     pub size: (u32, u32),
     pub inner: String,
-    /// What it shows, in words.
+    /// A description of the image.
     pub says: String,
 }
 
@@ -155,12 +155,12 @@ fn draw_bar(
     if let Some(mark) = bar.mark {
         let x = scale.clamp(mark.value);
         let line = [(x, row + BAR.0 - 0.08), (x, row + BAR.1 + 0.08)];
-        chart.draw_series([PathElement::new(line, mark.of.color().stroke_width(3))])?;
+        chart.draw_series([PathElement::new(line, color_of(mark.of).stroke_width(3))])?;
     }
     Ok(())
 }
 
-/// What one way costs, by a parameter.
+/// The cost of one way, by a parameter.
 pub(super) struct Line {
     pub label: String,
     pub ours: bool,
@@ -181,7 +181,7 @@ impl Line {
 /// Costs in `unit`, by the parameter `key`; both axes are logarithmic.
 pub(super) fn lines(lines: &[Line], key: &str, unit: &str) -> Result<Plot, Failure> {
     const SIZE: (u32, u32) = (WIDTH, 250);
-    /// Left, for what stands at the axis; right, for half of what stands below it; above the plot.
+    /// Margins: left for labels, right for half of a label below, and above.
     const AROUND: (u32, u32, u32) = (58, 18, 20);
     let across = WIDTH - AROUND.0 - AROUND.1;
     let down = SIZE.1 - AROUND.2 - 2 * AXIS;
@@ -257,14 +257,14 @@ struct Scale {
 }
 
 impl Scale {
-    /// Values that no logarithm has are left out.
+    /// Values that have no logarithm are left out.
     fn of(values: impl Iterator<Item = f64>, pixels: u32) -> Self {
         let (low, high) = values
             .filter(|value| *value > 0.0)
             .fold((f64::MAX, f64::MIN_POSITIVE), |(low, high), value| {
                 (low.min(value), high.max(value))
             });
-        // One value, or none, has no extent.
+        // With one value, or none, the range is empty.
         let (low, high) = match low.total_cmp(&high) {
             Ordering::Less => (low, high),
             Ordering::Equal => (low / 2.0, high * 2.0),
@@ -282,7 +282,7 @@ impl Scale {
         (value.ln() - self.low.ln()) / (self.high.ln() - self.low.ln()) * f64::from(self.pixels)
     }
 
-    /// Those of `values` that are `apart` pixels from all before, and `edge` from both ends.
+    /// Those of `values` that are `apart` pixels from all earlier ones, and `edge` from both ends.
     fn choose(&self, values: impl IntoIterator<Item = f64>, apart: u32, edge: u32) -> Vec<f64> {
         let inside = f64::from(edge)..=f64::from(self.pixels.saturating_sub(edge));
         let mut chosen = Vec::<f64>::new();
@@ -313,7 +313,7 @@ impl Scale {
     }
 }
 
-/// Each once; the lowest and the highest are to be seen.
+/// Each value once; the lowest and the highest are always included.
 fn ends_first(values: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<_> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -329,13 +329,20 @@ fn tick(value: f64) -> String {
     match value {
         1e6.. | ..1e-3 => format!("{value:.0e}"),
         99.5.. => words::number(value),
-        // Without the zeros.
+        // Without trailing zeros.
         _ => format!("{}", (value * 1e4).round() / 1e4),
     }
 }
 
+fn color_of(whose: Whose) -> RGBColor {
+    match whose {
+        Whose::Seed => SEED,
+        Whose::Target => TARGET,
+    }
+}
+
 fn text(color: RGBColor, across: HPos, down: VPos) -> TextStyle<'static> {
-    // The backend makes it smaller by this.
+    // The backend reduces the size by this factor.
     let font = (FontFamily::SansSerif, f64::from(SIZE) * 1.24).into_font();
     TextStyle { font, color: color.to_backend_color(), pos: Pos::new(across, down) }
 }

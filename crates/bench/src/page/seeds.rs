@@ -1,5 +1,6 @@
 //! What each path began with: the figures that others have published, with their source.
 
+use super::mark::{Mark, Whose};
 use crate::{Case, PATHS, Spread, words};
 
 /// A publication, and what it says.
@@ -16,37 +17,6 @@ pub(super) struct Table {
     pub caption: &'static str,
     pub head: &'static [&'static str],
     pub rows: Vec<Vec<String>>,
-}
-
-/// A figure that a ratio is held against.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Mark {
-    pub of: Whose,
-    pub value: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whose {
-    /// Measured by the seed's author.
-    Seed,
-    /// What Busbar set itself before the work.
-    Target,
-}
-
-impl Whose {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Seed => "seed",
-            Self::Target => "target",
-        }
-    }
-
-    pub(super) fn color(self) -> plotters::style::RGBColor {
-        match self {
-            Self::Seed => super::plot::SEED,
-            Self::Target => super::plot::TARGET,
-        }
-    }
 }
 
 /// Loops, microseconds of all of them with a device node and with a descriptor.

@@ -16,7 +16,7 @@ fn section_of<'a>(page: &'a str, path: &str) -> &'a str {
     &page[begin..begin + page[begin..].find("</section>").unwrap()]
 }
 
-/// A page has no request in it: what could make one is neither there nor named.
+/// A page makes no request: it contains nothing that could.
 fn assert_self_contained(page: &str) {
     for what in ["src=", "srcset=", "url(", "@import", "<script", "<link", "<iframe", "<object"] {
         assert!(!page.contains(what), "{what}");
@@ -85,7 +85,7 @@ fn a_bar_says_median_lowest_highest_and_the_seed() {
     assert!(page.contains("44.0 (42.0 – 49.0)"));
     let table = "<td>42.0 / 44.0 / 49.0</td><td>1.00 / 1.00 / 1.00</td><td>42.0 / 44.0 / 49.0</td>";
     assert!(page.contains(table), "{page}");
-    assert!(page.contains("the seed’s figure, on its hardware"));
+    assert!(page.contains("the published figure, on its hardware"));
 }
 
 /// The `x` of both ends of each line and of each rectangle of a plot, by colour.
@@ -115,7 +115,7 @@ fn bars_begin_at_one_and_whiskers_go_from_lowest_to_highest() {
     let bar = |min, median, max| Bar {
         label: "x".into(),
         ratio: Spread { min, median, max },
-        mark: Some(seeds::Mark { of: Whose::Seed, value: 3.0 }),
+        mark: Some(mark::Mark { of: Whose::Seed, value: 3.0 }),
     };
     let plot = plot::bars(&[bar(1.5, 2.0, 4.0), bar(0.25, 0.5, 1.0)]).unwrap();
     let [ahead, behind] = ["#C46D32", "#8A94A3"].map(|color| extents(&plot.inner, color)[0]);
@@ -152,7 +152,7 @@ fn cases_that_nobody_has_planned_for_are_shown_and_many_of_them_are_more_plots()
     let cases = (1..=30).map(|it| case("new", &[("n", it)], "old", &[(2.0, 1.0)])).collect();
     let page = render(&[report("wait", cases)]);
     let section = section_of(&page, "wait");
-    assert_eq!(section.matches("What else was measured</strong>").count(), 2);
+    assert_eq!(section.matches("Other figures</strong>").count(), 2);
     assert_eq!(section.matches("<svg").count(), 2);
     assert!(section.contains("All 30 cases"));
 }
@@ -180,7 +180,7 @@ fn what_a_report_says_is_text() {
         assert!(!page.contains(tag), "{tag}");
     }
     assert!(page.contains("&lt;script&gt;"));
-    // Nothing has got out of an attribute: they all are of the page's own.
+    // No text has ended an attribute: all attributes are the page's own.
     let plain = render(&[super::tests::report("stream", vec![])]);
     let names = |page: &str| -> std::collections::BTreeSet<String> {
         let tags = page.split('<').skip(1).filter_map(|rest| rest.split_once('>'));
@@ -240,7 +240,7 @@ fn plots_and_tables_say_what_they_are() {
     let cases = vec![case("turn-p50", &[("descriptors", 16)], "ppoll", &[(9.0, 3.0)])];
     let page = render(&[report("wait", cases)]);
     let svgs = page.matches("<svg").count();
-    assert_eq!(page.matches("role=\"img\" aria-label=\"Until the loop knows. ").count(), svgs);
+    assert_eq!(page.matches("role=\"img\" aria-label=\"Latency of the loop. ").count(), svgs);
     assert_eq!(page.matches("<table>").count(), page.matches("<caption>").count());
     assert!(page.contains("<html lang=\"en\">"));
     assert!(page.contains("content=\"width=device-width, initial-scale=1\""));

@@ -1,7 +1,7 @@
-//! From the converter to another host: a network namespace of its own, joined by a pair of `veth`.
+//! From the converter to another host: a network namespace of its own, connected by a pair of `veth`.
 //!
 //! Both ways end when the receiver has all bytes. The usual way is `read()` and `write()`, Busbar's
-//! blocks that go out by `sendfile` and come back when the receiver has said that it has them.
+//! blocks that are sent by `sendfile` and free again when the receiver has acknowledged them.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -24,7 +24,7 @@ fn failed(why: std::io::Error) -> Error {
     Error::new("send to", THERE, why)
 }
 
-/// Both ways, for blocks of `size` bytes; the processor time is that of who sends.
+/// Both ways, for blocks of `size` bytes; the processor time is the sender's.
 pub(super) fn run(plan: &Plan, converter: &Converter, size: usize) -> Result<[Case; 2]> {
     let _elsewhere = Elsewhere::new(Link::Veth)?;
     let blocks = plan.blocks(size);
@@ -40,7 +40,7 @@ pub(super) fn run(plan: &Plan, converter: &Converter, size: usize) -> Result<[Ca
 
 type Way = fn(&Converter, usize, usize, bool) -> Result<(Cost, Vec<u8>)>;
 
-/// The usual way; also what the receiver has got, if it is to `keep` it.
+/// The usual way; also returns the received bytes, with `keep`.
 fn by_write(
     converter: &Converter,
     size: usize,
@@ -58,7 +58,7 @@ fn by_write(
                 kept.extend_from_slice(&buffer);
             }
         }
-        // The sender's clock stops when all has arrived.
+        // The sender's clock stops when everything has arrived.
         socket.write_all(&[1]).map_err(failed)?;
         Ok(kept)
     })?;
@@ -87,7 +87,7 @@ fn by_sendfile(_: &Converter, size: usize, blocks: usize, keep: bool) -> Result<
         let mut kept = Vec::new();
         while let Some(samples) = receiver.next()? {
             if keep {
-                kept.extend_from_slice(&samples.read()?);
+                samples.read()?.bytes().append_to(&mut kept);
             }
         }
         Ok(kept)

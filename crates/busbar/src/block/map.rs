@@ -4,10 +4,11 @@
 
 use std::os::fd::AsFd;
 use std::ptr::{self, NonNull};
-use std::slice;
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::bytes::{Bytes, BytesMut};
 
 /// A shared mapping of a whole DMABUF.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub(super) struct Map {
 
 // SAFETY: the mapping belongs to this value alone, and any thread may access it.
 unsafe impl Send for Map {}
-// SAFETY: through a shared reference it is only read.
+// SAFETY: a shared reference only allows reads, by any number of threads.
 unsafe impl Sync for Map {}
 
 impl Map {
@@ -30,21 +31,21 @@ impl Map {
         Ok(Self { base, len })
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
-        // SAFETY: `len` bytes are mapped as long as this value lives. A DMABUF cannot shrink, and
-        // the guards keep writers of this process away; those elsewhere see `Block::read`.
-        unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    pub(super) fn bytes(&self) -> Bytes<'_> {
+        // SAFETY: `len` bytes are mapped while this value lives, at most `isize::MAX`. A DMABUF or a sealed
+        // memfd cannot shrink, and a hole in a memfd of small pages reads as zeros. No reference to them exists.
+        unsafe { Bytes::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and the reference is exclusive.
-        unsafe { slice::from_raw_parts_mut(self.base.as_ptr(), self.len) }
+    pub(super) fn bytes_mut(&mut self) -> BytesMut<'_> {
+        // SAFETY: as above.
+        unsafe { BytesMut::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: nothing refers to the mapping any more.
+        // SAFETY: no reference to the mapping is left.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

@@ -1,9 +1,7 @@
-//! Blocks that change hands instead of being copied.
+//! Blocks that are passed by reference instead of being copied.
 
-use super::link::{Carrier, Wanted};
-use super::messages::timed_out;
+use super::carrier::{Carrier, Wanted, refusal, timed_out};
 use super::packet::{BufferMessage, Direction, errno};
-use super::packets::refusal;
 use super::share::done;
 use super::transfer::Transfer;
 use crate::block::{Block, Memory};
@@ -11,9 +9,9 @@ use crate::endpoint::{Endpoint, MAX_MESSAGE};
 use crate::poll::Deadline;
 use crate::{Error, Result};
 
-/// A block that is filled, given, and read again: the copies are this side's own.
+/// One block that is filled, given to the remote, and read again. Only this side copies.
 ///
-/// Whoever has data in a [`Block`] anyway gives that: [`Endpoint::give`].
+/// A program that has its data in a [`Block`] gives that one, by [`Endpoint::give`].
 pub(super) struct Buffers {
     endpoint: Endpoint,
     memory: Option<Memory>,
@@ -23,7 +21,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// `memory` is where blocks are from, chosen by the library if it is nothing.
+    /// `memory` is where blocks are allocated; `None` lets the library choose.
     pub(super) fn new(endpoint: Endpoint, memory: Option<Memory>) -> Self {
         Self { endpoint, memory, block: None, sent: None }
     }
@@ -55,10 +53,10 @@ impl Buffers {
             Direction::ToRemote => "send a block to",
             Direction::FromRemote => "receive a block from",
         };
-        let Some(block) = &mut self.block else { unreachable!("made by the caller") };
+        let Some(block) = &mut self.block else { unreachable!("the caller has attached it") };
         let cookie = self.endpoint.give(block, 0..len, direction)?;
         let done = await_done(&self.endpoint, cookie, tried, deadline);
-        // The remote may still use what it has not given back.
+        // The remote may still use a block that it has not given back.
         if done.is_err() {
             self.forget();
         }
@@ -69,7 +67,7 @@ impl Buffers {
         }
     }
 
-    /// Leaves the block to the remote: it goes when that is done with it.
+    /// Leaves the block to the remote: it is freed when the remote is done with it.
     fn forget(&mut self) {
         if let Some(block) = self.block.take() {
             let _ = self.endpoint.detach(&block);
@@ -90,7 +88,7 @@ fn await_done(
             None => Some(endpoint.recv(&mut message)?),
         };
         let length = received.ok_or_else(|| timed_out(tried, endpoint.label()))?;
-        // Others are of blocks that were left to the remote.
+        // Other answers are for blocks that were left to the remote.
         if let Some(answer) = done(&message[..length]).filter(|answer| answer.cookie == cookie) {
             return Ok(answer);
         }
@@ -103,7 +101,8 @@ impl Carrier for Buffers {
         if bytes.is_empty() {
             return Err(Error::invalid("a block to share", "0 bytes", "1 byte or more"));
         }
-        self.block(bytes.len())?.write()?[..bytes.len()].copy_from_slice(bytes);
+        let block = self.block(bytes.len())?;
+        block.write()?.bytes_mut().slice(..bytes.len()).copy_from(bytes);
         self.exchange(bytes.len(), Direction::ToRemote, deadline)?;
         self.sent = Some(bytes.len());
         transfer.tell(bytes.len() as u64, bytes.len() as u64);
@@ -115,14 +114,14 @@ impl Carrier for Buffers {
         let len = match wanted {
             Wanted::Pattern(length) => length as usize,
             Wanted::Last => self.sent.ok_or_else(|| {
-                let allowed = "a length, as a shared buffer is made before it is filled";
+                let allowed = "a length: a shared buffer is allocated before it is filled";
                 Error::invalid("the block to receive", "the last one", allowed)
             })?,
         };
         self.block(len)?;
         let done = self.exchange(len, Direction::FromRemote, deadline)?;
         let used = usize::try_from(done.length).unwrap_or(usize::MAX).min(len);
-        let bytes = self.block(len)?.read()?[..used].to_vec();
+        let bytes = self.block(len)?.read()?.bytes().slice(..used).to_vec();
         transfer.tell(used as u64, used as u64);
         Ok(bytes)
     }

@@ -1,4 +1,4 @@
-//! One conversation in blocks, whatever carries it.
+//! A link: blocks to and from one service, by any transport.
 
 use std::fmt;
 use std::path::Path;
@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::buffer::Buffers;
+use super::carrier::{Carrier, Wanted};
 use super::messages::EndpointMessages;
 use super::netlink::{self, Netlink};
 use super::packets::Packets;
@@ -15,24 +16,24 @@ use crate::block::Memory;
 use crate::endpoint::{Controller, Endpoint, Implementation};
 use crate::{Error, Result};
 
-/// Bytes that the coprocessor may send ahead through an endpoint: fewer than either driver keeps.
+/// Bytes that the coprocessor may send ahead through an endpoint: fewer than either driver queues.
 const ENDPOINT_WINDOW: u32 = 64 << 10;
-/// The same through a TTY, whose driver drops what its buffer cannot take.
+/// Bytes that it may send ahead through a TTY, whose driver drops data if its buffer is full.
 const TTY_WINDOW: u32 = 16 << 10;
 
-/// What carries blocks.
+/// How blocks are transferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Transport {
     /// Messages through the TTY of the in-tree `rpmsg_tty`.
     Tty,
-    /// Pieces through `rpmsg_netlink`, which makes messages of them in the kernel.
+    /// Parts through `rpmsg_netlink`, which cuts them into messages in the kernel.
     Netlink,
     /// Messages through a device node.
     Node,
     /// Messages through an endpoint that is a descriptor.
     Fd,
-    /// No bytes at all: the memory changes hands.
+    /// A DMABUF that is passed by reference; no bytes are sent.
     Buffer,
 }
 
@@ -64,37 +65,10 @@ impl FromStr for Transport {
     }
 }
 
-/// The block that is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Wanted {
-    /// The last one that this link has sent; before it has sent any, the last one of anybody.
-    Last,
-    /// So many bytes, at least 1, byte `i` being `i & 0xff`.
-    Pattern(u32),
-}
-
-impl Wanted {
-    /// As a RECEIVE has it.
-    pub(super) fn on_the_wire(self) -> Result<u32> {
-        match self {
-            Self::Last => Ok(0),
-            Self::Pattern(0) => Err(Error::invalid("the length to receive", 0, "1 byte or more")),
-            Self::Pattern(length) => Ok(length),
-        }
-    }
-}
-
-/// What each transport does in its own way.
-pub(super) trait Carrier: Send {
-    fn send(&mut self, block: &[u8], transfer: &mut Transfer<'_>) -> Result<()>;
-    fn receive(&mut self, wanted: Wanted, transfer: &mut Transfer<'_>) -> Result<Vec<u8>>;
-}
-
-/// A conversation in blocks with one service of a coprocessor.
+/// A link to one service of a coprocessor, which exchanges blocks with it.
 ///
-/// Blocks arrive whole and checked, or there is an error; after an error the next transfer begins
-/// afresh. Once the coprocessor is gone, every call fails with an error of kind
+/// Blocks arrive whole and checked, or there is an error. After an error, the next transfer resets the
+/// link. Once the coprocessor is gone, every call fails with an error of kind
 /// [`BrokenPipe`](std::io::ErrorKind::BrokenPipe).
 pub struct Link {
     carrier: Box<dyn Carrier>,
@@ -127,7 +101,7 @@ impl Link {
         Self { carrier, transport, sent: 0 }
     }
 
-    /// A link over an endpoint, whatever it is made of.
+    /// A link over an endpoint, a descriptor or a device node.
     #[must_use]
     pub fn over(endpoint: Endpoint) -> Self {
         let transport = match endpoint.implementation() {
@@ -138,19 +112,19 @@ impl Link {
         Self::new(Box::new(Packets::new(messages, ENDPOINT_WINDOW)), transport)
     }
 
-    /// A link that gives blocks of `memory` through an endpoint; the library chooses the memory if
-    /// it is nothing.
+    /// A link that passes blocks of `memory` through an endpoint. `None` lets the library choose the
+    /// memory.
     #[must_use]
     pub fn sharing(endpoint: Endpoint, memory: Option<Memory>) -> Self {
         let carrier = Box::new(Buffers::new(endpoint, memory));
         Self::new(carrier, Transport::Buffer)
     }
 
-    /// A link over a TTY of `rpmsg_tty`, which nobody else can open until the link is dropped.
+    /// A link over a TTY of `rpmsg_tty`, which no other process can open until the link is dropped.
     ///
     /// # Errors
     ///
-    /// `EBUSY` if somebody else uses it, `ENOTTY` if it is none.
+    /// `EBUSY` if another process uses it, `ENOTTY` if it is not a TTY.
     pub fn tty(path: impl AsRef<Path>) -> Result<Self> {
         let tty = Tty::open(path.as_ref())?;
         Ok(Self::new(Box::new(Packets::new(tty, TTY_WINDOW)), Transport::Tty))
@@ -162,8 +136,8 @@ impl Link {
         Ok(Self::new(carrier, Transport::Netlink))
     }
 
-    /// The rpmsg devices that `rpmsg_netlink` serves, by their names in sysfs. Needs no privilege;
-    /// a transfer takes `CAP_NET_ADMIN`.
+    /// The rpmsg devices that `rpmsg_netlink` serves, by their names in sysfs. This needs no privilege;
+    /// a transfer needs `CAP_NET_ADMIN`.
     ///
     /// # Errors
     ///
@@ -172,18 +146,18 @@ impl Link {
         netlink::channels()
     }
 
-    /// What carries it.
+    /// The transport.
     #[must_use]
     pub fn transport(&self) -> Transport {
         self.transport
     }
 
-    /// Sends a block, and waits until the coprocessor has it and has found it good.
+    /// Sends a block, and waits until the coprocessor has received and checked it.
     ///
     /// # Errors
     ///
-    /// `EBADMSG` if bytes were changed on the way, `EMSGSIZE` if the coprocessor does not take blocks
-    /// so long.
+    /// `EBADMSG` if bytes were changed on the way, `EMSGSIZE` if the block is longer than the coprocessor
+    /// accepts.
     pub fn send(&mut self, block: &[u8]) -> Result<()> {
         self.send_with(block, &mut Transfer::new())
     }
@@ -192,8 +166,8 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and [`TimedOut`](std::io::ErrorKind::TimedOut): the coprocessor has not
-    /// said that it has the block.
+    /// As [`send`](Self::send), and [`TimedOut`](std::io::ErrorKind::TimedOut) if the coprocessor has not
+    /// confirmed the block.
     pub fn send_timeout(&mut self, block: &[u8], timeout: Duration) -> Result<()> {
         self.send_with(block, &mut Transfer::new().timeout(timeout))
     }
@@ -212,11 +186,11 @@ impl Link {
         Ok(())
     }
 
-    /// Receives a block, waiting for it as long as it takes.
+    /// Receives a block. Waits for it without a time limit.
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and `ENODATA` if the last block is asked for and there is none. `EMSGSIZE`
+    /// As [`send`](Self::send), and `ENODATA` if `wanted` is the last block and there is none. `EMSGSIZE`
     /// if it is longer than the transfer's [limit](Transfer::limit).
     pub fn recv(&mut self, wanted: Wanted) -> Result<Vec<u8>> {
         self.recv_with(wanted, &mut Transfer::new())
@@ -248,7 +222,7 @@ impl fmt::Debug for Link {
     }
 }
 
-/// The service that endpoints talk to.
+/// The service that endpoints use.
 const SERVICE: &str = "bulk";
 
 fn endpoint(controller: &Controller, implementation: Implementation) -> Result<Endpoint> {

@@ -1,35 +1,29 @@
-//! What carries packets: messages through an endpoint, or bytes through a TTY.
+//! The carrier of packets: messages through an endpoint, or bytes through a TTY.
 
-use std::io;
 use std::time::Duration;
 
+use super::carrier::timed_out;
 use super::packet::{Event, Events, Joiner, Opening, Piece};
+use crate::Result;
 use crate::endpoint::{Endpoint, MAX_MESSAGE};
 use crate::poll::Deadline;
-use crate::{Error, Result};
 
-/// Messages to one service of a coprocessor, and what comes back.
+/// Messages to and from one service of a coprocessor.
 pub(super) trait Messages {
-    /// What errors call it.
+    /// Its name in errors.
     fn label(&self) -> String;
 
     /// Sends one message, of [`MAX_MESSAGE`] bytes at most.
     fn send(&mut self, message: Piece<'_>, deadline: Deadline) -> Result<()>;
 
-    /// Waits for what comes next and puts it into `buffer`: a message, or some bytes.
+    /// Waits for the next message, or some bytes, and copies them to `buffer`.
     fn recv(&mut self, buffer: &mut [u8], deadline: Deadline) -> Result<usize>;
 
-    /// What [`recv`](Self::recv) has returned, joined.
+    /// Joins what [`recv`](Self::recv) has returned.
     fn join(&self, joiner: &mut Joiner, received: &[u8]) -> Vec<Event>;
 
     /// Whether the answer to the opening is among what was received.
     fn opened(&self, opening: &mut Opening, received: &[u8]) -> bool;
-}
-
-/// The error of a transfer whose time is over.
-pub(super) fn timed_out(tried: &str, on: String) -> Error {
-    Error::new(tried, on, io::Error::from(io::ErrorKind::TimedOut))
-        .help("give it more time, or look whether the coprocessor still runs")
 }
 
 /// Messages through an endpoint, descriptor or node.
@@ -45,7 +39,7 @@ impl EndpointMessages {
     }
 }
 
-/// Longer than anybody waits: clocks cannot hold it, and then there is no deadline.
+/// Clocks cannot represent this, so there is no deadline.
 const FOREVER: Duration = Duration::MAX;
 
 impl Messages for EndpointMessages {

@@ -5,10 +5,8 @@ use std::io;
 use busbar_uapi::rpmsg_netlink::{self as uapi, block, channel, command};
 use rustix::io::Errno;
 
-use super::link::{Carrier, Wanted};
-use super::messages::timed_out;
+use super::carrier::{Carrier, Wanted, refusal, timed_out};
 use super::packet::{crc16, errno};
-use super::packets::refusal;
 use super::transfer::Transfer;
 use crate::endpoint::Controller;
 use crate::netlink::{Attributes, Request, Socket};
@@ -25,12 +23,12 @@ pub(super) fn channels() -> Result<Vec<String>> {
 
 fn open() -> Result<Socket> {
     Socket::open(uapi::FAMILY).map_err(|errno| match errno {
-        Errno::NOENT => failed(errno).help("it needs the module: modprobe rpmsg_netlink"),
+        Errno::NOENT => failed(errno).help("this needs the module: modprobe rpmsg_netlink"),
         _ => failed(errno),
     })
 }
 
-/// Number and rpmsg device of each channel.
+/// The number and the rpmsg device of each channel.
 fn list(socket: &mut Socket) -> Result<Vec<(u32, String)>> {
     let found = socket.dump(Request::new(command::CHANNEL_GET)).map_err(failed)?;
     let channel = |it: &Attributes| Some((it.u32(channel::ID)?, it.text(channel::DEVICE)?));
@@ -41,7 +39,7 @@ fn failed(errno: Errno) -> Error {
     Error::new("use", format!("netlink family {}", uapi::FAMILY), errno)
 }
 
-/// The driver's own deadline: none. The caller has one, or wants none.
+/// No deadline in the driver: the caller has one, or none.
 const NO_TIMEOUT: u32 = u32::MAX;
 
 /// A client of the driver, on one channel.
@@ -49,7 +47,7 @@ pub(super) struct Netlink {
     socket: Socket,
     channel: u32,
     device: String,
-    /// Something is under way that nobody waits for any more.
+    /// A transfer may be under way that was given up here.
     stale: bool,
 }
 
@@ -62,9 +60,9 @@ impl Netlink {
                 return Ok(Self { socket, channel, device, stale: false });
             }
         }
-        let why = io::Error::new(io::ErrorKind::NotFound, "the coprocessor has announced none");
+        let why = io::Error::new(io::ErrorKind::NotFound, "the coprocessor has not announced one");
         Err(Error::new("find", "a channel of rpmsg_netlink", why)
-            .help("it needs a service `rpmsg-netlink`"))
+            .help("the coprocessor needs a service `rpmsg-netlink`"))
     }
 
     fn request(&self, command: u8) -> Request<'static> {
@@ -91,7 +89,7 @@ impl Netlink {
         }
     }
 
-    /// Ends what an earlier transfer has left under way.
+    /// Ends a transfer that is still under way after an error.
     fn refresh(&mut self, deadline: Deadline) -> Result<()> {
         if !self.stale {
             return Ok(());
@@ -129,7 +127,7 @@ impl Netlink {
         for part in bytes.chunks(uapi::PART_MAX) {
             let mut request =
                 self.request(command::SEND).u32(block::LENGTH, length).u32(block::OFFSET, offset);
-            // Of a block of one part the kernel computes it.
+            // The kernel computes the check sum of a block of one part.
             if offset == 0 && part.len() < bytes.len() {
                 request = request.u16(block::CRC, crc16(bytes));
             }
@@ -185,17 +183,17 @@ impl Netlink {
                 Error::new(tried, self.label(), Errno::PIPE)
                     .help("the coprocessor stopped or crashed")
             }
-            Errno::PERM => Error::new(tried, self.label(), errno).help("it takes CAP_NET_ADMIN"),
+            Errno::PERM => Error::new(tried, self.label(), errno).help("this needs CAP_NET_ADMIN"),
             Errno::OPNOTSUPP => Error::new(tried, self.label(), errno)
-                .help("this is the firmware of the STM32MP1 example, which only takes blocks"),
+                .help("the firmware is that of the STM32MP1 example, which receives blocks and sends none"),
             Errno::BUSY => Error::new(tried, self.label(), errno)
-                .help("the firmware takes one block at a time, and has another client's"),
+                .help("the firmware receives one block at a time, and another client is sending one"),
             errno => refusal(tried, self.label(), errno),
         }
     }
 }
 
-/// What became of a request that was not refused.
+/// The notification of a request that was not refused.
 struct Notification(Attributes);
 
 impl Carrier for Netlink {

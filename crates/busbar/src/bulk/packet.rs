@@ -1,8 +1,8 @@
 //! Packets: how blocks of any length travel in messages of a few hundred bytes.
 //!
 //! This is the wire format of `kernel/uapi/linux/rpmsg_bulk.h`, without any input or output: both
-//! ends use it, on whatever carries messages. The sender cuts with a [`Cutter`], the receiver joins
-//! with a [`Joiner`] and owes the [`Event::answer`] of what came out:
+//! ends use it, on any carrier of messages. The sender cuts a block by a [`Cutter`]. The receiver joins
+//! the messages by a [`Joiner`], and has to send the [`Event::answer`] of each event:
 //!
 //! ```
 //! use busbar::bulk::packet::{Cutter, Event, Joiner};
@@ -25,13 +25,13 @@
 //! # }
 //! ```
 //!
-//! Where the format leaves it open:
+//! This module decides what the format leaves open:
 //!
-//! * What is no packet is answered once, with `EPROTO`, and then passed over until a header comes:
-//!   a packet that went wrong has one answer, not one for each of its messages.
-//! * A packet that contradicts itself but says how long it is (a block whose `value` is not 0, or a
-//!   short header with the length 0xabcd) is passed over to its end, then answered.
-//! * Answers are never answered, whatever is wrong with them.
+//! * Data that is not a packet is answered once, with `EPROTO`, and then skipped until a header comes:
+//!   a broken packet has one answer, not one for each of its messages.
+//! * A packet that contradicts itself but has a length (a block whose `value` is not 0, or a
+//!   short header with the length 0xabcd) is skipped to its end, then answered.
+//! * Answers are never answered, not even invalid ones.
 
 mod buffer;
 mod control;
@@ -41,14 +41,16 @@ mod cut;
 mod header;
 mod join;
 mod open;
+mod pattern;
 
 pub use busbar_uapi::rpmsg_bulk::{HEADER_SIZE, LONG_HEADER_SIZE, SHORT_MAX};
 
 pub use buffer::{BufferMessage, Direction, Kind};
 pub use control::{Control, Encoded, errno, status};
-pub use crc::{Crc16, combine, crc16, pattern, pattern_crc};
+pub use crc::{Crc16, combine, crc16, pattern_crc};
 pub use credit::Window;
 pub use cut::{Content, Cutter, Pattern, Piece, Sealed};
 pub use header::Form;
 pub use join::{Event, Events, Joiner, Progress, Received};
 pub use open::Opening;
+pub use pattern::pattern;

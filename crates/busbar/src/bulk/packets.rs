@@ -1,37 +1,37 @@
-//! Blocks as packets: what TTY, device node and endpoint descriptor have in common.
+//! Blocks as packets, for TTY, device node and endpoint descriptor.
 
 use rustix::io::Errno;
 
-use super::link::{Carrier, Wanted};
+use super::carrier::{Carrier, Wanted, refusal};
 use super::messages::Messages;
 use super::packet::{Control, Cutter, Event, Joiner, Opening, Piece, Window, errno};
 use super::transfer::Transfer;
+use crate::Result;
 use crate::endpoint::MAX_MESSAGE;
 use crate::poll::Deadline;
-use crate::{Error, Result};
 
 /// Messages between two reports of progress.
 const REPORT_EVERY: u64 = 64;
 
-/// A conversation in packets.
+/// A transport of blocks as packets.
 pub(super) struct Packets<M> {
     messages: M,
     joiner: Joiner,
     window: u32,
-    /// The remote and this side agree on where a packet begins.
+    /// Whether the remote and this side agree on where a packet begins.
     open: bool,
     buffer: [u8; MAX_MESSAGE],
 }
 
 impl<M: Messages> Packets<M> {
-    /// `window` is how many bytes the remote may send ahead of what was received.
+    /// `window` is the number of bytes that the remote may send before more credit.
     pub(super) fn new(messages: M, window: u32) -> Self {
-        // Nothing is received before it is said how long it may be.
+        // `receive` sets the limit.
         let joiner = Joiner::new(0);
         Self { messages, joiner, window, open: false, buffer: [0; MAX_MESSAGE] }
     }
 
-    /// Ends whatever an earlier user of the address has left unfinished.
+    /// Ends packets that an earlier user of the address has left unfinished.
     fn open(&mut self, deadline: Deadline) -> Result<()> {
         if self.open {
             return Ok(());
@@ -50,7 +50,7 @@ impl<M: Messages> Packets<M> {
         }
     }
 
-    /// Runs `exchange`; what fails in the middle leaves a conversation that has to be opened anew.
+    /// Runs `exchange`. If it fails, the next one begins with a reset.
     fn within<T>(
         &mut self,
         deadline: Deadline,
@@ -67,7 +67,7 @@ impl<M: Messages> Packets<M> {
         self.messages.send(Piece { head: &control.encode(), body: &[] }, deadline)
     }
 
-    /// Waits until `find` makes something of an event.
+    /// Waits until `find` returns something for an event.
     fn await_event<T>(
         &mut self,
         deadline: Deadline,
@@ -133,7 +133,7 @@ impl<M: Messages> Packets<M> {
         }
     }
 
-    /// Answers what wants an answer; what the remote's answer to a RECEIVE is.
+    /// Answers the event if it needs an answer. Returns the remote's reply to a RECEIVE, if it is that.
     fn reply(&mut self, event: Event, deadline: Deadline) -> Result<Option<Reply>> {
         if let Some(answer) = event.answer() {
             self.messages.send(Piece { head: &answer, body: &[] }, deadline)?;
@@ -147,7 +147,7 @@ impl<M: Messages> Packets<M> {
     }
 }
 
-/// The remote's word on a block: taken, or why not.
+/// The remote's answer to a block: accepted, or why not.
 struct Answer(Option<Errno>);
 
 impl Answer {
@@ -194,25 +194,13 @@ impl<M: Messages + Send> Carrier for Packets<M> {
     }
 }
 
-/// Why one of the two sides has not taken a block.
-pub(super) fn refusal(tried: &str, on: String, errno: Errno) -> Error {
-    let error = Error::new(tried, on, errno);
-    match errno {
-        Errno::BADMSG => error.help("the check sum was wrong: bytes were changed on the way"),
-        Errno::PROTO => error.help("a packet was not as long as its header says"),
-        Errno::MSGSIZE => error.help("the block is longer than the other side takes"),
-        Errno::NODATA => error.help("nobody has sent a block yet that could be received"),
-        _ => error,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
 
     use super::*;
 
-    /// A remote that has said something already.
+    /// A remote whose messages are prepared.
     struct Said(VecDeque<Vec<u8>>);
 
     impl Messages for Said {

@@ -1,7 +1,7 @@
-//! Endpoints that give blocks to the coprocessor and get them back.
+//! Endpoints that pass blocks to the coprocessor by reference and get them back.
 //!
-//! The bytes stay where they are: what travels is a message that says where they are, and the
-//! answer that the coprocessor is done (`kernel/uapi/linux/rpmsg_eptfd.h`).
+//! The bytes are not copied: a message says where they are, and an answer says that the coprocessor is done
+//! with them (`kernel/uapi/linux/rpmsg_eptfd.h`).
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use crate::endpoint::Endpoint;
 use crate::{Error, Result};
 
 impl Endpoint {
-    /// Makes `block` one that this endpoint can give; it is mapped for the coprocessor's device.
+    /// Attaches `block` to this endpoint, so that it can be given: maps it for the coprocessor's device.
     ///
     /// # Errors
     ///
@@ -25,7 +25,7 @@ impl Endpoint {
         dmabuf::attach(self, block).map_err(|errno| self.sharing_failed("attach", block, errno))
     }
 
-    /// Undoes [`attach`](Self::attach). What the coprocessor still uses goes when it is done.
+    /// Undoes [`attach`](Self::attach). Parts that the coprocessor still uses are released when it is done.
     ///
     /// # Errors
     ///
@@ -36,13 +36,13 @@ impl Endpoint {
 
     /// Gives a part of an attached block to the coprocessor, to read or to fill it.
     ///
-    /// Returns the cookie of the answer, which comes as a message: see [`done`]. The block can be
-    /// waited for as well: [`Block::wait_filled`], [`Block::wait_unused`].
+    /// Returns the cookie of the answer, which comes as a message: see [`done`]. The block itself can be
+    /// waited for too: [`Block::wait_filled`], [`Block::wait_unused`].
     ///
     /// # Errors
     ///
-    /// `EPERM` if the block is not attached, `EINVAL` if the part is not in it, `EBUSY` if part of
-    /// it is under way, [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the remote is gone.
+    /// `EPERM` if the block is not attached, `EINVAL` if the part is not in it, `EBUSY` if bytes of
+    /// it are in use already, [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the remote is gone.
     pub fn give(&self, block: &mut Block, part: Range<usize>, direction: Direction) -> Result<u64> {
         if part.is_empty() || part.end > block.len() {
             let allowed = format!("at least one byte within 0..{}", block.len());
@@ -75,7 +75,7 @@ impl Endpoint {
     }
 }
 
-/// The coprocessor's word on a block that it was given, if `message` is that.
+/// The coprocessor's answer to a block that it was given, if `message` is one.
 #[must_use]
 pub fn done(message: &[u8]) -> Option<BufferMessage> {
     BufferMessage::decode(message).filter(|message| message.kind == Kind::Done)

@@ -1,14 +1,14 @@
-//! How a transfer is watched and limited.
+//! Limits and progress of a transfer.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::poll::Deadline;
 
-/// Bytes of the longest block that is received, unless it is said.
+/// Length of the longest block that is received by default.
 const LIMIT: u32 = 64 << 20;
 
-/// Limits of one transfer, and who is told how far it has come.
+/// Limits of one transfer, and a callback for its progress.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,29 +30,30 @@ impl Default for Transfer<'_> {
 }
 
 impl<'a> Transfer<'a> {
-    /// Takes as long as it takes, and tells nobody.
+    /// No time limit and no callback.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The whole transfer, answer included, may take so long.
+    /// Limits the time of the whole transfer, including the answer.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// The longest block that is received, in bytes: 64 MiB unless set. The coprocessor says how long a
-    /// block is, and memory is made for it. One as long as was asked for, or as was sent, may always come.
+    /// The longest block that is received, in bytes; 64 MiB by default. The coprocessor determines how long a
+    /// block is, and memory is allocated for it. A block of the requested length, or as long as the last one
+    /// that was sent, is always allowed.
     #[must_use]
     pub fn limit(mut self, limit: u32) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Called with the bytes that are done and those of the whole block, now and then and with the
-    /// last.
+    /// Sets a callback for the number of bytes that are done and that of the whole block. It is called now
+    /// and then, and with the last byte.
     #[must_use]
     pub fn progress(mut self, progress: &'a mut dyn FnMut(u64, u64)) -> Self {
         self.progress = Some(progress);
@@ -67,7 +68,7 @@ impl<'a> Transfer<'a> {
         self.limit
     }
 
-    /// A block of so many bytes may come in any case.
+    /// Allows a block of this length in any case.
     pub(super) fn allow(&mut self, len: u32) {
         self.limit = self.limit.max(len);
     }

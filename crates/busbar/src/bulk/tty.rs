@@ -9,13 +9,14 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use rustix::termios::{self, OptionalActions, QueueSelector};
 
-use super::messages::{Messages, timed_out};
+use super::carrier::timed_out;
+use super::messages::Messages;
 use super::packet::{Event, Joiner, Opening, Piece};
 use crate::endpoint::MAX_MESSAGE;
 use crate::poll::{self, Deadline, Pause};
 use crate::{Error, Result};
 
-/// An open TTY in raw mode, of which nobody else can become a user.
+/// An open TTY in raw mode, which no other process can open.
 #[derive(Debug)]
 pub(super) struct Tty {
     fd: OwnedFd,
@@ -29,7 +30,7 @@ impl Tty {
         let failed = |errno| {
             let error = Error::new("open as a TTY", path.display().to_string(), errno);
             match errno {
-                Errno::BUSY => error.help("somebody else uses it"),
+                Errno::BUSY => error.help("another process uses it"),
                 Errno::NOTTY => error.help("it is not a TTY, such as /dev/ttyRPMSG0"),
                 _ => error,
             }
@@ -42,7 +43,7 @@ impl Tty {
 
     #[cold]
     fn failed(&self, tried: &str, errno: Errno) -> Error {
-        // What a TTY says once the device is gone.
+        // The errors of a TTY whose device is gone.
         let gone = matches!(errno, Errno::IO | Errno::NODEV | Errno::NXIO);
         let errno = if gone { Errno::PIPE } else { errno };
         let error = Error::new(tried, &self.label, errno);
@@ -55,9 +56,9 @@ impl Tty {
     }
 }
 
-/// Bytes as they are, none held back, no second user; what came before is thrown away.
+/// Sets raw mode without buffering, excludes other users, and discards earlier input.
 ///
-/// `TIOCEXCL` keeps others out, the lock those that it does not hold for: root.
+/// `TIOCEXCL` does not exclude root; the lock does.
 fn raw(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     flock(fd, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
         Errno::WOULDBLOCK => Errno::BUSY,
@@ -75,9 +76,9 @@ impl Messages for Tty {
         self.label.clone()
     }
 
-    /// One write is one message, up to the size of one.
+    /// One write is one message, up to the length of one.
     ///
-    /// The driver calls a full ring `ENOMEM`, and that it has room at all times.
+    /// The driver returns `ENOMEM` for a full ring, and always reports that it is writable.
     fn send(&mut self, message: Piece<'_>, deadline: Deadline) -> Result<()> {
         message.write_to(&mut self.message);
         let mut pause = Pause::default();
@@ -98,7 +99,7 @@ impl Messages for Tty {
     fn recv(&mut self, buffer: &mut [u8], deadline: Deadline) -> Result<usize> {
         loop {
             match rustix::io::read(&self.fd, &mut *buffer) {
-                // The end of a TTY is that of its device.
+                // The end of the file means that the device is gone.
                 Ok(0) => return Err(self.failed("receive from", Errno::NODEV)),
                 Ok(length) => return Ok(length),
                 Err(Errno::INTR) => {}

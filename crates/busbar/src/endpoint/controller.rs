@@ -1,31 +1,22 @@
-//! Control devices, and the endpoints made through them.
+//! Control devices.
 
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::Duration;
 
-use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, EndpointInfo, NAME_SIZE};
+use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, NAME_SIZE};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
+use super::NO_OFFSET;
 use super::error::failed;
-use super::sysfs::{self, ControlDevice};
-use super::{Endpoint, Label, NO_OFFSET, node};
-use crate::poll::Deadline;
+use super::sysfs::{self, ChannelInfo, ControlDevice, Remoteproc};
 use crate::{Error, Result};
-
-/// Addresses that the virtio bus can give to an endpoint: it counts them in an `int`.
-const MAX_SOURCE: u32 = i32::MAX.cast_unsigned();
-
-/// How long a builder waits for a device node unless it is told otherwise.
-const NODE_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The control device of one coprocessor.
 ///
-/// Dropping it leaves the endpoints alone that it has made.
+/// Dropping it does not affect the endpoints that it has made.
 #[derive(Debug)]
 pub struct Controller {
     fd: OwnedFd,
@@ -34,75 +25,28 @@ pub struct Controller {
     support: OnceLock<Support>,
 }
 
-/// What a control device answers to `RPMSG_CREATE_EPT_FD_IOCTL`.
+/// How a control device supports `RPMSG_CREATE_EPT_FD_IOCTL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Support {
-    /// It does not know it.
+pub(super) enum Support {
+    /// Not at all.
     No,
-    /// A descriptor that waits unless `O_NONBLOCK` is set.
+    /// Its descriptors wait unless `O_NONBLOCK` is set.
     Plain,
-    /// A descriptor that can be told by `RWF_NOWAIT` not to wait.
+    /// Its descriptors do not wait if `RWF_NOWAIT` says so.
     Nowait,
 }
 
-/// A control device and where it leads to.
+/// A control device and its coprocessor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControllerInfo {
     /// Its device node, `/dev/rpmsg_ctrlN`.
     pub path: PathBuf,
     /// The driver that serves it: `rpmsg_ctrl` or `rpmsg_eptfd`.
     pub driver: Option<String>,
-    /// The processor behind it, where the remoteproc framework manages it.
+    /// The processor behind it, if the remoteproc framework manages it.
     pub remoteproc: Option<Remoteproc>,
     /// The services that the processor has announced.
     pub channels: Vec<ChannelInfo>,
-}
-
-/// A processor that the remoteproc framework manages.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Remoteproc {
-    /// `remoteprocN`.
-    pub device: String,
-    /// What its driver calls it.
-    pub name: String,
-    /// `offline`, `running`, `crashed` and so on.
-    pub state: String,
-}
-
-/// A service that a coprocessor has announced.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChannelInfo {
-    /// Name of the service.
-    pub name: String,
-    /// Local address of the driver that uses it, or [`ADDR_ANY`].
-    pub source: u32,
-    /// Address of the service.
-    pub destination: u32,
-    /// The kernel's driver that uses it.
-    pub driver: Option<String>,
-}
-
-/// What an endpoint is made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Implementation {
-    /// A descriptor where the kernel offers it, otherwise a device node.
-    #[default]
-    Auto,
-    /// A descriptor and nothing else, made by one call.
-    Fd,
-    /// A device node, made, opened and destroyed.
-    Node,
-}
-
-impl fmt::Display for Implementation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Fd => "fd",
-            Self::Node => "node",
-        })
-    }
 }
 
 impl Controller {
@@ -121,7 +65,7 @@ impl Controller {
         Ok(Self::new(fd, label, "/sys".into()))
     }
 
-    fn new(fd: OwnedFd, label: String, sysfs: PathBuf) -> Self {
+    pub(super) fn new(fd: OwnedFd, label: String, sysfs: PathBuf) -> Self {
         Self { fd, label, sysfs, support: OnceLock::new() }
     }
 
@@ -134,15 +78,15 @@ impl Controller {
     ///
     /// # Errors
     ///
-    /// [`BrokenPipe`](io::ErrorKind::BrokenPipe) once the coprocessor has stopped, and those of the
-    /// system where sysfs is not to be seen.
+    /// [`BrokenPipe`](io::ErrorKind::BrokenPipe) once the coprocessor has stopped, and errors of the
+    /// system if sysfs is not mounted.
     pub fn channels(&self) -> Result<Vec<ChannelInfo>> {
         self.device()?
             .channels()
             .map_err(|error| Error::new("list the services of", &self.label, error))
     }
 
-    /// Whether the channel with this name in sysfs leads to the same coprocessor.
+    /// Whether the channel with this name in sysfs belongs to the same coprocessor.
     pub(crate) fn has_channel(&self, device: &str) -> Result<bool> {
         self.device()?
             .has_sibling(device)
@@ -177,46 +121,32 @@ impl Controller {
         let name = self.device()?.tty().map_err(failed)?;
         let none = || {
             failed(io::ErrorKind::NotFound.into())
-                .help("it needs the module rpmsg_tty, and a service `rpmsg-tty`")
+                .help("this needs the module rpmsg_tty and a service `rpmsg-tty`")
         };
         Ok(Path::new("/dev").join(name.ok_or_else(none)?))
     }
 
-    /// Prepares an endpoint; `name` is what it is called in the kernel, and the service that it
-    /// goes to unless [`Builder::destination`] is given.
-    pub fn endpoint<'a>(&'a self, name: &'a str) -> Builder<'a> {
-        Builder {
-            controller: self,
-            name,
-            source: ADDR_ANY,
-            destination: None,
-            nonblocking: false,
-            timeout: NODE_DEADLINE,
-            implementation: Implementation::Auto,
-        }
-    }
-
     /// Whether this control device makes endpoints that are descriptors.
     ///
-    /// Asks by making one, of which the coprocessor learns nothing, and remembers a clear answer.
+    /// Makes one to find out, without the coprocessor noticing, and remembers a definite answer.
     pub fn supports_fd(&self) -> Result<bool> {
         Ok(self.support()? != Support::No)
     }
 
-    fn support(&self) -> Result<Support> {
+    pub(super) fn support(&self) -> Result<Support> {
         if let Some(support) = self.support.get() {
             return Ok(*support);
         }
         match self.probe() {
             Ok(support) => Ok(*self.support.get_or_init(|| support)),
             Err(Errno::NOTTY) => Ok(*self.support.get_or_init(|| Support::No)),
-            // So says the in-tree driver to what it does not know, and any to want of memory.
+            // The in-tree driver's answer to an unknown call, and any driver's if memory is short.
             Err(Errno::INVAL) => Ok(Support::No),
             Err(errno) => Err(failed("make an endpoint on", &self.label, errno)),
         }
     }
 
-    /// Never says [`Support::No`].
+    /// Never returns [`Support::No`].
     fn probe(&self) -> Result<Support, Errno> {
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let name = name_bytes("busbar-probe");
@@ -242,7 +172,7 @@ impl Controller {
         };
         Err(match error.kind() {
             io::ErrorKind::Unsupported => failed(tried, &self.label, Errno::NOTTY),
-            // While a control device is open, no other takes over its number.
+            // While a control device is open, no other device gets its number.
             _ if self.sysfs.join("dev/char").exists() => failed(tried, &self.label, Errno::PIPE),
             _ => Error::new(tried, &self.label, error)
                 .help("without sysfs, give the destination address and use descriptors only"),
@@ -273,7 +203,7 @@ fn list(sysfs: &Path) -> io::Result<Vec<ControllerInfo>> {
             path: Path::new("/dev").join(device.file()),
             driver: device.driver(),
             remoteproc: device.remoteproc(),
-            // A controller that goes while it is listed has no channels any more.
+            // A controller that disappears meanwhile has no channels.
             channels: device.channels().unwrap_or_default(),
         })
         .collect())
@@ -282,7 +212,7 @@ fn list(sysfs: &Path) -> io::Result<Vec<ControllerInfo>> {
 /// For an inherited descriptor of a control device.
 ///
 /// Works in a container without `/dev/rpmsg*` and without sysfs: then endpoints can only be
-/// descriptors, and need [`Builder::destination`].
+/// descriptors, and need [`Builder::destination`](super::Builder::destination).
 impl From<OwnedFd> for Controller {
     fn from(fd: OwnedFd) -> Self {
         let label = format!("the control device of descriptor {}", fd.as_raw_fd());
@@ -308,145 +238,8 @@ impl AsRawFd for Controller {
     }
 }
 
-/// An endpoint to be made; see [`Controller::endpoint`].
-#[derive(Clone, Debug)]
-#[must_use = "`create` makes the endpoint"]
-pub struct Builder<'a> {
-    controller: &'a Controller,
-    name: &'a str,
-    source: u32,
-    destination: Option<u32>,
-    nonblocking: bool,
-    timeout: Duration,
-    implementation: Implementation,
-}
-
-impl Builder<'_> {
-    /// The local address: 0 to 0x7fffffff, those below 1024 are for well-known services. Without
-    /// it, a free one.
-    pub fn source(mut self, address: u32) -> Self {
-        self.source = address;
-        self
-    }
-
-    /// The address that messages go to, instead of that of the announced service; [`ADDR_ANY`] for
-    /// an endpoint that only receives.
-    pub fn destination(mut self, address: u32) -> Self {
-        self.destination = Some(address);
-        self
-    }
-
-    /// Puts the file in non-blocking mode, for code that reads and writes the descriptor itself, or
-    /// to save a little with each call that must not wait. Nobody may take it out of it again.
-    ///
-    /// The methods of [`Endpoint`] wait or do not wait by their names, whatever the mode. A device
-    /// node is always in non-blocking mode: the in-tree driver holds up the whole endpoint while
-    /// it waits for a buffer. So is a descriptor that does not understand `RWF_NOWAIT`.
-    pub fn nonblocking(mut self, nonblocking: bool) -> Self {
-        self.nonblocking = nonblocking;
-        self
-    }
-
-    /// How long to wait until a device node is there and may be opened; 5 s without it.
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Insists on a descriptor or a device node.
-    pub fn implementation(mut self, implementation: Implementation) -> Self {
-        self.implementation = implementation;
-        self
-    }
-
-    /// Makes the endpoint.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidInput`](io::ErrorKind::InvalidInput) for a name or source that no endpoint can
-    /// have, [`NotFound`](io::ErrorKind::NotFound) if no such service is announced,
-    /// [`AddrInUse`](io::ErrorKind::AddrInUse) if another endpoint has the source address,
-    /// [`Unsupported`](io::ErrorKind::Unsupported) if the controller makes no descriptors and
-    /// nothing else is allowed, [`TimedOut`](io::ErrorKind::TimedOut) if the device node has not
-    /// appeared within the deadline, [`PermissionDenied`](io::ErrorKind::PermissionDenied) if it
-    /// could not be opened within the deadline, [`BrokenPipe`](io::ErrorKind::BrokenPipe) if the
-    /// coprocessor is gone. Nothing is left behind, unless the error says so.
-    pub fn create(self) -> Result<Endpoint> {
-        let info = self.info()?;
-        let support = match self.implementation {
-            Implementation::Node => Support::No,
-            Implementation::Auto | Implementation::Fd => self.controller.support()?,
-        };
-        match support {
-            Support::No if self.implementation == Implementation::Fd => Err(self.unsupported()),
-            Support::No => node::create(self.controller, &info, Deadline::after(self.timeout))
-                .map(|fd| Endpoint::new(fd, true, OnceLock::from(true), label(&info))),
-            Support::Nowait if !self.nonblocking => self.create_fd(&info, OnceLock::new()),
-            Support::Plain | Support::Nowait => self.create_fd(&info, OnceLock::from(true)),
-        }
-    }
-
-    fn info(&self) -> Result<EndpointInfo> {
-        check_name(self.name)?;
-        if self.source > MAX_SOURCE && self.source != ADDR_ANY {
-            let allowed = "0 to 0x7fffffff, or ADDR_ANY for a free one";
-            return Err(Error::invalid("source address", format!("{:#x}", self.source), allowed));
-        }
-        let dst = match self.destination {
-            Some(address) => address,
-            None => self.controller.find(self.name)?.destination,
-        };
-        Ok(EndpointInfo { name: name_bytes(self.name), src: self.source, dst })
-    }
-
-    /// `mode` is that of [`Endpoint::nonblocking`]: where the kernel is not told with each call not
-    /// to wait, the file must be in non-blocking mode.
-    fn create_fd(&self, info: &EndpointInfo, mode: OnceLock<bool>) -> Result<Endpoint> {
-        let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
-        flags.set(OFlags::NONBLOCK, mode.get().is_some());
-        let request = EndpointFdInfo {
-            name: info.name,
-            src: info.src,
-            dst: info.dst,
-            flags: flags.bits(),
-            fd: -1,
-        };
-        let fd = rpmsg::create_ept_fd(self.controller, request).map_err(|errno| {
-            let on = format!("endpoint `{}` on {}", self.name, self.controller.label);
-            failed("make", on, address_in_use(info, errno))
-        })?;
-        Ok(Endpoint::new(fd, false, mode, label(info)))
-    }
-
-    fn unsupported(&self) -> Error {
-        let why = io::Error::new(io::ErrorKind::Unsupported, "its driver makes no descriptors");
-        Error::new("make an endpoint that is a descriptor on", &self.controller.label, why)
-            .help("load the module rpmsg_eptfd, or allow a device node")
-    }
-}
-
-/// The in-tree driver says INVAL if the bus gives out no endpoint of this address.
-pub(super) fn address_in_use(info: &EndpointInfo, errno: Errno) -> Errno {
-    match errno {
-        Errno::INVAL | Errno::BUSY if info.src != ADDR_ANY => Errno::ADDRINUSE,
-        errno => errno,
-    }
-}
-
-fn label(info: &EndpointInfo) -> Label {
-    Label { name: info.name, destination: info.dst }
-}
-
-fn check_name(name: &str) -> Result<()> {
-    if name.is_empty() || name.len() >= NAME_SIZE || name.contains('\0') {
-        let allowed = "1 to 31 bytes, none of them NUL";
-        return Err(Error::invalid("endpoint name", name.escape_debug(), allowed));
-    }
-    Ok(())
-}
-
-/// `name` has been checked; what does not fit is cut.
-fn name_bytes(name: &str) -> [u8; NAME_SIZE] {
+/// `name` has been checked; a longer one is truncated.
+pub(super) fn name_bytes(name: &str) -> [u8; NAME_SIZE] {
     let mut bytes = [0; NAME_SIZE];
     for (to, from) in bytes[..NAME_SIZE - 1].iter_mut().zip(name.bytes()) {
         *to = from;
@@ -464,41 +257,6 @@ mod tests {
 
     fn null() -> Controller {
         Controller::open("/dev/null").unwrap()
-    }
-
-    #[test]
-    fn names_that_no_endpoint_can_have_are_refused_before_any_call() {
-        let controller = null();
-        for name in ["", "a\0b", "12345678901234567890123456789012"] {
-            let error = controller.endpoint(name).destination(1).create().unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name:?}");
-            assert!(error.to_string().contains("endpoint name"), "{error}");
-            assert!(error.to_string().contains("allowed: 1 to 31 bytes"), "{error}");
-        }
-    }
-
-    #[test]
-    fn the_longest_name_reaches_the_call() {
-        let controller = null();
-        let name = "1234567890123456789012345678901";
-        let fd = Implementation::Fd;
-        let error =
-            controller.endpoint(name).destination(1).implementation(fd).create().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert_eq!(name_bytes(name)[..31], *name.as_bytes());
-        assert_eq!(name_bytes(name)[31], 0);
-    }
-
-    #[test]
-    fn source_addresses_that_the_bus_cannot_count_are_refused() {
-        let controller = null();
-        for source in [0x8000_0000, ADDR_ANY - 1] {
-            let error = controller.endpoint("x").source(source).destination(1).create();
-            let error = error.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidInput);
-            assert!(error.to_string().contains("source address"), "{error}");
-            assert!(error.to_string().contains("0 to 0x7fffffff"), "{error}");
-        }
     }
 
     #[test]
@@ -542,15 +300,6 @@ mod tests {
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         let controller = Controller::new(null.into(), "fake".into(), fake.0.path().into());
         assert_eq!(controller.channels().unwrap_err().kind(), ErrorKind::BrokenPipe);
-    }
-
-    #[test]
-    fn without_sysfs_the_error_asks_for_the_address() {
-        let empty = tempfile::tempdir().unwrap();
-        let null = File::options().read(true).write(true).open("/dev/null").unwrap();
-        let controller = Controller::new(null.into(), "fake".into(), empty.path().into());
-        let error = controller.endpoint("echo").create().unwrap_err();
-        assert!(error.to_string().contains("give the destination address"), "{error}");
     }
 
     #[test]

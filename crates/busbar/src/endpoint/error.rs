@@ -1,13 +1,14 @@
 //! What the error numbers of the rpmsg drivers mean here.
 
+use busbar_uapi::rpmsg::{ADDR_ANY, EndpointInfo};
 use rustix::io::Errno;
 
 use crate::Error;
 
-/// `ERESTARTSYS`: what the in-tree driver lets through after 15 s without a free buffer.
+/// `ERESTARTSYS`, which the in-tree driver returns to user space after 15 s without a free buffer.
 pub(super) const AGAIN_IN_KERNEL: Errno = Errno::from_raw_os_error(512);
 
-/// The error with what to do about it.
+/// The error with advice.
 pub(super) fn failed(tried: &str, on: impl Into<String>, errno: Errno) -> Error {
     let errno = if is_gone(errno) { Errno::PIPE } else { errno };
     let error = Error::new(tried, on, errno);
@@ -17,9 +18,17 @@ pub(super) fn failed(tried: &str, on: impl Into<String>, errno: Errno) -> Error 
     }
 }
 
-/// The several numbers that say: the remote, or the device behind the file, is no more.
+/// Whether the number means that the remote, or the device behind the file, is gone.
 pub(super) fn is_gone(errno: Errno) -> bool {
     matches!(errno, Errno::PIPE | Errno::NODEV | Errno::NXIO | Errno::NETRESET)
+}
+
+/// The in-tree driver returns `EINVAL` if another endpoint has the address.
+pub(super) fn address_in_use(info: &EndpointInfo, errno: Errno) -> Errno {
+    match errno {
+        Errno::INVAL | Errno::BUSY if info.src != ADDR_ANY => Errno::ADDRINUSE,
+        errno => errno,
+    }
 }
 
 fn help(errno: Errno) -> Option<&'static str> {
@@ -29,9 +38,9 @@ fn help(errno: Errno) -> Option<&'static str> {
              open the controller and create the endpoint again once the coprocessor runs"
         }
         Errno::MSGSIZE => "a message on the virtio bus holds 0 to 496 bytes",
-        Errno::NOBUFS => "messages were lost because they were not taken in time: read faster",
+        Errno::NOBUFS => "messages were lost because they were not read in time: read faster",
         Errno::ADDRINUSE => "choose another source address, or none for a free one",
-        Errno::OPNOTSUPP => "neither this bus nor this driver can do that",
+        Errno::OPNOTSUPP => "this bus or its driver does not support that",
         Errno::INVAL => "an endpoint without a destination address can only receive",
         Errno::NOTTY => "is this an rpmsg control device, such as /dev/rpmsg_ctrl0?",
         Errno::ACCESS | Errno::PERM => "ask for access by a udev rule, or run as root",

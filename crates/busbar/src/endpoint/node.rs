@@ -1,10 +1,10 @@
 //! Endpoints that are device nodes: made by one call, then found, waited for and opened.
 //!
-//! `RPMSG_CREATE_EPT_IOCTL` does not say which node it has made. So this looks for a node that was
-//! not there before and has the same name and addresses. All users of this library take turns by
-//! a lock on the control device from before that look until the node is open, so none takes the
-//! node of another. A node can be opened only once: if some other program takes ours for its own,
-//! then its node, which is like ours, is left for us.
+//! `RPMSG_CREATE_EPT_IOCTL` does not return which node it has made. So this looks for a node that was
+//! not there before and has the same name and addresses. A lock on the control device, held until the
+//! node is open, makes users of this library take turns, so none takes the node of another. A node can be
+//! opened only once: if some other program takes ours for its own, then its node, which has the same name
+//! and addresses, is left for us.
 
 use std::collections::HashSet;
 use std::io;
@@ -17,13 +17,13 @@ use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointInfo};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
-use super::controller::{Controller, address_in_use};
-use super::error::failed;
+use super::controller::Controller;
+use super::error::{address_in_use, failed};
 use super::sysfs::{ControlDevice, Identity, Node};
 use crate::poll::Deadline;
 use crate::{Error, Result};
 
-/// Pause between two looks at what another process is to bring about.
+/// Pause between two attempts while another process has to act.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Makes a node and opens it.
@@ -39,7 +39,7 @@ pub(super) fn create(
     rpmsg::create_ept(controller, *info).map_err(|errno| failed("make", &on, errno))?;
     let search = Search { device: &device, before: &before, info };
     let opened = search.open(deadline);
-    // Its descriptor may be the one that was lacking.
+    // This frees a descriptor, which may be the one that was missing.
     drop(turn);
     opened.map_err(|errno| search.undo(&on, errno))
 }
@@ -49,7 +49,7 @@ fn describe(controller: &Controller, info: &EndpointInfo) -> String {
     format!("endpoint `{}` on {}", name.trim_end_matches('\0'), controller.label())
 }
 
-/// The lock belongs to an open file of its own: threads and forked children share that of the
+/// The lock needs an open file of its own: threads and forked children share that of the
 /// controller.
 fn lock(controller: &Controller, deadline: Deadline) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", controller.as_fd().as_raw_fd());
@@ -67,12 +67,14 @@ fn lock(controller: &Controller, deadline: Deadline) -> Result<OwnedFd, Errno> {
 fn turn_failed(on: &str, errno: Errno) -> Error {
     let error = failed("wait for the turn to make", on, errno);
     match errno {
-        Errno::TIMEDOUT => error.help("others make device nodes there, or one of them has stopped"),
+        Errno::TIMEDOUT => {
+            error.help("another process is creating a device node, or was stopped while it did")
+        }
         _ => error,
     }
 }
 
-/// The nodes that are there already; `ADDRINUSE` if another endpoint has this address.
+/// The nodes that exist already; `EADDRINUSE` if another endpoint has this address.
 fn look(device: &ControlDevice, source: u32) -> Result<HashSet<Identity>, Errno> {
     if source != ADDR_ANY && is_taken(device, source).map_err(|error| errno_of(&error))? {
         return Err(Errno::ADDRINUSE);
@@ -80,8 +82,8 @@ fn look(device: &ControlDevice, source: u32) -> Result<HashSet<Identity>, Errno>
     device.identities().map_err(|error| errno_of(&error))
 }
 
-/// Asked before a node is made: one whose address is taken can neither be opened nor, for that
-/// reason, be destroyed.
+/// This is checked before a node is made: one whose address is in use cannot be opened, and so cannot
+/// be destroyed.
 fn is_taken(device: &ControlDevice, source: u32) -> io::Result<bool> {
     if device.has_driver_at(source)? {
         return Ok(true);
@@ -95,7 +97,7 @@ fn path(node: &Node) -> PathBuf {
     Path::new("/dev").join(&node.identity.file)
 }
 
-/// Opens the file of this node; `NOENT` while there is none or it is that of another device.
+/// Opens the file of this node; `ENOENT` while there is none or it belongs to another device.
 fn open(node: &Node) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::stat(path(node))?;
@@ -113,7 +115,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Opens a node like the one that was made, waiting until udev has made and released its file.
+    /// Opens a node like the one that was made. Waits until udev has made and released its file.
     fn open(&self, deadline: Deadline) -> Result<OwnedFd, Errno> {
         loop {
             match self.open_one() {
@@ -131,7 +133,7 @@ impl Search<'_> {
         let mut last = Errno::PIPE;
         for node in self.candidates()? {
             match open(&node) {
-                // It may have been replaced by one of the same number before, but not while open.
+                // It may have been replaced by one with the same number before it was opened, but not since.
                 Ok(fd) if self.is_still(&node)? => return Ok(fd),
                 Ok(_) => last = Errno::BUSY,
                 Err(errno) => last = errno,
@@ -153,17 +155,17 @@ impl Search<'_> {
 
     fn is_still(&self, node: &Node) -> Result<bool, Errno> {
         let now = self.device.node(&node.identity).map_err(|error| errno_of(&error))?;
-        // Its source may be another one: rpmsg_eptfd tells the address that an open node has.
+        // Its source may differ: rpmsg_eptfd shows the address that an open node has.
         Ok(now.is_some_and(|now| now.identity == node.identity && now.number == node.number))
     }
 
-    /// Destroys the node that could not be opened, or says that it is left.
+    /// Destroys the node that could not be opened, or reports that it is left.
     fn undo(&self, on: &str, errno: Errno) -> Error {
         let error = failed("open the device node of", on, errno);
         let Ok(mut left) = self.candidates() else {
             return error.help("a device node of this name may be left");
         };
-        // Another program may just have made one like it: destroy no more than one.
+        // Another program may have made one like it: destroy only one.
         if left.iter().any(destroyed) {
             return error;
         }
@@ -171,8 +173,9 @@ impl Search<'_> {
         let left: Vec<_> = left.iter().map(|node| path(node).display().to_string()).collect();
         match (left.join(", ").as_str(), errno) {
             ("", _) => error,
-            (left, Errno::TIMEDOUT) => error
-                .help(format!("no file {left} has appeared: it takes devtmpfs or udev to make it")),
+            (left, Errno::TIMEDOUT) => {
+                error.help(format!("no file {left} has appeared: devtmpfs or udev has to make it"))
+            }
             (left, _) => error.help(format!(
                 "{left} is left: give yourself access by a udev rule, or open it and destroy it \
                  by RPMSG_DESTROY_EPT_IOCTL"
@@ -181,7 +184,7 @@ impl Search<'_> {
     }
 }
 
-/// What udev, or a program that looks at the same node, may still change.
+/// Whether udev, or a program that looks at the same node, may still change this.
 fn may_change(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::ACCESS | Errno::PERM | Errno::BUSY)
 }

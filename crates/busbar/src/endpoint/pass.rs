@@ -1,4 +1,4 @@
-//! Endpoints on their way to another process.
+//! Passing endpoints to another process.
 
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -24,31 +24,31 @@ const TRIED: &str = "pass";
 const ON: &str = "an endpoint to another process";
 
 impl Endpoint {
-    /// Hands the endpoint over to the process at the other end of `socket`, which takes it by
+    /// Passes the endpoint to the process at the other end of `socket`, which takes it by
     /// [`receive_from_process`](Self::receive_from_process).
     ///
-    /// It is the other's from then on. To share it instead, let the other inherit a copy of the
-    /// descriptor, and keep the endpoint as long as the other needs it: dropping it destroys a
+    /// It belongs to the other process from then on. To share it instead, let the other process inherit a
+    /// copy of the descriptor, and keep the endpoint as long as it is needed: dropping it destroys a
     /// device node.
     ///
     /// # Errors
     ///
-    /// Those of the socket; the endpoint ends then.
+    /// Those of the socket; the endpoint is closed then.
     pub fn send_to_process(self, socket: &UnixStream) -> Result<()> {
         let parcel = encode(self.node, &self.label);
         send(socket, &self, &parcel).map_err(|error| Error::new(TRIED, ON, error))?;
-        // Closed here without destroying a device node that goes with it.
+        // This closes it without destroying its device node.
         drop(OwnedFd::from(self));
         Ok(())
     }
 
-    /// Takes the endpoint that the process at the other end of `socket` has sent by
-    /// [`send_to_process`](Self::send_to_process), waiting for it.
+    /// Waits for the endpoint that the process at the other end of `socket` sends by
+    /// [`send_to_process`](Self::send_to_process).
     ///
     /// # Errors
     ///
-    /// Those of the socket, [`UnexpectedEof`](std::io::ErrorKind::UnexpectedEof) if the other has
-    /// closed it, [`InvalidData`](std::io::ErrorKind::InvalidData) if what came is no endpoint.
+    /// Those of the socket, [`UnexpectedEof`](std::io::ErrorKind::UnexpectedEof) if the other process has
+    /// closed it, [`InvalidData`](std::io::ErrorKind::InvalidData) if the data is not an endpoint.
     pub fn receive_from_process(socket: &UnixStream) -> Result<Self> {
         receive(socket)
             .map_err(|error| Error::new("take", "an endpoint from another process", error))
@@ -84,7 +84,7 @@ fn receive(mut socket: &UnixStream) -> std::io::Result<Endpoint> {
             done => break done?,
         }
     };
-    // What is not wanted is closed when it is dropped.
+    // Descriptors that are not expected are closed when they are dropped.
     let fds: Vec<_> = control.drain().flat_map(descriptors).collect();
     if message.bytes == 0 {
         return Err(std::io::ErrorKind::UnexpectedEof.into());
@@ -95,7 +95,9 @@ fn receive(mut socket: &UnixStream) -> std::io::Result<Endpoint> {
         (Ok([fd]), Some((node, label))) if whole => {
             Ok(Endpoint::new(fd, node, OnceLock::new(), label))
         }
-        _ => Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "that is no endpoint")),
+        _ => {
+            Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the data is not an endpoint"))
+        }
     }
 }
 
@@ -135,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// Anything that reads and writes whole messages stands in for an endpoint.
+    /// A file that reads and writes whole messages, in place of an endpoint.
     fn pair() -> (Endpoint, OwnedFd) {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
         let (near, far) =

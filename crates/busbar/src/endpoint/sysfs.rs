@@ -1,4 +1,4 @@
-//! What sysfs tells about control devices, channels and device nodes.
+//! Control devices, channels and device nodes in sysfs.
 //!
 //! A control device and the channels of one coprocessor are children of the same virtio device,
 //! which lies below the remoteproc device:
@@ -19,10 +19,32 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Dev, major, minor};
 use rustix::io::Errno;
 
-use super::{ChannelInfo, Remoteproc};
-
-/// Devices that the bus makes for itself: no service is behind them.
+/// Devices of the bus itself, without a service.
 const INTERNAL: [&str; 2] = ["rpmsg_ctrl", "rpmsg_ns"];
+
+/// A processor that the remoteproc framework manages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remoteproc {
+    /// `remoteprocN`.
+    pub device: String,
+    /// Its name, which its driver sets.
+    pub name: String,
+    /// `offline`, `running`, `crashed` and so on.
+    pub state: String,
+}
+
+/// A service that a coprocessor has announced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChannelInfo {
+    /// Name of the service.
+    pub name: String,
+    /// Local address of the driver that uses it, or [`ADDR_ANY`](super::ADDR_ANY).
+    pub source: u32,
+    /// Address of the service.
+    pub destination: u32,
+    /// The kernel's driver that uses it.
+    pub driver: Option<String>,
+}
 
 /// The directory of a control device, `/sys/devices/.../rpmsg_ctrlN`.
 #[derive(Clone, Debug)]
@@ -39,7 +61,7 @@ pub(super) struct Node {
     pub destination: u32,
 }
 
-/// Which node it is: numbers are used again, so a name alone does not say.
+/// Identifies a node: numbers are used again, so a name is not enough.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
     /// Name in sysfs and below `/dev`.
@@ -65,7 +87,7 @@ pub(super) fn controllers(root: &Path) -> io::Result<Vec<ControlDevice>> {
         }
     }
     found.sort_by_key(|(number, _): &(u32, _)| *number);
-    // What has gone since the directory was read is no longer a control device.
+    // One that has disappeared since the directory was read is skipped.
     Ok(found
         .into_iter()
         .filter_map(|(_, path)| path.canonicalize().ok())
@@ -94,7 +116,7 @@ impl ControlDevice {
         Some(last(&fs::read_link(self.0.join("device/driver")).ok()?))
     }
 
-    /// The processor that it leads to.
+    /// The processor behind it.
     pub(super) fn remoteproc(&self) -> Option<Remoteproc> {
         let dir = self.0.ancestors().find(|dir| subsystem(dir).as_deref() == Some("remoteproc"))?;
         Some(Remoteproc {
@@ -149,7 +171,7 @@ impl ControlDevice {
         device.parent().map_or_else(|| Ok(Vec::new()), directories)
     }
 
-    /// The device nodes made through it, opened or not, but for those that `known` has.
+    /// The device nodes made through it, opened or not, except those in `known`.
     pub(super) fn nodes(&self, known: &HashSet<Identity>) -> io::Result<Vec<Node>> {
         let mut nodes = Vec::new();
         for identity in self.identities()? {
@@ -160,7 +182,7 @@ impl ControlDevice {
         Ok(nodes)
     }
 
-    /// What tells the nodes from each other, found without a look at each of them.
+    /// The identities of the nodes, without reading each of them.
     pub(super) fn identities(&self) -> io::Result<HashSet<Identity>> {
         let mut identities = HashSet::new();
         for entry in fs::read_dir(&self.0)? {
@@ -174,7 +196,7 @@ impl ControlDevice {
         Ok(identities)
     }
 
-    /// The node as it is now; nothing if it has gone.
+    /// The node as it is now; `None` if it has disappeared.
     pub(super) fn node(&self, identity: &Identity) -> io::Result<Option<Node>> {
         let dir = self.0.join(&identity.file);
         unless_gone(|| {
@@ -192,7 +214,7 @@ impl ControlDevice {
     }
 }
 
-/// Nothing if what was looked at has gone meanwhile.
+/// `None` if the file has disappeared meanwhile.
 fn unless_gone<T>(look: impl FnOnce() -> io::Result<Option<T>>) -> io::Result<Option<T>> {
     let found = look();
     match found.as_ref().map_err(Errno::from_io_error) {

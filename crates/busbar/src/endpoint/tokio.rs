@@ -1,29 +1,25 @@
 //! Endpoints for the tokio runtime.
 
 use std::future::{Future, poll_fn};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::pin::pin;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
 use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 
 use super::Endpoint;
-use crate::poll::Pause;
+use crate::poll::{Pause, Timer};
 use crate::{Error, Result};
 
 /// An [`Endpoint`] whose calls wait in the tokio runtime.
 ///
-/// Both calls may be dropped while they wait: no message is lost or sent by that.
+/// A call may be dropped while it waits: no message is lost or sent then.
 #[derive(Debug)]
 pub struct AsyncEndpoint(AsyncFd<Endpoint>);
 
-// A remote that is gone shows as an error, to those who wait for a message too.
+// If the remote is gone, the file has an error, which readers have to notice too.
 const READ: Interest = Interest::READABLE.add(Interest::ERROR);
 const WRITE: Interest = Interest::WRITABLE.add(Interest::ERROR);
 
@@ -36,7 +32,7 @@ impl AsyncEndpoint {
     ///
     /// # Panics
     ///
-    /// Outside of a tokio runtime with I/O enabled, as tokio's own types.
+    /// Outside of a tokio runtime with I/O enabled, as for tokio's own types.
     pub fn new(endpoint: Endpoint) -> Result<Self> {
         register(endpoint, READ.add(WRITE))
             .map(Self)
@@ -59,7 +55,7 @@ impl AsyncEndpoint {
         let mut pause = Pause::default();
         while !self.0.get_ref().try_send(message)? {
             let (timeout, _) = pause.step();
-            let timer = timer(timeout).map_err(wait_failed)?;
+            let timer = timer(timeout)?;
             let mut expired = pin!(timer.readable());
             let mut writable = pin!(self.ready(WRITE));
             poll_fn(|context| {
@@ -100,19 +96,15 @@ fn wait_failed(error: std::io::Error) -> Error {
     Error::new("wait for", "an endpoint in tokio", error)
 }
 
-/// A timer of its own: that of the runtime may not be enabled, and would panic then.
-fn timer(after: Duration) -> std::io::Result<AsyncFd<OwnedFd>> {
-    let fd =
-        timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-    let none = Timespec { tv_sec: 0, tv_nsec: 0 };
-    let value = Timespec::try_from(after).map_err(std::io::Error::other)?;
-    let setting = Itimerspec { it_interval: none, it_value: value };
-    timerfd_settime(&fd, TimerfdTimerFlags::empty(), &setting)?;
-    register(fd, Interest::READABLE)
+/// A timer without tokio's, which panics if it is not enabled in the runtime.
+fn timer(after: Duration) -> Result<AsyncFd<Timer>> {
+    let timer = Timer::new()?;
+    timer.set(Some(Instant::now() + after))?;
+    register(timer, Interest::READABLE).map_err(wait_failed)
 }
 
-/// Both types that come here own one descriptor and keep it, which is what tokio's unsafe
-/// successor of this function asks for; this crate has no unsafe code.
+/// Both types own one descriptor and keep it, which is what tokio's unsafe successor of this
+/// function requires. This module has no unsafe code.
 #[allow(deprecated)]
 fn register<T: AsRawFd>(inner: T, interest: Interest) -> std::io::Result<AsyncFd<T>> {
     AsyncFd::with_interest(inner, interest)

@@ -1,30 +1,30 @@
-//! Blocks to a coprocessor by `bulk`. Such a transfer is a conversation that waits, so it has a thread
-//! of its own, which the loop meets at a descriptor.
+//! Sends blocks to a coprocessor by `bulk`. A transfer waits for messages, so it has a thread of its own, and
+//! a descriptor that tells the loop of its end.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use super::edge::Item;
 use super::endpoint::on_any;
 use crate::bulk::{Link, Transport};
-use crate::{Error, Result, poll};
+use crate::poll::{self, Bell};
+use crate::{Error, Result};
 
-/// Longer no block takes.
+/// The longest time of a transfer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A link, and what is on it.
+/// A link with its thread.
 #[derive(Debug)]
 pub(super) struct Bulk {
     blocks: Sender<Item>,
     results: Receiver<Result<u64>>,
-    event: Arc<OwnedFd>,
+    bell: Arc<Bell>,
     /// Ends a transfer that is under way.
     quit: Arc<AtomicBool>,
     is_busy: bool,
@@ -32,7 +32,7 @@ pub(super) struct Bulk {
 }
 
 impl Bulk {
-    /// Opens the first coprocessor's that has one.
+    /// Opens the link of the first coprocessor that has one.
     pub(super) fn open(transport: Transport) -> Result<Self> {
         let mut link =
             on_any("a coprocessor for bulk", |controller| Link::open(&controller, transport))?;
@@ -41,30 +41,29 @@ impl Bulk {
 
     /// Sends by `work`, in a thread that ends with this.
     fn start(mut work: impl FnMut(&Item) -> Result<u64> + Send + 'static) -> Result<Self> {
-        let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let event = Arc::new(made.map_err(|errno| Error::new("make", "an event", errno))?);
+        let bell = Arc::new(Bell::new()?);
         let (blocks, incoming) = channel::<Item>();
         let (outgoing, results) = channel();
         let quit = Arc::new(AtomicBool::new(false));
-        let (bell, asked) = (Arc::clone(&event), Arc::clone(&quit));
+        let (done, asked) = (Arc::clone(&bell), Arc::clone(&quit));
         let run = move || {
             poll::quit_when(asked);
             for item in incoming {
                 let sent = work(&item);
-                // Back to its driver before anybody hears of it.
+                // The block goes back to its driver before the result is sent.
                 drop(item);
                 if outgoing.send(sent).is_err() {
                     return;
                 }
-                let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
+                let _ = done.ring();
             }
         };
         let thread = thread::Builder::new().name("bulk".into()).spawn(run);
         thread.map_err(|why| Error::new("start", "a thread for bulk", why))?;
-        Ok(Self { blocks, results, event, quit, is_busy: false, copied: 0 })
+        Ok(Self { blocks, results, bell, quit, is_busy: false, copied: 0 })
     }
 
-    /// Whether it has taken the block.
+    /// Takes a block; `false` if there is no room.
     pub(super) fn take(&mut self, item: &Item) -> Result<bool> {
         if self.is_busy {
             return Ok(false);
@@ -74,9 +73,9 @@ impl Bulk {
         Ok(true)
     }
 
-    /// How many blocks it has.
+    /// Returns how many blocks it has: 0 or 1.
     pub(super) fn turn(&mut self) -> Result<usize> {
-        let _ = rustix::io::read(&*self.event, &mut [0; 8]);
+        self.bell.clear();
         match self.results.try_recv() {
             Ok(sent) => {
                 self.is_busy = false;
@@ -102,15 +101,16 @@ impl Drop for Bulk {
 
 impl AsFd for Bulk {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.bell.as_fd()
     }
 }
 
 /// Sends a block; how many bytes were copied for it.
 fn send(link: &mut Link, item: &Item) -> Result<u64> {
-    let bytes = item.samples.read()?;
+    let bytes = item.samples.read()?.bytes().to_vec();
     link.send_timeout(&bytes, PATIENCE)?;
-    Ok(bytes.len() as u64)
+    // Once here, once by the link.
+    Ok(2 * bytes.len() as u64)
 }
 
 fn gone() -> Error {

@@ -1,30 +1,31 @@
-//! Coprocessors that have a say: commands, answers, events.
+//! Controls: commands and events of coprocessors.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use super::config::ControlConfig;
+use super::counters::ControlCounters;
 use super::endpoint;
 use super::message::{Report, Request};
 use crate::endpoint::{Controller, Endpoint, MAX_MESSAGE};
 use crate::{Error, Result};
 
-/// Between two looks for a coprocessor that is away.
+/// The pause between two attempts to reach a coprocessor.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Messages of one turn: others want theirs, too.
+/// Most messages of one turn, so that others have their turn.
 const BATCH: usize = 32;
-/// Answers that wait for room, at most.
+/// Most messages that wait for room.
 const MOST_ANSWERS: usize = 256;
 
-/// A coprocessor's service, whatever becomes of it.
+/// A coprocessor's service, there or not.
 #[derive(Debug)]
 pub(super) struct Control {
     pub config: ControlConfig,
     state: State,
-    /// What is to be said, as soon as there is room.
+    /// Messages that wait for room.
     outgoing: VecDeque<Request>,
-    /// How often it came: each time there is another descriptor.
+    /// How often it came: each time it has another descriptor.
     pub opens: u64,
     pub counts: Counts,
 }
@@ -35,25 +36,25 @@ enum State {
     Up { endpoint: Endpoint, _controller: Controller },
 }
 
-/// What was said.
+/// Totals of a control.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub commands: u64,
     pub refused: u64,
     pub events: u64,
-    /// Messages that cannot be.
+    /// Invalid messages.
     pub malformed: u64,
-    /// Reactions that took longer than they may.
+    /// Reactions that took longer than the deadline.
     pub late: u64,
     /// The longest reaction, in microseconds.
     pub slowest: u64,
 }
 
-/// What one turn has brought.
+/// The result of one turn.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     pub reports: Vec<Report>,
-    /// It has come, or come back.
+    /// Whether it has come or come back.
     pub came: bool,
     pub trouble: Option<Error>,
 }
@@ -69,7 +70,7 @@ impl Control {
         }
     }
 
-    pub(super) fn state(&self) -> &'static str {
+    fn state(&self) -> &'static str {
         match self.state {
             State::Down { .. } => "down",
             State::Up { .. } => "up",
@@ -90,21 +91,36 @@ impl Control {
         }
     }
 
-    /// Says something, now or when there is room.
+    /// Sends a message, now or when there is room.
     pub(super) fn say(&mut self, request: Request) {
         if self.outgoing.len() < MOST_ANSWERS {
             self.outgoing.push_back(request);
         }
     }
 
-    /// Takes note of how long a reaction took.
+    /// Counts a reaction that took this long.
     pub(super) fn reacted(&mut self, took: Duration) {
         self.counts.late += u64::from(took > self.config.deadline);
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.counts.slowest = self.counts.slowest.max(took);
     }
 
-    /// What was said since.
+    pub(super) fn counters(&self) -> ControlCounters {
+        let Counts { commands, refused, events, malformed, late, slowest } = self.counts;
+        ControlCounters {
+            name: self.config.name.clone(),
+            state: self.state().into(),
+            commands,
+            refused,
+            events,
+            malformed,
+            late,
+            slowest,
+            restarts: self.opens.saturating_sub(1),
+        }
+    }
+
+    /// Connects, receives messages, and sends those that wait.
     pub(super) fn turn(&mut self) -> Turn {
         let mut turn = Turn::default();
         match &self.state {
@@ -117,7 +133,7 @@ impl Control {
         }
         let heard = self.hear(&mut turn.reports).and_then(|()| self.flush());
         if let Err(error) = heard {
-            // What was not said has nobody to hear it.
+            // Messages that wait have no receiver any more.
             self.outgoing.clear();
             self.state = State::Down { again: Instant::now() + PAUSE };
             turn.trouble = Some(error);
@@ -137,7 +153,7 @@ impl Control {
         self.opens += 1;
         self.outgoing.clear();
         for source in &self.config.sources {
-            // Names of a checked configuration are such names.
+            // The configuration was checked: all names are valid.
             self.outgoing.extend(source.parse().map(Request::Start));
         }
         Ok(())
@@ -156,7 +172,7 @@ impl Control {
         Ok(())
     }
 
-    /// Says what there is room for.
+    /// Sends messages that wait, as many as there is room for.
     pub(super) fn flush(&mut self) -> Result<()> {
         let State::Up { endpoint, .. } = &self.state else { return Ok(()) };
         while let Some(request) = self.outgoing.front() {

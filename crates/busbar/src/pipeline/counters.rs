@@ -1,9 +1,10 @@
-//! What a pipeline has done and has.
+//! Counters of a pipeline.
 
 use serde::Serialize;
 
-/// How a pipeline stands: totals since it was opened.
+/// Counters of a pipeline: totals since it was opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Counters {
     /// The sources.
     pub sources: Vec<SourceCounters>,
@@ -13,22 +14,23 @@ pub struct Counters {
     pub sinks: Vec<SinkCounters>,
     /// The controls.
     pub controls: Vec<ControlCounters>,
-    /// Bytes that were copied, as often as they were, in all nodes.
+    /// Bytes that were copied in all nodes, each time they were.
     pub copied: u64,
 }
 
-/// Of a source.
+/// Counters of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct SourceCounters {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// `off`, `down`, `open` or `ended`.
     pub state: String,
-    /// How it is read, where that was a choice: `dmabuf`, `fileio`, `synth`.
+    /// Its interface, if it is a converter: `dmabuf`, `fileio`, `synth`.
     pub interface: Option<String>,
-    /// Where its blocks are, where that was a choice.
+    /// The memory of its blocks, if it is a converter.
     pub memory: Option<String>,
-    /// Blocks that came.
+    /// Blocks received.
     pub blocks: u64,
     /// Samples in them.
     pub samples: u64,
@@ -38,22 +40,23 @@ pub struct SourceCounters {
     pub lost: u64,
     /// Blocks of which it is not known whether samples are missing before them.
     pub unknown: u64,
-    /// Blocks with which a converter has failed.
+    /// Blocks that a converter failed to fill.
     pub failed: u64,
-    /// How often it was opened anew after a failure.
+    /// How often it was opened again after a failure.
     pub restarts: u64,
     /// How often a sender came back.
     pub reconnects: u64,
-    /// Frames that could not be.
+    /// Invalid frames.
     pub corrupted: u64,
-    /// Bytes that were copied.
+    /// Bytes copied.
     pub copied: u64,
 }
 
-/// Of a stage.
+/// Counters of a stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct StageCounters {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Blocks that wait for it.
     pub waiting: usize,
@@ -69,16 +72,17 @@ pub struct StageCounters {
     pub kept_back: u64,
     /// How often a gate was opened.
     pub opened: u64,
-    /// Bytes that were copied.
+    /// Bytes copied.
     pub copied: u64,
 }
 
-/// Of a sink.
+/// Counters of a sink.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct SinkCounters {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// `new` (nothing came yet), `down`, `open` or `finished`.
+    /// `new` (no samples yet), `down`, `open` or `finished`.
     pub state: String,
     /// Blocks that were delivered.
     pub blocks: u64,
@@ -86,7 +90,7 @@ pub struct SinkCounters {
     pub samples: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// Samples that are missing in what was delivered, and told so.
+    /// Samples that are known to be missing in what was delivered.
     pub lost: u64,
     /// Blocks of which it is not known whether samples are missing before them.
     pub unknown: u64,
@@ -100,54 +104,56 @@ pub struct SinkCounters {
     pub dropped_samples: u64,
     /// Blocks that were lost when the sink failed.
     pub failed: u64,
-    /// How often it was opened anew after a failure.
+    /// How often it was opened again after a failure.
     pub restarts: u64,
-    /// How often a connection was made anew.
+    /// How often a connection was made again.
     pub reconnects: u64,
     /// Blocks that were sent again.
     pub resent: u64,
     /// Samples that were verified.
     pub verified: u64,
-    /// Bytes that were copied.
+    /// Bytes copied.
     pub copied: u64,
-    /// Microseconds within which half of the blocks were delivered since they were complete.
+    /// Median latency in microseconds, from the completion of a block to its delivery.
     pub latency_p50: u64,
-    /// The same for 99 of 100.
+    /// 99th percentile of the latency.
     pub latency_p99: u64,
-    /// The same for all.
+    /// Maximum of the latency.
     pub latency_max: u64,
 }
 
-/// Of a control.
+/// Counters of a control.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct ControlCounters {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// `down` or `up`.
     pub state: String,
     /// Commands that were carried out.
     pub commands: u64,
-    /// Commands that were not.
+    /// Commands that were refused.
     pub refused: u64,
-    /// Events.
+    /// Events received.
     pub events: u64,
-    /// Messages that could not be.
+    /// Invalid messages.
     pub malformed: u64,
     /// Reactions that took longer than the deadline.
     pub late: u64,
-    /// Microseconds of the slowest reaction.
+    /// The slowest reaction, in microseconds.
     pub slowest: u64,
     /// How often it came back.
     pub restarts: u64,
 }
 
-/// Something that has happened in a pipeline, and is not only counted.
+/// An event of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Event {
-    /// The node.
+    /// The name of the node.
     pub node: String,
-    /// What: `trouble`, `restarted`, `came`, `event`, `refused`.
+    /// What happened: `trouble`, `restarted`, `came`, `event`, `refused`.
     pub what: &'static str,
-    /// More of it.
+    /// Details: the text of an error, or the name of a coprocessor's event and its value.
     pub text: String,
 }

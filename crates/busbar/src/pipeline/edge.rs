@@ -1,4 +1,4 @@
-//! Blocks on their way from one node to the next.
+//! Edges: blocks on their way from one node to the next.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime};
@@ -12,9 +12,9 @@ pub(super) const NOTHING: Lost = Lost::Samples(0);
 #[derive(Clone, Debug)]
 pub(super) struct Item {
     pub samples: Samples,
-    /// Missing before it: what the block says, and what the pipeline has dropped.
+    /// What is missing before it: the loss of the block, and what the pipeline has dropped.
     pub lost: Lost,
-    /// How many samples.
+    /// Number of samples.
     pub count: u64,
     /// CRC-32C, if a stage has computed it.
     pub check: Option<u32>,
@@ -26,33 +26,33 @@ pub(super) struct Item {
 impl Item {
     pub(super) fn new(samples: Samples, sample_len: usize) -> Self {
         let meta = *samples.meta();
-        // A clock that was set meanwhile says nothing.
+        // 0 if the clock was set back meanwhile.
         let age = SystemTime::now().duration_since(meta.time).unwrap_or_default();
         let count = (meta.len / sample_len.max(1)) as u64;
         Self { samples, lost: meta.lost, count, check: None, came: Instant::now(), age }
     }
 
-    /// With its check sum.
+    /// Adds the check sum.
     pub(super) fn checked(self, check: u32) -> Self {
         Self { check: Some(check), ..self }
     }
 
-    /// Other samples made of this.
+    /// A block of other samples, made from this one.
     pub(super) fn made(&self, samples: Samples, lost: Lost, count: u64) -> Self {
         Self { samples, lost, count, check: None, ..*self }
     }
 
-    /// From when the block was complete until now.
+    /// The time since the block was complete.
     pub(super) fn latency(&self) -> Duration {
         self.age + self.came.elapsed()
     }
 }
 
-/// What comes next.
+/// The next thing on an edge.
 #[derive(Debug)]
 pub(super) enum Next {
     Block(Item),
-    /// There is no more, and so much was lost after the last block.
+    /// The end, with what was lost after the last block.
     End(Lost),
 }
 
@@ -62,19 +62,19 @@ pub(super) struct Edge {
     config: config::Edge,
     waiting: VecDeque<Item>,
     end: Option<Lost>,
-    /// What was dropped and not told yet.
+    /// What was dropped since the last block that was taken in.
     dropped: Lost,
     pub counts: EdgeCounts,
 }
 
-/// What has become of what came to an edge.
+/// Totals of an edge.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EdgeCounts {
     pub dropped_blocks: u64,
     pub dropped_samples: u64,
 }
 
-/// Both of two losses, one behind the other.
+/// The sum of two losses.
 pub(super) fn sum(one: Lost, other: Lost) -> Lost {
     match (one, other) {
         (Lost::Samples(one), Lost::Samples(other)) => Lost::Samples(one.saturating_add(other)),
@@ -93,22 +93,22 @@ impl Edge {
         }
     }
 
-    /// Blocks that wait.
+    /// Number of blocks that wait.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Blocks that it can hold, those under way included.
+    /// Most blocks that it can hold, including those under way.
     pub(super) fn capacity(&self) -> usize {
         self.config.queue
     }
 
-    /// Blocks that a sink may have under way, so that some of the edge's are left to wait.
+    /// Most blocks that a sink may have under way, so that there is room for others to wait.
     pub(super) fn window(&self) -> usize {
         self.config.queue.div_ceil(2)
     }
 
-    /// Whether it takes a block without having anybody wait; `under_way` are in the node behind it.
+    /// Whether the node before it may send a block; `under_way` blocks are in the node behind it.
     pub(super) fn has_room(&self, under_way: usize) -> bool {
         self.config.when_full != WhenFull::Block || !self.is_full(under_way)
     }
@@ -117,7 +117,7 @@ impl Edge {
         self.waiting.len() + under_way >= self.config.queue
     }
 
-    /// Takes a block, or drops one: what comes behind that says so.
+    /// Takes a block in, or drops one: the next block says so.
     pub(super) fn push(&mut self, mut item: Item, under_way: usize) {
         let is_full = self.is_full(under_way);
         let drops_oldest = self.config.when_full == WhenFull::DropOldest;
@@ -139,12 +139,12 @@ impl Edge {
         sum(item.lost, Lost::Samples(item.count))
     }
 
-    /// The end, behind all that waits.
+    /// Adds the end, after all blocks that wait.
     pub(super) fn finish(&mut self, lost: Lost) {
         self.end.get_or_insert(lost);
     }
 
-    /// Something that was under way was lost: what comes next says so.
+    /// Adds a loss of blocks under way to the next block.
     pub(super) fn lose(&mut self, lost: Lost) {
         match self.waiting.front_mut() {
             Some(first) => first.lost = sum(first.lost, lost),
@@ -152,7 +152,7 @@ impl Edge {
         }
     }
 
-    /// What comes next, if there is something.
+    /// Takes the next block, or returns the end; `None` if there is neither.
     pub(super) fn next(&mut self) -> Option<Next> {
         if let Some(item) = self.waiting.pop_front() {
             return Some(Next::Block(item));
@@ -162,17 +162,17 @@ impl Edge {
         Some(Next::End(end))
     }
 
-    /// Whether there is something, the end included.
+    /// Whether there is a block or the end.
     pub(super) fn has_next(&self) -> bool {
         !self.waiting.is_empty() || self.end.is_some()
     }
 
-    /// Whether there is nothing, and nothing to come.
+    /// Whether no block waits and none will come.
     pub(super) fn has_ended(&self) -> bool {
         self.waiting.is_empty() && self.end.is_some()
     }
 
-    /// Puts back what could not be used yet.
+    /// Puts back a block that could not be used yet.
     pub(super) fn put_back(&mut self, item: Item) {
         self.waiting.push_front(item);
     }

@@ -1,13 +1,13 @@
-//! Coprocessors that may crash and come back.
+//! Opens endpoints on any coprocessor.
 
 use crate::endpoint::{Controller, Endpoint};
 use crate::{Error, Result};
 
-/// What `open` opens on the first coprocessor on which it can; `what` is what errors call it.
+/// The result of `open` for the first coprocessor for which it succeeds; `what` is its name in errors.
 ///
 /// # Errors
 ///
-/// `NotFound` where there is no coprocessor; what `open` says of the last one.
+/// `NotFound` if there is no coprocessor; else the error of `open` for the last one.
 pub(super) fn on_any<T>(what: &str, open: impl Fn(Controller) -> Result<T>) -> Result<T> {
     let mut last = None;
     for info in Controller::list()? {
@@ -22,7 +22,7 @@ pub(super) fn on_any<T>(what: &str, open: impl Fn(Controller) -> Result<T>) -> R
     }))
 }
 
-/// An endpoint to a service, on whichever coprocessor announces it.
+/// An endpoint to a service of the first coprocessor that announces it.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Pipelines as files: TOML.
+//! Parses configurations from TOML.
 
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
@@ -17,16 +17,17 @@ use crate::{Error, Result};
 
 /// Bytes of the longest file.
 const MOST: usize = 1 << 20;
-/// What a time may be.
+/// The values that are allowed for a time.
 const TIMES: &str = "a time such as \"500us\", \"20ms\", \"5s\" or \"2min\"";
-const SIZES: &str = "bytes, as a number or such as \"64K\" or \"1M\" (of 1024)";
+/// The values that are allowed for a size.
+const SIZES: &str = "a number of bytes, or a text such as \"64K\" or \"1M\" (K is 1024)";
 
 impl Config {
-    /// Parses and checks a file's text; `name` is what errors call it.
+    /// Parses and checks the text of a file; `name` is its name in errors.
     ///
     /// # Errors
     ///
-    /// Bad input, naming the line, the key, what it holds and what it may hold.
+    /// Bad input, naming the line, the key, its value and the allowed values.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         if text.len() > MOST {
             let allowed = format!("up to {MOST} bytes");
@@ -46,13 +47,13 @@ impl Config {
     }
 }
 
-/// Such as `FILE, line 7`.
+/// A place in the file, such as `FILE, line 7`.
 fn place(name: &str, text: &str, at: usize) -> String {
     let before = text.get(..at).unwrap_or(text);
     format!("{name}, line {}", before.bytes().filter(|byte| *byte == b'\n').count() + 1)
 }
 
-/// Where a key is, or the last table on the way to it.
+/// The offset of a key, or of the last table on the way to it.
 fn position(table: &DeTable<'_>, path: &[String]) -> usize {
     let Some((first, rest)) = path.split_first() else { return 0 };
     let Some((key, value)) = table.get_key_value(first.as_str()) else { return 0 };
@@ -106,7 +107,7 @@ impl<'a> Keys<'a> {
         text.ok_or_else(|| self.fault(key, "nothing", format!("{key} = {allowed}")))
     }
 
-    /// Whatever is parsed from text; the error tells what is allowed.
+    /// A value that is parsed from text; the error tells what is allowed.
     fn parsed<T: FromStr<Err = Error>>(&mut self, key: &'static str) -> Result<Option<T>, Fault> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         let parsed = text.parse().map_err(|error: Error| self.fault(key, text, allowed(&error)));
@@ -167,7 +168,7 @@ impl<'a> Keys<'a> {
         texts(value).ok_or_else(|| self.fault(key, shown(value), "texts: [\"one\", \"other\"]"))
     }
 
-    /// There is nothing else in it.
+    /// Fails if the table has other keys.
     fn end(self) -> Result<(), Fault> {
         let strange = self.table.keys().find(|key| !self.known.contains(&key.get_ref().as_ref()));
         match strange {
@@ -203,7 +204,7 @@ fn config(table: &DeTable<'_>) -> Result<Config, Fault> {
     Ok(config)
 }
 
-/// `[KIND.NAME]`, all of one kind.
+/// The nodes of one kind: `[KIND.NAME]`.
 fn nodes<'a, T>(
     kind: &str,
     value: &'a Spanned<DeValue<'a>>,
@@ -216,7 +217,7 @@ fn nodes<'a, T>(
         nodes.push((name.span(), node(name.get_ref().to_string(), &mut keys)?));
         keys.end()?;
     }
-    // As they stand in the file.
+    // In their order in the file.
     nodes.sort_by_key(|(span, _)| span.start);
     Ok(nodes.into_iter().map(|(_, node)| node).collect())
 }
@@ -343,7 +344,7 @@ fn integer(value: &DeValue<'_>) -> Option<u64> {
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
-/// A whole number with one of these units, the longest first; or without any.
+/// A whole number with one of these units, or without a unit. A unit that ends like another one comes first.
 fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let unit = units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale)));
     let (number, scale) = unit.unwrap_or((text, 1));
@@ -351,7 +352,7 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok().filter(|_| is_number)?.checked_mul(scale)
 }
 
-/// What an error says of a value.
+/// A value, for an error.
 fn shown(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => text.to_string(),
@@ -362,7 +363,7 @@ fn shown(value: &DeValue<'_>) -> String {
     }
 }
 
-/// What an error says that is allowed.
+/// The allowed values that an error names.
 fn allowed(error: &Error) -> String {
     let help = error.advice().unwrap_or_default();
     help.strip_prefix("allowed: ").unwrap_or(help).into()
@@ -469,7 +470,7 @@ on.overload = ["set adc in_voltage0_i_hardwaregain 0.5"]
             ("control = \"core\"", "control = \"c\"", "stage.gate.control", "core"),
             ("100_000", "1.5", "stage.gate.samples", "1.5"),
             ("\"tcp:10.0.0.2:4950\"", "\"tcp:4950\"", "sink.net.to", "tcp:HOST:PORT"),
-            ("set adc", "set dac", "control.core.on.overload", "source that there is"),
+            ("set adc", "set dac", "control.core.on.overload", "sources of the pipeline"),
             ("set adc", "sett adc", "control.core.on.overload", "start SOURCE"),
             (
                 "sources = [\"adc\"]",

@@ -1,14 +1,14 @@
-//! What a pipeline and a coprocessor say to each other over an endpoint.
+//! The messages between a pipeline and a coprocessor over an endpoint.
 //!
-//! A message is one line of UTF-8 without its end, of at most [`MAX_LEN`] bytes. Words are separated
+//! A message is one line of UTF-8 without a line end, of at most [`MAX_LEN`] bytes. Words are separated
 //! by one space, numbers are decimal without a sign or leading zeros.
 //!
 //! | from | message | meaning |
 //! |---|---|---|
-//! | pipeline | `start SOURCE` | the pipeline is ready for the stream of this source, and hands over control |
-//! | | `stop SOURCE` | it ends that stream |
+//! | pipeline | `start SOURCE` | the pipeline is ready for the stream of this source; the coprocessor controls it from now on |
+//! | | `stop SOURCE` | the pipeline ends that stream |
 //! | | `ok N` | command `N` was carried out |
-//! | | `error N TEXT` | it was not, and why |
+//! | | `error N TEXT` | command `N` was not carried out; `TEXT` is the reason |
 //! | coprocessor | `N start SOURCE` | command: start the source |
 //! | | `N stop SOURCE` | command: stop it |
 //! | | `N set SOURCE ATTRIBUTE VALUE` | command: write `VALUE` to an attribute of its IIO device |
@@ -16,9 +16,9 @@
 //!
 //! | field | allowed |
 //! |---|---|
-//! | `N` | 0 to 4294967295, chosen by the coprocessor; comes back with the answer |
-//! | `SOURCE`, `NAME` | 1 to 31 of `A`–`Z`, `a`–`z`, `0`–`9`, `_`, `-`: a source's name in the pipeline's file; an event's |
-//! | `ATTRIBUTE` | 1 to 63 of the same: what sysfs calls the attribute |
+//! | `N` | 0 to 4294967295, chosen by the coprocessor; the answer repeats it |
+//! | `SOURCE`, `NAME` | 1 to 31 of `A`–`Z`, `a`–`z`, `0`–`9`, `_`, `-`: the name of a source in the pipeline's file, or of an event |
+//! | `ATTRIBUTE` | 1 to 63 of the same: the name of the attribute in sysfs |
 //! | `VALUE` of `set`, `TEXT` | the rest of the line, 1 byte or more, no control characters |
 //! | `VALUE` of `event` | 0 to 18446744073709551615, the number of a sample for example |
 //!
@@ -50,20 +50,20 @@ const MAX_ATTRIBUTE: usize = 63;
 /// From the pipeline to the coprocessor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// The pipeline is ready for the stream of this source, and hands over control.
+    /// The pipeline is ready for the stream of this source. The coprocessor controls it from now on.
     Start(Name),
-    /// It ends the stream of this source.
+    /// The pipeline ends the stream of this source.
     Stop(Name),
     /// A command was carried out.
     Ok {
-        /// The command's.
+        /// The number of the command.
         number: u32,
     },
     /// A command was not carried out.
     Error {
-        /// The command's.
+        /// The number of the command.
         number: u32,
-        /// Why.
+        /// The reason.
         text: Text,
     },
 }
@@ -71,23 +71,23 @@ pub enum Request {
 /// From the coprocessor to the pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// To be carried out and answered.
+    /// A command, to be carried out and answered.
     Command {
-        /// Comes back with the answer.
+        /// The number of the command, which the answer repeats.
         number: u32,
         /// What to do.
         action: Action,
     },
-    /// Something has happened; not answered.
+    /// Something has happened. This is not answered.
     Event {
-        /// What.
+        /// The name of the event.
         name: Name,
-        /// More of it: the number of a sample, for example.
+        /// A value, such as the number of a sample.
         value: Option<u64>,
     },
 }
 
-/// What a coprocessor commands.
+/// The action of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Start a source.
@@ -96,21 +96,21 @@ pub enum Action {
     Stop(Name),
     /// Write to an attribute of a source's IIO device.
     Set {
-        /// Whose.
+        /// The source.
         source: Name,
-        /// What sysfs calls it.
+        /// The name of the attribute in sysfs.
         attribute: Attribute,
-        /// What is written.
+        /// The value to write.
         value: Text,
     },
 }
 
 impl Request {
-    /// The answer to a command that was not carried out. Of `why`, control characters become spaces,
-    /// and what does not fit is left out.
+    /// The answer to a command that was not carried out. Control characters in `why` become spaces, and it is
+    /// shortened if it does not fit.
     #[must_use]
     pub fn error(number: u32, why: impl Display) -> Self {
-        /// Without the longest head: `error 4294967295 `.
+        /// The rest of a message after `error 4294967295 `.
         const MOST: usize = MAX_LEN - 17;
         let mut text = why.to_string().replace(char::is_control, " ");
         let end = (0..=MOST.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
@@ -121,7 +121,7 @@ impl Request {
         Self::Error { number, text: Text(text) }
     }
 
-    /// The message.
+    /// Encodes the message.
     ///
     /// # Errors
     ///
@@ -130,11 +130,11 @@ impl Request {
         encode(self)
     }
 
-    /// What the message says.
+    /// Decodes a message.
     ///
     /// # Errors
     ///
-    /// Bad input, naming the first field that cannot be, and what is allowed.
+    /// Bad input, naming the first invalid field and what is allowed.
     pub fn decode(message: &[u8]) -> Result<Self> {
         let mut words = Words::new(message)?;
         let request = match words.next() {
@@ -166,7 +166,7 @@ impl Display for Request {
 }
 
 impl Report {
-    /// The message.
+    /// Encodes the message.
     ///
     /// # Errors
     ///
@@ -175,11 +175,11 @@ impl Report {
         encode(self)
     }
 
-    /// What the message says.
+    /// Decodes a message.
     ///
     /// # Errors
     ///
-    /// Bad input, naming the first field that cannot be, and what is allowed.
+    /// Bad input, naming the first invalid field and what is allowed.
     pub fn decode(message: &[u8]) -> Result<Self> {
         let mut words = Words::new(message)?;
         let report = match words.next() {
@@ -248,7 +248,7 @@ impl Display for Action {
     }
 }
 
-/// What a source or an event is called: 1 to 31 of `A`–`Z`, `a`–`z`, `0`–`9`, `_`, `-`.
+/// The name of a source or an event: 1 to 31 of `A`–`Z`, `a`–`z`, `0`–`9`, `_`, `-`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
@@ -278,9 +278,9 @@ impl Display for Name {
     }
 }
 
-/// What sysfs calls an attribute of an IIO device: 1 to 63 of `A`–`Z`, `a`–`z`, `0`–`9`, `_`, `-`.
+/// The name of an attribute of an IIO device in sysfs: 1 to 63 of `A`–`Z`, `a`–`z`, `0`–`9`, `_`, `-`.
 ///
-/// So it is never a path to somewhere else.
+/// So it is never a path to another directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attribute(String);
 
@@ -340,7 +340,7 @@ impl Display for Text {
     }
 }
 
-/// The words of a message that are left. A word that is not there is empty, which none may be.
+/// The remaining words of a message. A missing word is empty, which no field accepts.
 struct Words<'a>(Option<&'a str>);
 
 impl<'a> Words<'a> {
@@ -388,14 +388,14 @@ impl<'a> Words<'a> {
         match self.0 {
             None => Ok(message),
             Some(rest) => {
-                let allowed = "nothing behind the last word";
+                let allowed = "nothing after the last word";
                 Err(Error::invalid("the end of a message", rest.escape_debug(), allowed))
             }
         }
     }
 }
 
-/// A number with an end.
+/// A number type with a largest value.
 trait Bounded {
     const MOST: u64;
 }
@@ -408,7 +408,7 @@ impl Bounded for u64 {
     const MOST: u64 = Self::MAX;
 }
 
-/// Only as it is written: the same number always has the same digits.
+/// Parses a number without a sign or leading zeros.
 fn number<N: FromStr>(word: &str) -> Option<N> {
     let is_plain = word == "0" || word.starts_with(|first: char| matches!(first, '1'..='9'));
     is_plain.then(|| word.parse().ok()).flatten()

@@ -1,95 +1,83 @@
-//! Where samples go to, and go to again after a crash.
+//! Sinks, which are opened again after a failure.
+
+mod messages;
+mod way;
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use super::bulk::Bulk;
+use self::way::Way;
 use super::config::{Config, SinkConfig, SinkKind};
+use super::counters::SinkCounters;
 use super::edge::{Edge, Item, NOTHING, Next, sum};
-use super::endpoint;
-use super::source::{Retry, options, patience};
-use super::stage::Shape;
-use crate::endpoint::{Controller, Endpoint, MAX_MESSAGE};
-use crate::stream::net::FrameSender;
-use crate::stream::sigmf::Recorder;
-use crate::stream::verify::Counter;
-use crate::stream::{self, Lost, StreamSetup};
+use super::retry::{Retry, patience};
+use super::shape::Shape;
+use crate::stream::Lost;
 use crate::{Error, Result};
 
-/// Latencies are told in microseconds, up to an hour.
+/// The longest latency that is recorded, in microseconds: an hour.
 const MOST_MICROSECONDS: u64 = 3_600_000_000;
 
-/// A sink, whatever becomes of it.
+/// A sink, open or not.
 #[derive(Debug)]
 pub(super) struct Sink {
     config: SinkConfig,
-    /// How long to try to have it back.
+    /// How long to try to open it again.
     patience: Option<Duration>,
-    /// What recordings say that samples are from.
+    /// The hardware that recordings name.
     from: Option<String>,
     state: State,
-    /// Blocks that were taken and not delivered, the oldest first.
+    /// Blocks that were taken and are not delivered yet, the oldest first.
     under_way: VecDeque<Item>,
-    /// How often it was opened: each time there is another descriptor.
+    /// How often it was opened: each time it has another descriptor.
     pub opens: u64,
-    pub counts: Counts,
+    counts: Counts,
     latency: Histogram<u64>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// It is not known what comes.
+    /// The shape of its samples is not known yet.
     New,
     Down(Retry),
     Open(Way),
-    /// Everything has arrived.
+    /// Everything was delivered.
     Finished,
 }
 
-/// How samples leave.
-#[derive(Debug)]
-enum Way {
-    Device(stream::Sink),
-    Net(Box<FrameSender>),
-    Recording(Box<Recorder>),
-    Endpoint(Box<Messages>),
-    Bulk(Bulk),
-    Null,
-    Verify(Option<Counter>),
-}
-
-/// What a sink has delivered.
+/// Totals of a sink.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    pub blocks: u64,
-    pub samples: u64,
-    pub bytes: u64,
-    /// Missing in what was delivered.
-    pub lost: u64,
-    pub unknown: u64,
+struct Counts {
+    blocks: u64,
+    samples: u64,
+    bytes: u64,
+    /// Samples missing in what was delivered.
+    lost: u64,
+    unknown: u64,
     /// Blocks that were under way when the sink failed.
-    pub failed: u64,
-    pub restarts: u64,
-    pub verified: u64,
+    failed: u64,
+    restarts: u64,
+    verified: u64,
+    /// These three count ways that are closed.
     copied: u64,
     reconnects: u64,
     resent: u64,
 }
 
-/// What one turn of a sink has brought.
+/// The result of one turn of a sink.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     pub moved: bool,
-    /// It goes on.
+    /// An error; the sink goes on.
     pub trouble: Option<Error>,
 }
 
 impl Sink {
     pub(super) fn new(config: &SinkConfig, all: &Config, from: Option<String>) -> Self {
-        // These bounds are allowed.
+        // These bounds are valid.
         let latency = Histogram::new_with_bounds(1, MOST_MICROSECONDS, 2);
         Self {
             config: config.clone(),
@@ -116,19 +104,18 @@ impl Sink {
         }
     }
 
+    /// How often it was opened again after a failure.
+    pub(super) fn restarts(&self) -> u64 {
+        self.counts.restarts
+    }
+
     pub(super) fn is_finished(&self) -> bool {
         matches!(self.state, State::Finished)
     }
 
-    /// Blocks that are in it.
+    /// Number of blocks under way.
     pub(super) fn under_way(&self) -> usize {
         self.under_way.len()
-    }
-
-    /// 50 and 99 of 100 blocks were delivered within so many microseconds, and all within the last.
-    pub(super) fn latency(&self) -> [u64; 3] {
-        let at = |quantile| self.latency.value_at_quantile(quantile);
-        [at(0.5), at(0.99), self.latency.max()]
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
@@ -138,7 +125,7 @@ impl Sink {
         }
     }
 
-    /// What tells that a turn has something to do.
+    /// The descriptor to watch.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.state {
             State::Open(way) => way.descriptor(),
@@ -146,11 +133,11 @@ impl Sink {
         }
     }
 
-    /// Takes from `edge` what there is room for, and counts what has arrived.
+    /// Takes blocks from `edge`, as many as there is room for, and counts those that were delivered.
     pub(super) fn turn(&mut self, edge: &mut Edge, shape: Option<&Shape>) -> Result<Turn> {
         let mut turn = Turn::default();
         let opened = match (&mut self.state, shape) {
-            // Nothing ever came, nor will.
+            // No sample came, and none will.
             (State::New, None) if edge.has_ended() => {
                 self.state = State::Finished;
                 return Ok(Turn { moved: true, trouble: None });
@@ -172,6 +159,22 @@ impl Sink {
             turn.trouble = sender.take_trouble();
         }
         Ok(turn)
+    }
+
+    /// The first sender of the source before it has come: fails if the sink does not take its samples. Only a
+    /// device has to be opened for that; what its blocks take is taken from `room`, in bytes.
+    pub(super) fn admit(&mut self, shape: &Shape, room: &mut usize) -> Result<()> {
+        if matches!(self.config.to, SinkKind::Device(_)) {
+            let memory = self.config.memory.as_ref().unwrap_or(&shape.memory).clone();
+            Shape { memory, ..shape.clone() }.take(Way::blocks(&self.config), room)?;
+            return self.open(shape, true).map(drop);
+        }
+        Way::check(&self.config, shape)
+    }
+
+    /// That sender was refused: closes the sink until the next one comes.
+    pub(super) fn dismiss(&mut self) {
+        self.state = State::New;
     }
 
     fn open(&mut self, shape: &Shape, is_first: bool) -> Result<Option<Error>> {
@@ -233,7 +236,7 @@ impl Sink {
         Ok(moved)
     }
 
-    /// Does what can be done, and counts what has arrived.
+    /// Does what can be done, and counts blocks that were delivered.
     fn settle(&mut self) -> Result<bool> {
         let State::Open(way) = &mut self.state else { return Ok(false) };
         let left = way.turn(self.under_way.len())?;
@@ -249,7 +252,7 @@ impl Sink {
         Ok(arrived > 0)
     }
 
-    /// There is nothing more to come; whether everything has arrived.
+    /// Ends the sink; `lost` is what was lost after the last block. Returns whether everything was delivered.
     fn finish(&mut self, lost: Lost) -> Result<bool> {
         let State::Open(way) = &mut self.state else { return Ok(false) };
         if !way.finish(lost)? || !self.under_way.is_empty() {
@@ -264,7 +267,7 @@ impl Sink {
         Ok(true)
     }
 
-    /// What is lost with the sink is told by what comes next.
+    /// Closes the sink. The next block says that those under way are lost.
     fn failed(&mut self, edge: &mut Edge, error: Error) -> Result<Error> {
         let State::Open(way) = &self.state else { return Err(error) };
         if matches!(way, Way::Recording(_) | Way::Verify(_) | Way::Null) {
@@ -273,7 +276,7 @@ impl Sink {
         self.counts.keep(way);
         let mut retry = Retry::new(self.patience);
         let error = retry.failed(error)?;
-        // Closes it: nothing of it is on its way any more.
+        // Closes it.
         self.state = State::Down(retry);
         self.counts.failed += self.under_way.len() as u64;
         let lost = self
@@ -284,16 +287,35 @@ impl Sink {
         Ok(error)
     }
 
-    /// Bytes that were copied on the way out.
-    pub(super) fn copied(&self) -> u64 {
-        self.counts.copied + if let State::Open(way) = &self.state { way.copied() } else { 0 }
-    }
-
-    /// How often a connection was made anew, and blocks that were sent again.
-    pub(super) fn connections(&self) -> (u64, u64) {
-        let (again, resent) =
-            if let State::Open(way) = &self.state { way.connections() } else { (0, 0) };
-        (self.counts.reconnects + again, self.counts.resent + resent)
+    /// `edge` is the edge before the sink.
+    pub(super) fn counters(&self, edge: &Edge) -> SinkCounters {
+        let mut counts = self.counts;
+        if let State::Open(way) = &self.state {
+            counts.keep(way);
+        }
+        let latency = |quantile| self.latency.value_at_quantile(quantile);
+        SinkCounters {
+            name: self.name().into(),
+            state: self.state().into(),
+            blocks: counts.blocks,
+            samples: counts.samples,
+            bytes: counts.bytes,
+            lost: counts.lost,
+            unknown: counts.unknown,
+            waiting: edge.len(),
+            under_way: self.under_way(),
+            dropped_blocks: edge.counts.dropped_blocks,
+            dropped_samples: edge.counts.dropped_samples,
+            failed: counts.failed,
+            restarts: counts.restarts,
+            reconnects: counts.reconnects,
+            resent: counts.resent,
+            verified: counts.verified,
+            copied: counts.copied,
+            latency_p50: latency(0.5),
+            latency_p99: latency(0.99),
+            latency_max: self.latency.max(),
+        }
     }
 }
 
@@ -312,199 +334,11 @@ impl Counts {
         }
     }
 
-    /// What a way that is closed has counted.
+    /// Adds the counters of a way.
     fn keep(&mut self, way: &Way) {
         let (reconnects, resent) = way.connections();
         self.copied += way.copied();
         self.reconnects += reconnects;
         self.resent += resent;
-    }
-}
-
-impl Way {
-    fn open(config: &SinkConfig, shape: &Shape, from: Option<&str>) -> Result<Self> {
-        Ok(match &config.to {
-            SinkKind::Device(name) => {
-                let default = StreamSetup::default();
-                let setup = StreamSetup {
-                    blocks: config.blocks.unwrap_or(default.blocks),
-                    block_len: shape.block_len,
-                    memory: config.memory.clone(),
-                    interface: config.interface,
-                    ..default
-                };
-                Self::Device(stream::Sink::open_for(name, &shape.format, &setup)?)
-            }
-            SinkKind::Connect(target) => {
-                let options = options(config.patience);
-                let sender = FrameSender::open(target, &shape.format, shape.block_len, &options)?;
-                Self::Net(Box::new(sender))
-            }
-            SinkKind::Recording(path) => {
-                Self::Recording(Box::new(Recorder::create(path, &shape.format, from)?))
-            }
-            SinkKind::Endpoint(service) => {
-                Self::Endpoint(Box::new(Messages::open(service, shape.format.sample_len)?))
-            }
-            SinkKind::Bulk(transport) => Self::Bulk(Bulk::open(*transport)?),
-            SinkKind::Null => Self::Null,
-            SinkKind::Verify { counter } => {
-                Self::Verify(counter.then(|| Counter::new(&shape.format)).transpose()?)
-            }
-        })
-    }
-
-    /// Whether it has taken the block.
-    fn take(&mut self, item: &Item) -> Result<bool> {
-        match self {
-            Self::Device(sink) => sink.try_forward(&item.samples),
-            Self::Net(sender) => {
-                sender.push_as(item.samples.clone(), item.lost, item.check).map(|()| true)
-            }
-            Self::Recording(recorder) => recorder.write_as(&item.samples, item.lost).map(|()| true),
-            Self::Endpoint(messages) => Ok(messages.take(item)),
-            Self::Bulk(bulk) => bulk.take(item),
-            Self::Null => Ok(true),
-            Self::Verify(counter) => {
-                check(item)?;
-                if let Some(counter) = counter {
-                    counter.verify(&item.samples, item.lost)?;
-                }
-                Ok(true)
-            }
-        }
-    }
-
-    /// Does what can be done without waiting; how many of `under_way` have not arrived.
-    fn turn(&mut self, under_way: usize) -> Result<usize> {
-        match self {
-            Self::Device(sink) => {
-                sink.reap()?;
-                Ok(sink.queued().min(under_way))
-            }
-            Self::Net(sender) => {
-                sender.advance()?;
-                Ok(sender.unacknowledged())
-            }
-            Self::Endpoint(messages) => messages.turn(),
-            Self::Bulk(bulk) => bulk.turn(),
-            Self::Recording(_) | Self::Null | Self::Verify(_) => Ok(0),
-        }
-    }
-
-    /// There is nothing more to come; whether everything is where it should be.
-    fn finish(&mut self, lost: Lost) -> Result<bool> {
-        match self {
-            Self::Device(sink) => sink.try_drain(),
-            Self::Net(sender) => {
-                sender.finish(lost);
-                sender.advance()?;
-                Ok(sender.is_finished())
-            }
-            Self::Endpoint(_)
-            | Self::Bulk(_)
-            | Self::Recording(_)
-            | Self::Null
-            | Self::Verify(_) => Ok(true),
-        }
-    }
-
-    fn close(self, lost: Lost) -> Result<()> {
-        match self {
-            Self::Recording(recorder) => recorder.finish(lost),
-            _ => Ok(()),
-        }
-    }
-
-    fn copied(&self) -> u64 {
-        match self {
-            Self::Device(sink) => sink.copied(),
-            Self::Net(sender) => sender.copied(),
-            Self::Recording(recorder) => recorder.copied(),
-            Self::Endpoint(messages) => messages.copied,
-            Self::Bulk(bulk) => bulk.copied(),
-            Self::Null | Self::Verify(_) => 0,
-        }
-    }
-
-    fn connections(&self) -> (u64, u64) {
-        match self {
-            Self::Net(sender) => (sender.reconnects(), sender.resent()),
-            _ => (0, 0),
-        }
-    }
-
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        match self {
-            Self::Device(sink) => Some(sink.as_fd()),
-            Self::Net(sender) => Some(sender.as_fd()),
-            Self::Endpoint(messages) => Some(messages.endpoint.as_fd()),
-            Self::Bulk(bulk) => Some(bulk.as_fd()),
-            Self::Recording(_) | Self::Null | Self::Verify(_) => None,
-        }
-    }
-}
-
-/// The check sum that a stage has computed still holds.
-fn check(item: &Item) -> Result<()> {
-    let Some(check) = item.check else { return Ok(()) };
-    let found = item.samples.parts()?.crc32c();
-    if found == check {
-        return Ok(());
-    }
-    let sequence = item.samples.meta().sequence;
-    let why =
-        format!("the check sum of block {sequence} is {found:#010x} instead of {check:#010x}");
-    let why = std::io::Error::new(std::io::ErrorKind::InvalidData, why);
-    Err(Error::new("verify", "samples", why))
-}
-
-/// Blocks as messages to a coprocessor.
-#[derive(Debug)]
-struct Messages {
-    endpoint: Endpoint,
-    /// Kept open with it.
-    _controller: Controller,
-    /// Bytes of a message: whole samples.
-    len: usize,
-    /// What is being sent, and how much of it was.
-    item: Option<(Item, usize)>,
-    copied: u64,
-}
-
-impl Messages {
-    fn open(service: &str, sample_len: usize) -> Result<Self> {
-        if sample_len > MAX_MESSAGE {
-            let allowed = format!("up to {MAX_MESSAGE}, a message's");
-            return Err(Error::invalid("the bytes of a sample", sample_len, allowed));
-        }
-        let (controller, endpoint) = endpoint::open(service)?;
-        let len = MAX_MESSAGE / sample_len * sample_len;
-        Ok(Self { endpoint, _controller: controller, len, item: None, copied: 0 })
-    }
-
-    fn take(&mut self, item: &Item) -> bool {
-        let is_free = self.item.is_none();
-        if is_free {
-            self.item = Some((item.clone(), 0));
-        }
-        is_free
-    }
-
-    /// Sends what there is room for; how many blocks are left.
-    fn turn(&mut self) -> Result<usize> {
-        let Some((item, sent)) = &mut self.item else { return Ok(0) };
-        let bytes = item.samples.read()?;
-        while *sent < bytes.len() {
-            let end = bytes.len().min(*sent + self.len);
-            if !self.endpoint.try_send(&bytes[*sent..end])? {
-                return Ok(1);
-            }
-            self.copied += (end - *sent) as u64;
-            *sent = end;
-        }
-        drop(bytes);
-        self.item = None;
-        Ok(0)
     }
 }

@@ -1,16 +1,17 @@
-//! What is done with samples on their way.
+//! Stages.
 
 use super::config::{Gate, Work};
 use super::edge::{Item, NOTHING, sum};
-use crate::block::{Block, Memory};
+use super::shape::Shape;
+use crate::block::{Block, Bytes, BytesMut};
 use crate::stream::net::Pool;
 use crate::stream::{Channel, Format, Lost, Samples};
 use crate::{Error, Result};
 
-/// Blocks of a stage that makes samples of its own, beyond those that edges hold.
+/// Blocks of a stage that makes blocks of its own, in addition to those that edges hold.
 const SPARE: usize = 2;
 
-/// A stage, once it is known what comes to it.
+/// A stage, once the shape of its input is known.
 #[derive(Debug)]
 pub(super) enum Stage {
     Decimate(Decimate),
@@ -19,30 +20,27 @@ pub(super) enum Stage {
     Checksum,
 }
 
-/// What a stage makes of a block.
+/// The result of a stage for a block.
 #[derive(Debug)]
 pub(super) enum Made {
     Item(Item),
-    /// Nothing: what was in it is missing from now on.
+    /// No block: its samples are missing before the next one.
     Nothing,
-    /// There is no memory for it now.
+    /// There is no free block now.
     NoRoom(Item),
 }
 
-/// Samples of which blocks are made: what they look like and how long blocks are.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Shape {
-    pub format: Format,
-    pub block_len: usize,
-    /// Where blocks are that a stage makes.
-    pub memory: Memory,
-}
-
 impl Stage {
-    /// A stage for samples of this shape, and the shape of what it makes; `queued` blocks may be held
-    /// behind it.
-    pub(super) fn open(work: &Work, input: &Shape, queued: usize) -> Result<(Self, Shape)> {
-        let pool = |shape: &Shape| {
+    /// Opens a stage for samples of shape `input`; edges behind it may hold `queued` blocks. Also returns
+    /// the shape of its output. What its blocks take is taken from `room`, in bytes.
+    pub(super) fn open(
+        work: &Work,
+        input: &Shape,
+        queued: usize,
+        room: &mut usize,
+    ) -> Result<(Self, Shape)> {
+        let mut pool = |shape: &Shape| {
+            shape.take(queued + SPARE, room)?;
             let blocks = (0..queued + SPARE).map(|_| Block::with(shape.block_len, &shape.memory));
             Ok::<_, Error>(Workshop { pool: Pool::new(blocks.collect::<Result<_>>()?)?, copied: 0 })
         };
@@ -86,7 +84,7 @@ impl Stage {
         }
     }
 
-    /// What was lost at the end, beyond what `lost` says.
+    /// What was lost at the end of the output, where `lost` was lost at the end of the input.
     pub(super) fn finish(&mut self, lost: Lost) -> Lost {
         match self {
             Self::Decimate(stage) => {
@@ -107,7 +105,7 @@ impl Stage {
         }
     }
 
-    /// Readable when there is memory again.
+    /// The pool of its blocks, readable when one comes back.
     pub(super) fn pool(&self) -> Option<&Pool> {
         match self {
             Self::Decimate(Decimate { shop, .. }) | Self::Select(Select { shop, .. }) => {
@@ -118,7 +116,7 @@ impl Stage {
     }
 }
 
-/// Where a stage makes blocks of its own.
+/// The blocks that a stage makes.
 #[derive(Debug)]
 pub(super) struct Workshop {
     pool: Pool,
@@ -126,18 +124,18 @@ pub(super) struct Workshop {
 }
 
 impl Workshop {
-    /// Fills a block from the samples of `item`; `fill` puts them there and tells how many bytes.
+    /// Makes a block from the samples of `item`. `fill` writes them and returns the number of bytes.
     fn make(
         &mut self,
         item: Item,
         sample_len: usize,
         lost: Lost,
-        fill: impl FnOnce(&Samples, &mut [u8]) -> Result<usize>,
+        fill: impl FnOnce(&Samples, BytesMut<'_>) -> Result<usize>,
     ) -> Result<Made> {
-        // For the event that tells of it.
+        // Makes the pool not readable.
         self.pool.returned();
         let Some(mut block) = self.pool.take() else { return Ok(Made::NoRoom(item)) };
-        let filled = block.write().and_then(|mut to| fill(&item.samples, &mut to));
+        let filled = block.write().and_then(|mut to| fill(&item.samples, to.bytes_mut()));
         let len = match filled {
             Ok(len) => len,
             Err(error) => {
@@ -158,16 +156,16 @@ impl Workshop {
 #[derive(Debug)]
 pub(super) struct Decimate {
     by: u64,
-    /// Where the next sample is in the N.
+    /// The position of the next sample, from 0 to N - 1.
     at: u64,
     sample_len: usize,
-    /// Missing before the next block that has a sample.
+    /// What is missing before the next block that has a sample.
     lost: Lost,
     shop: Workshop,
 }
 
 impl Decimate {
-    /// Goes on behind `lost` samples: how many of those would have been kept.
+    /// Skips `lost` samples. Returns how many of those would have been kept.
     fn skip(&mut self, lost: Lost) -> Lost {
         let Lost::Samples(lost) = lost else { return Lost::Unknown };
         let kept = kept(self.at, lost, self.by);
@@ -187,12 +185,15 @@ impl Decimate {
             return Ok(Made::Nothing);
         }
         let len = self.sample_len;
-        // A step or a start beyond the block is as good as beyond all blocks.
+        // A start or step that saturates is beyond every block.
         let bytes =
             |samples: u64| usize::try_from(samples).unwrap_or(usize::MAX).saturating_mul(len);
         let (first, step) = (bytes(first), bytes(self.by));
-        let made = self.shop.make(item, len, self.lost, |samples, to| {
-            Ok(pick(samples.parts()?.iter(), first, step, len, to))
+        let made = self.shop.make(item, len, self.lost, |samples, mut to| {
+            let mut picked = vec![0; to.len().min(bytes(wanted))];
+            let count = pick(samples.parts()?.iter(), first, step, len, &mut picked);
+            to.slice(..count).copy_from(&picked[..count]);
+            Ok(count)
         })?;
         match made {
             Made::NoRoom(_) => (self.at, self.lost) = before,
@@ -202,21 +203,23 @@ impl Decimate {
     }
 }
 
-/// Copies `len` bytes from `first` on and each `step` further, wherever parts end; how many in all.
+/// Copies `len` bytes from `first` on and every `step` bytes further, across the ends of parts. Returns the
+/// number of bytes.
 fn pick<'a>(
-    parts: impl Iterator<Item = &'a [u8]>,
+    parts: impl Iterator<Item = Bytes<'a>>,
     first: usize,
     step: usize,
     len: usize,
     to: &mut [u8],
 ) -> usize {
-    // The next byte, and how many are behind.
+    // The next byte to copy, the bytes copied, and the beginning of the part.
     let (mut next, mut at, mut begin) = (first, 0, 0);
     for part in parts {
         let end = begin + part.len();
         while next < end && at < to.len() {
             let count = (len - at % len).min(end - next);
-            to[at..at + count].copy_from_slice(&part[next - begin..][..count]);
+            let from = next - begin;
+            part.slice(from..from + count).copy_to(&mut to[at..at + count]);
             (next, at) = (next + count, at + count);
             if at.is_multiple_of(len) {
                 next = next.saturating_add(step - len);
@@ -233,7 +236,10 @@ fn kept(at: u64, count: u64, by: u64) -> u64 {
     if count > first { (count - first - 1) / by + 1 } else { 0 }
 }
 
-/// From where, to where and how many bytes.
+/// Samples that are read at a time.
+const SOME: usize = 1024;
+
+/// Offset in the input, offset in the output, and length.
 type Move = (usize, usize, usize);
 
 /// Some of the channels.
@@ -249,20 +255,32 @@ impl Select {
     fn make(&mut self, item: Item) -> Result<Made> {
         let (pieces, from_len, to_len) = (&self.pieces, self.from_len, self.to_len);
         let lost = item.lost;
-        self.shop.make(item, to_len, lost, |samples, to| {
-            let from = samples.read()?;
-            let pairs = from.chunks_exact(from_len).zip(to.chunks_exact_mut(to_len));
-            let copy = |(from, to): (&[u8], &mut [u8])| {
-                for (start, at, len) in pieces {
-                    to[*at..at + len].copy_from_slice(&from[*start..start + len]);
-                }
-            };
-            Ok(pairs.map(copy).count() * to_len)
+        self.shop.make(item, to_len, lost, |samples, mut to| {
+            let read = samples.read()?;
+            let from = read.bytes();
+            let count = (from.len() / from_len).min(to.len() / to_len);
+            let mut packed = vec![0; SOME * to_len];
+            for first in (0..count).step_by(SOME) {
+                let end = count.min(first + SOME);
+                let whole = from.slice(first * from_len..end * from_len).to_vec();
+                let packed = &mut packed[..(end - first) * to_len];
+                let samples = whole.chunks_exact(from_len).zip(packed.chunks_exact_mut(to_len));
+                samples.for_each(|(from, to)| select_one(pieces, from, to));
+                to.slice(first * to_len..end * to_len).copy_from(packed);
+            }
+            Ok(count * to_len)
         })
     }
 }
 
-/// Where the channels are, where they go, and what a sample looks like then.
+/// Copies the channels of one sample.
+fn select_one(pieces: &[Move], from: &[u8], to: &mut [u8]) {
+    for (start, at, len) in pieces {
+        to[*at..at + len].copy_from_slice(&from[*start..start + len]);
+    }
+}
+
+/// The moves of the channels `names`, and the format of the output.
 fn select(format: &Format, names: &[String]) -> Result<(Vec<Move>, Format)> {
     let mut pieces = Vec::new();
     let mut channels: Vec<Channel> = Vec::new();
@@ -274,7 +292,7 @@ fn select(format: &Format, names: &[String]) -> Result<(Vec<Move>, Format)> {
             let all: Vec<_> = format.channels.iter().map(|it| it.name.as_str()).collect();
             Error::invalid("a channel to select", name, format!("each once of {}", all.join(", ")))
         })?;
-        // As IIO has them: a value lies at a multiple of its length.
+        // As in IIO, the offset of a value is a multiple of its length.
         let offset = end.next_multiple_of(align(channel));
         pieces.push((channel.offset, offset, channel.len()));
         end = offset + channel.len();
@@ -289,14 +307,14 @@ fn align(channel: &Channel) -> usize {
     (usize::from(channel.storage_bits) / 8).max(1)
 }
 
-/// Lets through or keeps back.
+/// A gate and its state.
 #[derive(Debug)]
 pub(super) struct GateState {
     gate: Gate,
     is_open: bool,
     /// Samples until it closes.
     left: Option<u64>,
-    /// What was kept back and not told yet.
+    /// What was kept back since the last block that passed.
     kept: Lost,
     /// Samples that were kept back in all, and how often it was opened.
     pub counts: (u64, u64),
@@ -308,7 +326,7 @@ impl GateState {
         Self { gate: gate.clone(), is_open: gate.is_open, left, kept: NOTHING, counts: (0, 0) }
     }
 
-    /// Something has happened there.
+    /// Handles an event of a control.
     pub(super) fn hear(&mut self, control: &str, event: &str) {
         if self.gate.control != control {
             return;
@@ -340,6 +358,7 @@ impl GateState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::Memory;
     use crate::stream::{Source, StreamSetup};
 
     fn source(samples: usize) -> Source {
@@ -367,14 +386,15 @@ mod tests {
     }
 
     fn numbers(item: &Item) -> Vec<u64> {
-        let bytes = item.samples.read().unwrap();
+        let bytes = item.samples.read().unwrap().bytes().to_vec();
         bytes.chunks_exact(8).map(|one| u64::from_le_bytes(one.try_into().unwrap())).collect()
     }
 
     #[test]
     fn every_nth_sample_is_kept_across_blocks_and_losses() {
         let source = source(10);
-        let (mut stage, _) = Stage::open(&Work::Decimate(4), &shape(&source), 4).unwrap();
+        let (mut stage, _) =
+            Stage::open(&Work::Decimate(4), &shape(&source), 4, &mut { usize::MAX }).unwrap();
         let first = made(&mut stage, item(&source, NOTHING)).unwrap();
         assert_eq!((numbers(&first), first.count), (vec![0, 4, 8], 3));
         let second = made(&mut stage, item(&source, NOTHING)).unwrap();
@@ -389,7 +409,8 @@ mod tests {
     #[test]
     fn what_falls_between_kept_samples_is_carried_on() {
         let source = source(2);
-        let (mut stage, _) = Stage::open(&Work::Decimate(5), &shape(&source), 4).unwrap();
+        let (mut stage, _) =
+            Stage::open(&Work::Decimate(5), &shape(&source), 4, &mut { usize::MAX }).unwrap();
         assert_eq!(numbers(&made(&mut stage, item(&source, NOTHING)).unwrap()), [0]);
         assert!(made(&mut stage, item(&source, NOTHING)).is_none());
         assert!(made(&mut stage, item(&source, Lost::Samples(3))).is_none());
@@ -400,7 +421,8 @@ mod tests {
     #[test]
     fn a_stage_without_memory_takes_nothing() {
         let source = source(2);
-        let (mut stage, _) = Stage::open(&Work::Decimate(1), &shape(&source), 0).unwrap();
+        let (mut stage, _) =
+            Stage::open(&Work::Decimate(1), &shape(&source), 0, &mut { usize::MAX }).unwrap();
         let held: Vec<_> = (0..SPARE).map(|_| made(&mut stage, item(&source, NOTHING))).collect();
         let Made::NoRoom(back) = stage.make(item(&source, Lost::Samples(1))).unwrap() else {
             panic!("there is none");
@@ -420,15 +442,18 @@ mod tests {
         let source = Source::open("synth:counter", &setup).unwrap();
         let names = ["count0", "voltage1_q"].map(String::from);
         let (mut stage, out) =
-            Stage::open(&Work::Select(names.into()), &shape(&source), 2).unwrap();
+            Stage::open(&Work::Select(names.into()), &shape(&source), 2, &mut { usize::MAX })
+                .unwrap();
         assert_eq!((out.format.sample_len, out.format.channels[1].offset), (16, 8));
         let item = Item::new(source.next().unwrap(), 16);
         let item = made(&mut stage, item).unwrap();
-        let bytes = item.samples.read().unwrap();
+        let bytes = item.samples.read().unwrap().bytes().to_vec();
         assert_eq!((item.count, bytes.len(), bytes[16], bytes[24]), (10, 160, 1, 0));
         for bad in [vec!["voltage9"], vec!["count0", "count0"]] {
             let names = bad.into_iter().map(Into::into).collect();
-            assert!(Stage::open(&Work::Select(names), &shape(&source), 1).is_err());
+            assert!(
+                Stage::open(&Work::Select(names), &shape(&source), 1, &mut { usize::MAX }).is_err()
+            );
         }
     }
 
@@ -437,10 +462,12 @@ mod tests {
         let bytes: Vec<u8> = (0..=255).collect();
         for part in [1, 2, 3, 5, 64, 256] {
             let mut to = [0; 40];
-            let len = pick(bytes.chunks(part), 4, 20, 4, &mut to);
-            assert_eq!((len, &to[..8]), (40, &[4, 5, 6, 7, 24, 25, 26, 27][..]), "{part}");
-            assert_eq!(pick(bytes.chunks(part), 248, 100, 4, &mut to), 4);
-            assert_eq!(pick(bytes.chunks(part), 256, 100, 4, &mut to), 0);
+            let mut pick = |first, step| {
+                let parts = bytes.chunks(part).map(Bytes::from);
+                pick(parts, first, step, 4, &mut to)
+            };
+            assert_eq!((pick(248, 100), pick(256, 100), pick(4, 20)), (4, 0, 40));
+            assert_eq!(to[..8], [4, 5, 6, 7, 24, 25, 26, 27], "{part}");
         }
     }
 
@@ -448,7 +475,9 @@ mod tests {
     fn a_block_that_fills_whole_pages_is_narrowed_as_a_whole() {
         let source = source(4096);
         let names = ["voltage0_i", "voltage0_q"].map(String::from);
-        let (mut stage, _) = Stage::open(&Work::Select(names.into()), &shape(&source), 1).unwrap();
+        let (mut stage, _) =
+            Stage::open(&Work::Select(names.into()), &shape(&source), 1, &mut { usize::MAX })
+                .unwrap();
         let item = made(&mut stage, item(&source, NOTHING)).unwrap();
         assert_eq!((item.count, item.samples.meta().len), (4096, 4 * 4096));
     }
@@ -463,7 +492,8 @@ mod tests {
             samples: Some(15),
             is_open: false,
         };
-        let (mut stage, _) = Stage::open(&Work::Gate(gate), &shape(&source), 1).unwrap();
+        let (mut stage, _) =
+            Stage::open(&Work::Gate(gate), &shape(&source), 1, &mut { usize::MAX }).unwrap();
         let hear = |stage: &mut Stage, control, event| {
             let Stage::Gate(gate) = stage else { panic!("it is one") };
             gate.hear(control, event);

@@ -11,7 +11,7 @@ use super::{Deadline, wait};
 /// The waits between the attempts of a sender that finds no free buffer.
 ///
 /// The in-tree driver never reports `POLLOUT`, and a bus may report it too early. So a sender
-/// believes it once, and otherwise tries again after pauses that grow from [`SHORTEST`] to
+/// waits for it once; otherwise it tries again after pauses that grow from [`SHORTEST`] to
 /// [`LONGEST`].
 #[derive(Debug)]
 pub(crate) struct Pause {
@@ -29,7 +29,7 @@ impl Default for Pause {
 }
 
 impl Pause {
-    /// How long to wait this time, and for what besides failure.
+    /// How long to wait this time, and for which events besides errors.
     pub(crate) fn step(&mut self) -> (Duration, PollFlags) {
         let pause = self.next;
         self.next = (pause * 2).min(LONGEST);
@@ -37,7 +37,7 @@ impl Pause {
         (pause, events)
     }
 
-    /// Takes note of what the wait of the last [`step`](Self::step) has reported.
+    /// Notes what the wait after the last [`step`](Self::step) has reported.
     pub(crate) fn note(&mut self, reported: PollFlags) {
         self.was_told = reported.contains(PollFlags::OUT);
     }

@@ -1,27 +1,25 @@
-//! Threads that can be told to wait no longer.
+//! Threads that can be told to stop waiting.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long a thread that is told to quit may wait on.
+/// How long a thread that is told to quit may go on waiting.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
 
 thread_local! {
     static QUIT: OnceCell<Arc<AtomicBool>> = const { OnceCell::new() };
 }
 
-/// From now on, all deadlines of this thread have passed once `quit` is set, and its waits notice that
-/// within a tenth of a second: for a thread that only waits, and for which nobody is to wait. What it does
-/// needs a deadline.
-#[cfg(feature = "pipeline")]
+/// Once `quit` is set, all deadlines of this thread have passed, and its waits notice that within 100 ms.
+/// This is for a thread that waits most of the time and that is not joined. Its operations need deadlines.
 pub(crate) fn quit_when(quit: Arc<AtomicBool>) {
-    // A thread that has one keeps it.
+    // A second call has no effect.
     QUIT.with(|cell| _ = cell.set(quit));
 }
 
-/// Whether this thread is to quit; nothing where it cannot be told to.
+/// Whether this thread is to quit; `None` if it cannot be told to.
 pub(super) fn quits() -> Option<bool> {
     QUIT.with(|cell| cell.get().map(|quit| quit.load(Ordering::Relaxed)))
 }

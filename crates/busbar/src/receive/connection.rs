@@ -1,4 +1,4 @@
-//! Connections, out of which data comes.
+//! Connections.
 
 use std::collections::VecDeque;
 use std::net::{Shutdown, TcpStream};
@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 use rustix::net::sockopt;
 
+use super::filled::Filled;
 use super::fragments::Fragments;
 use super::host::Copies;
 use super::memory::Memory;
@@ -16,15 +17,6 @@ use super::rule::Steering;
 use super::view::Piece;
 use crate::poll::{self, Deadline};
 use crate::{Error, Result};
-
-/// What an attempt to receive has brought.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Filled {
-    Some,
-    Nothing,
-    /// The peer sends no more.
-    End,
-}
 
 /// A TCP connection whose data comes in [`Piece`]s.
 ///
@@ -36,7 +28,7 @@ pub struct Connection {
     way: Way,
     ready: VecDeque<Piece>,
     has_ended: bool,
-    /// Kept for as long as data shall come by the device's queue.
+    /// Keeps the rule that steers the connection to the device's queue.
     _steering: Option<Arc<Steering>>,
 }
 
@@ -47,7 +39,7 @@ enum Way {
 }
 
 impl Connection {
-    /// Of a socket whose data goes into `memory`: by a binding's device if there is one.
+    /// A connection of a socket whose data goes into `memory`: by the device of `binding`, if there is one.
     pub(super) fn new(
         socket: TcpStream,
         memory: &Arc<Memory>,
@@ -67,21 +59,21 @@ impl Connection {
         Ok(Self { socket, way, ready: VecDeque::new(), has_ended: false, _steering: steering })
     }
 
-    /// What comes next in the stream; `None` at its [end](Self::is_finished). Waits as long as it takes.
+    /// Waits for the next piece of the stream, without a time limit; `None` at its [end](Self::is_finished).
     ///
-    /// On a host without a device, it also waits for memory that views hold.
+    /// Without a device, it also waits for memory that views hold.
     ///
     /// # Errors
     ///
-    /// `ECONNRESET` and `ETIMEDOUT` where the peer is gone without a word;
-    /// [`InvalidData`](std::io::ErrorKind::InvalidData) where data came into other memory than the
+    /// `ECONNRESET` and `ETIMEDOUT` if the peer has disappeared;
+    /// [`InvalidData`](std::io::ErrorKind::InvalidData) if data came into other memory than the
     /// block. The connection is finished then.
-    #[allow(clippy::should_implement_trait)] // fails, and may have to wait
+    #[allow(clippy::should_implement_trait)] // it can fail, and may have to wait
     pub fn next(&mut self) -> Result<Option<Piece>> {
         self.next_until(Deadline::NEVER)
     }
 
-    /// What comes next in the stream, if it is there now; `None` otherwise, and at the
+    /// The next piece of the stream, if it is there now; `None` otherwise, and at the
     /// [end](Self::is_finished).
     ///
     /// # Errors
@@ -91,7 +83,7 @@ impl Connection {
         self.next_until(Deadline::now())
     }
 
-    /// What comes next in the stream; `None` if nothing came within `timeout`, and at the
+    /// Waits for the next piece of the stream; `None` if nothing came within `timeout`, and at the
     /// [end](Self::is_finished).
     ///
     /// # Errors
@@ -119,19 +111,19 @@ impl Connection {
         }
     }
 
-    /// Whether there is nothing more to come: the peer has closed its end, or an error was told, and
-    /// all pieces were handed out.
+    /// Whether the stream has ended: the peer has closed its end, or an error was returned, and all pieces were
+    /// handed out.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.has_ended && self.ready.is_empty()
     }
 
-    /// Returns the tokens of dropped views now. For who stops to call [`next`](Self::next) for a while
-    /// without having seen `None`.
+    /// Returns the tokens of dropped views now. Call it before you stop calling [`next`](Self::next) for a
+    /// while, unless that has returned `None`.
     ///
     /// # Errors
     ///
-    /// What the kernel has against them.
+    /// Those of the kernel.
     pub fn flush(&self) -> Result<()> {
         match &self.way {
             Way::Device(fragments) => fragments.flush(true),
@@ -139,8 +131,8 @@ impl Connection {
         }
     }
 
-    /// Returns the tokens of dropped views, for who calls [`next`](Self::next) again when others are
-    /// dropped.
+    /// Returns the tokens of dropped views, for a caller that calls [`next`](Self::next) again when other
+    /// views are dropped.
     pub(crate) fn pause(&self) -> Result<()> {
         match &self.way {
             Way::Device(fragments) => fragments.flush(false),
@@ -148,20 +140,20 @@ impl Connection {
         }
     }
 
-    /// The socket: to send, to ask for addresses, to set options. What is read from it directly is
-    /// missing in the pieces, and what is in device memory cannot be.
+    /// The socket: to send, to ask for addresses, to set options. Data that is read from it directly is
+    /// missing in the pieces; data in device memory cannot be read from it.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
         &self.socket
     }
 
-    /// Whether data lands in the block by itself, and no processor copies what comes as a view.
+    /// Whether a device writes the data into the block, so that no processor copies a view.
     pub(crate) fn is_by_device(&self) -> bool {
         matches!(self.way, Way::Device(_))
     }
 
-    /// Whether views hold so much of the block that what comes may find no room. Who goes on to hold
-    /// views, and waits for more, may then wait for ever.
+    /// Whether views hold so much of the block that there may be no room for new data. A caller that keeps
+    /// its views, and waits for more, may then wait for ever.
     pub(crate) fn is_low(&self) -> bool {
         let memory = match &self.way {
             Way::Device(fragments) => fragments.memory(),
@@ -172,7 +164,7 @@ impl Connection {
         memory.held() > most
     }
 
-    /// Whether there is more to read, and views that keep the socket open.
+    /// Whether there may be more to read, and views keep the socket open.
     fn may_stay_open(&self) -> bool {
         !self.has_ended && matches!(&self.way, Way::Device(fragments) if fragments.has_views())
     }
@@ -184,7 +176,7 @@ impl Connection {
         };
         if matches!(filled, Ok(Filled::End) | Err(_)) {
             self.has_ended = true;
-            // Its views may still be out: they come back one by one.
+            // Some of its views may still exist: their tokens are returned one by one.
             let flushed = self.flush();
             return filled.and_then(|filled| flushed.map(|()| filled));
         }
@@ -204,9 +196,9 @@ impl AsFd for Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.ready.clear();
-        // Views may keep the socket open; the peer is not to wait for them.
+        // Views may keep the socket open; the peer must not wait for them.
         let _ = self.socket.shutdown(Shutdown::Both);
-        // Nor is memory that nobody will ask for.
+        // This frees the memory of data that will not be received.
         while self.may_stay_open() && matches!(self.fill(), Ok(Filled::Some)) {
             self.ready.clear();
         }
@@ -214,7 +206,7 @@ impl Drop for Connection {
     }
 }
 
-/// Has the kernel notice a peer that is gone without a word.
+/// Makes the kernel notice a peer that has disappeared.
 fn notice_death(socket: &TcpStream) -> Result<()> {
     sockopt::set_socket_keepalive(socket, true)
         .and_then(|()| sockopt::set_tcp_keepidle(socket, Duration::from_secs(10)))

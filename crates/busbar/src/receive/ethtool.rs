@@ -16,7 +16,7 @@ use crate::{Error, Result};
 /// A network device, which keeps its number when it is renamed.
 #[derive(Debug)]
 pub(super) struct Device {
-    /// As it was called when it was opened.
+    /// Its name when it was opened.
     pub(super) name: String,
     pub(super) index: u32,
     socket: OwnedFd,
@@ -36,14 +36,14 @@ impl Device {
         Ok(Self { name: name.into(), index, socket })
     }
 
-    /// An error of something that was tried on it.
+    /// The error of a call on this device.
     pub(super) fn failed(&self, tried: &str, errno: Errno) -> Error {
         let error = Error::new(tried, self.name.clone(), errno);
         match errno {
             Errno::PERM | Errno::ACCESS => error
-                .help("it takes CAP_NET_ADMIN; ordinary receive into a block takes no privilege"),
+                .help("this needs CAP_NET_ADMIN; ordinary receive into a block needs no privilege"),
             Errno::OPNOTSUPP => error.help(
-                "its driver cannot do that, so it cannot receive into device memory; `vnic` can",
+                "its driver does not support that, so it cannot receive into device memory; `vnic` can",
             ),
             _ => error,
         }
@@ -69,7 +69,7 @@ impl Device {
         ethtool::rule_table(&self.socket, &self.current_name()?)
     }
 
-    /// The rules that there are.
+    /// The existing rules.
     pub(super) fn rules(&self) -> Result<Vec<FlowSpec>, Errno> {
         let name = self.current_name()?;
         let locations = loop {
@@ -81,7 +81,7 @@ impl Device {
             }
         };
         let rules = locations.into_iter().map(|at| ethtool::rule(&self.socket, &name, at));
-        // One that was removed meanwhile is none.
+        // A rule that was removed meanwhile is skipped.
         rules.filter(|rule| *rule != Err(Errno::NOENT)).collect()
     }
 
@@ -98,7 +98,7 @@ impl Device {
     }
 }
 
-/// Whether a device keeps headers and data apart.
+/// The setting of header split of a device.
 #[derive(Debug)]
 pub(super) struct Split {
     socket: Socket,
@@ -112,7 +112,7 @@ impl Split {
         Ok(Self { socket, index: device.index })
     }
 
-    /// As the kernel numbers it; 0 if the driver does not say.
+    /// The kernel's number of the setting; 0 if the driver does not report it.
     pub(super) fn get(&mut self) -> Result<u8, Errno> {
         let request = self.request(family::RINGS_GET);
         let answer = self.socket.ask(request, Deadline::after(ANSWER))?.ok_or(Errno::TIMEDOUT)?;
@@ -126,7 +126,7 @@ impl Split {
         if done { Ok(()) } else { Err(Errno::TIMEDOUT) }
     }
 
-    /// What the kernel has said to the last refusal.
+    /// The kernel's explanation of the last refusal.
     pub(super) fn explanation(&self) -> Option<&str> {
         self.socket.explanation()
     }

@@ -1,4 +1,4 @@
-//! What a device has put into the block, as the socket tells it.
+//! Receive from a socket whose device writes into the block.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -11,15 +11,15 @@ use std::sync::atomic::Ordering;
 use busbar_uapi::devmem::{self, CONTROL_SPACE, Control, Fragment, Received};
 use rustix::io::Errno;
 
-use super::connection::Filled;
+use super::filled::Filled;
 use super::memory::Memory;
 use super::tokens::Tokens;
 use super::view::{Piece, View};
 use crate::{Error, Result};
 
-/// Fragments that are taken in one call.
+/// Maximum number of fragments in one call.
 const MOST: usize = 256;
-/// Bytes that are: as many as that in whole pages.
+/// Maximum number of bytes in one call: as many pages.
 const MOST_BYTES: usize = MOST * 4096;
 
 /// Receives from a socket whose data is in device memory.
@@ -29,7 +29,7 @@ pub(super) struct Fragments {
     tokens: Arc<Tokens>,
     /// Number of the binding.
     id: u32,
-    /// What is not in the block.
+    /// Data that is not in the block.
     bytes: Vec<u8>,
     control: Vec<u8>,
 }
@@ -45,12 +45,12 @@ impl Fragments {
         &self.memory
     }
 
-    /// Whether some of its views are out.
+    /// Whether any of its views exist.
     pub(super) fn has_views(&self) -> bool {
         Arc::strong_count(&self.tokens) > 1
     }
 
-    /// Receives as much as one call does.
+    /// Receives, by one call.
     pub(super) fn fill(
         &mut self,
         socket: &TcpStream,
@@ -75,19 +75,19 @@ impl Fragments {
         Ok(Filled::Some)
     }
 
-    /// Returns all tokens; `is_idle` if nobody receives from here on.
+    /// Returns all tokens; `is_idle` if no call receives from now on.
     pub(super) fn flush(&self, is_idle: bool) -> Result<()> {
         self.tokens.flush(is_idle).map_err(|errno| failed("return the tokens of", errno))
     }
 
-    /// The pieces that were received. If one of them cannot be, none is taken, and all go back.
+    /// The pieces that were received. If one of them is invalid, the tokens of all are returned.
     fn take(&mut self, received: Received) -> Result<Vec<Piece>> {
         let Received { len, control_len, is_truncated } = received;
         let mut stream = Stream { all: self, pieces: Vec::new(), linear: 0, total: 0, any: false };
         let mut result = Ok(());
         for control in devmem::controls(&stream.all.control[..control_len]) {
             let taken = control
-                .map_err(|errno| failed("understand the control messages of", errno))
+                .map_err(|errno| failed("parse the control messages of", errno))
                 .and_then(|control| stream.add(control));
             result = result.and(taken);
         }
@@ -98,7 +98,7 @@ impl Fragments {
         stream.finish(len)
     }
 
-    /// Where a fragment is in the block, if it is.
+    /// The range of a fragment in the block.
     fn place(&self, fragment: &Fragment) -> Result<Range<usize>> {
         let Fragment { offset, size, dmabuf_id, .. } = *fragment;
         if dmabuf_id != self.id {
@@ -123,7 +123,7 @@ impl Fragments {
 struct Stream<'a> {
     all: &'a Fragments,
     pieces: Vec<Piece>,
-    /// Bytes of those that are not in the block, and of all.
+    /// Bytes of the pieces that are not in the block, and of all pieces.
     linear: usize,
     total: usize,
     any: bool,
@@ -162,7 +162,7 @@ impl Stream<'_> {
     }
 
     fn finish(mut self, len: usize) -> Result<Vec<Piece>> {
-        // No control message: nothing of it is in device memory.
+        // No control message: none of the data is in device memory.
         if !self.any {
             self.add_linear(len)?;
         }
@@ -180,11 +180,11 @@ fn failed(tried: &str, errno: Errno) -> Error {
     Error::new(tried, "a connection", errno)
 }
 
-/// The kernel says something that cannot be: data of the stream is lost.
+/// The kernel's answer is invalid, so data of the stream is lost.
 fn bad(field: &str, value: impl Display, allowed: impl Display) -> Error {
     let why = format!("{field}: {value} instead of {allowed}");
     Error::new("receive from", "a connection", io::Error::new(io::ErrorKind::InvalidData, why))
-        .help("it cannot go on; connect again")
+        .help("this connection cannot be used any more; connect again")
 }
 
 #[cfg(test)]
@@ -263,7 +263,7 @@ mod tests {
         let ranges = [head.range(), middle.range(), tail.range()];
         assert_eq!(ranges, [cuts[0]..cuts[1], cuts[1]..cuts[2], cuts[2]..cuts[3]]);
         let left = |all: &Fragments| {
-            // The kernel, which has never given it, refuses it.
+            // The kernel refuses a token that it has not given.
             let _ = all.flush(false);
             let statistics = all.memory.statistics();
             (statistics.views, statistics.held / page, statistics.refused)
@@ -290,7 +290,7 @@ mod tests {
         };
         assert_eq!(returns(true, drop), 10);
         assert_eq!(returns(true, Piece::drop_all), 1);
-        // Whoever receives will do it.
+        // The next receive returns it.
         assert_eq!(returns(false, Piece::drop_all), 0);
         let _ = all.flush(true);
         assert_eq!(all.memory.statistics().refused, 30);
@@ -347,7 +347,7 @@ mod tests {
             let messages = [built.collect::<Vec<_>>().concat(), bytes];
             for piece in take(&mut all, &messages, len).unwrap_or_default() {
                 if let Piece::View(view) = piece {
-                    prop_assert!(view.read().unwrap().len() == view.len());
+                    prop_assert!(view.read().unwrap().bytes().len() == view.len());
                 }
             }
             prop_assert_eq!(all.memory.statistics().views, 0);

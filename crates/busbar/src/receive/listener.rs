@@ -1,4 +1,4 @@
-//! Listeners, that accept connections.
+//! Listeners.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -16,18 +16,18 @@ use crate::{Error, Result};
 
 /// Accepts connections whose data goes into the block of its [`Receiver`](super::Receiver).
 ///
-/// Readable when somebody waits to be accepted.
+/// It is readable when a connection can be accepted.
 #[derive(Debug)]
 pub struct Listener {
     pub(super) socket: TcpListener,
     pub(super) memory: Arc<Memory>,
-    /// Number of the binding, where there is a device.
+    /// Number of the binding, if there is a device.
     pub(super) binding: Option<u32>,
     pub(super) steering: Option<Arc<Steering>>,
 }
 
 impl Listener {
-    /// Waits for a connection, as long as it takes.
+    /// Waits for a connection, without a time limit.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ impl Listener {
         poll::forever(|deadline| self.accept_until(deadline))
     }
 
-    /// A connection if somebody waits to be accepted now.
+    /// A connection, if one can be accepted now.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl Listener {
         self.accept_until(Deadline::now())
     }
 
-    /// Waits for a connection; `None` if nobody called within `timeout`.
+    /// Waits for a connection; `None` if none came within `timeout`.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Listener {
                     poll::wait(&self.socket, PollFlags::IN, deadline.remaining())
                         .map_err(|errno| failed(errno.into()))?;
                 }
-                // Who has called is gone already.
+                // The peer has disappeared already.
                 Err(why) if why.kind() == ErrorKind::ConnectionAborted => {}
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
                 Err(why) => return Err(failed(why)),
@@ -77,11 +77,11 @@ impl Listener {
         }
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     ///
     /// # Errors
     ///
-    /// None that are known.
+    /// None are known.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         self.socket.local_addr().map_err(|why| Error::new("find the address of", "a listener", why))
     }

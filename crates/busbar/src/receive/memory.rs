@@ -1,15 +1,13 @@
-//! The block of a receiver, and what is known of it.
+//! The block of a receiver, and which parts of it are in use.
 
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::Statistics;
 use super::pages::Pages;
 use super::share::Shares;
 use crate::block::Block;
+use crate::poll::Bell;
 use crate::{Error, Result};
 
 /// Shared by a receiver, its connections and their views.
@@ -17,8 +15,8 @@ use crate::{Error, Result};
 pub(super) struct Memory {
     pub(super) block: Block,
     pages: Pages,
-    /// Rung when pages are free again for somebody who found none.
-    bell: OwnedFd,
+    /// Rung when pages are free again after a shortage.
+    bell: Bell,
     is_starved: AtomicBool,
     pub(super) counts: Counts,
     pub(super) shares: Shares,
@@ -42,14 +40,13 @@ impl Memory {
             let allowed = format!("{page} bytes or more");
             return Err(Error::invalid("the length of the block", block.len(), allowed));
         }
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(|errno| Error::new("make", "an eventfd", errno))?;
+        let bell = Bell::new()?;
         let (is_starved, counts) = (AtomicBool::new(false), Counts::default());
         let shares = Shares::new(block.len());
         Ok(Self { block, pages, bell, is_starved, counts, shares })
     }
 
-    /// Bytes of a page, and pages that no view holds.
+    /// The length of a page, and the number of pages that no view holds.
     pub(super) fn free(&self) -> (usize, usize) {
         (self.pages.page(), self.pages.len().saturating_sub(self.pages.held()))
     }
@@ -59,7 +56,7 @@ impl Memory {
         self.pages.held() * self.pages.page()
     }
 
-    /// A view is cut in two at `middle`, where each of them holds the page.
+    /// Accounts for a view that is cut in two at `middle`: both parts hold the page there.
     pub(super) fn split(&self, middle: usize) {
         if !middle.is_multiple_of(self.pages.page()) {
             self.pages.hold(&(middle..middle + 1));
@@ -67,14 +64,13 @@ impl Memory {
         self.counts.views.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A view of bytes that the device has filled.
+    /// Accounts for a view of bytes that the device has filled.
     pub(super) fn hold(&self, bytes: &Range<usize>) {
         self.pages.hold(bytes);
         self.counts.views.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Free pages to fill, as few as one and at most `most`. If there are none, the bell rings when
-    /// there are.
+    /// Free pages to fill, from one to `most`. If there are none, the bell rings when there are.
     pub(super) fn claim(&self, most: usize) -> Option<Range<usize>> {
         if let Some(claimed) = self.pages.claim(most) {
             return Some(claimed);
@@ -82,11 +78,11 @@ impl Memory {
         if !self.is_starved.swap(true, Ordering::SeqCst) {
             self.counts.shortages.fetch_add(1, Ordering::Relaxed);
         }
-        // Perhaps there are some since, of a view that did not see that somebody is starved.
+        // A view may have released some since, without having seen `is_starved`.
         self.pages.claim(most)
     }
 
-    /// A view of the first `used` bytes of what was claimed, if there are any.
+    /// Accounts for a view of the first `used` of the claimed bytes, if there are any.
     pub(super) fn keep(&self, claimed: &Range<usize>, used: usize) -> Range<usize> {
         let kept = self.pages.trim(claimed, used);
         if used > 0 {
@@ -96,22 +92,21 @@ impl Memory {
         kept
     }
 
-    /// The view is gone.
+    /// Accounts for a view that was dropped.
     pub(super) fn release(&self, bytes: &Range<usize>) {
         self.pages.release(bytes);
         self.counts.views.fetch_sub(1, Ordering::Relaxed);
         self.ring();
     }
 
-    pub(super) fn bell(&self) -> &OwnedFd {
+    pub(super) fn bell(&self) -> &Bell {
         &self.bell
     }
 
     fn ring(&self) {
         let order = Ordering::SeqCst;
         if self.is_starved.load(order) && self.is_starved.swap(false, order) {
-            // Fails only after 2^64 times.
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+            let _ = self.bell.ring();
         }
     }
 

@@ -1,4 +1,4 @@
-//! Queues of a network device, and what is bound to them.
+//! Queues of a network device, and bindings to them.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -11,15 +11,15 @@ use crate::netlink::{ANSWER, Attributes, Request, Socket};
 use crate::poll::Deadline;
 use crate::{Error, Result};
 
-/// A queue that receives.
+/// A receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Queue {
     pub(super) id: u32,
-    /// Whether it has the memory of somebody's binding.
+    /// Whether it is bound to memory already.
     pub(super) is_bound: bool,
 }
 
-/// The netlink family `netdev`. What was bound through it ends with it.
+/// The netlink family `netdev`. Closing the socket ends the bindings that were made by it.
 #[derive(Debug)]
 pub(super) struct Netdev {
     socket: Socket,
@@ -29,14 +29,14 @@ impl Netdev {
     pub(super) fn open() -> Result<Self> {
         let socket = Socket::open(uapi::FAMILY).map_err(|errno| {
             Error::new("use", "netlink family netdev", errno)
-                .help("device memory takes a kernel with CONFIG_NET_DEVMEM")
+                .help("device memory needs a kernel with CONFIG_NET_DEVMEM")
         })?;
         Ok(Self { socket })
     }
 
     pub(super) fn offer(&mut self) -> Result<Offer> {
         let has_index_tokens = match self.socket.takes_flag(command::BIND_RX, dmabuf::AUTORELEASE) {
-            // It does not know the command.
+            // It does not have the command.
             Err(Errno::NOENT | Errno::OPNOTSUPP) => {
                 return Ok(Offer { binds: Some(false), has_index_tokens: false });
             }
@@ -45,18 +45,18 @@ impl Netdev {
         Ok(Offer { binds: self.binds()?, has_index_tokens })
     }
 
-    /// Whether the kernel can bind at all: asks for something impossible.
+    /// Whether the kernel can bind at all: makes an impossible request.
     fn binds(&mut self) -> Result<Option<bool>> {
         let request = bind_request(Device::open("lo")?.index, -1, &[0]);
         match self.socket.ask(request, Deadline::after(ANSWER)) {
             Err(Errno::BADF) => Ok(Some(true)),
             Err(Errno::PERM | Errno::ACCESS) => Ok(None),
-            // It has something against this device, and says so; without the code it says nothing.
+            // It explains why this device cannot be bound; a kernel that cannot bind explains nothing.
             _ => Ok(Some(self.socket.explanation().is_some())),
         }
     }
 
-    /// The queues of a device that receive, by their numbers.
+    /// The receive queues of a device, by number.
     pub(super) fn queues(&mut self, device: &Device) -> Result<Vec<Queue>> {
         let request = Request::new(command::QUEUE_GET).u32(queue::IFINDEX, device.index);
         let found = self
@@ -68,7 +68,7 @@ impl Netdev {
         Ok(queues)
     }
 
-    /// Binds a DMABUF to queues: the number of the binding.
+    /// Binds a DMABUF to queues; returns the number of the binding.
     pub(super) fn bind(
         &mut self,
         device: &Device,
@@ -93,7 +93,7 @@ impl Netdev {
         answer.u32(dmabuf::ID).ok_or_else(|| device.failed(&tried, Errno::PROTO))
     }
 
-    /// Frames that these queues have dropped for want of memory, where the driver counts them.
+    /// Frames that these queues have dropped because memory was short, if the driver counts them.
     pub(super) fn dropped(&mut self, device: &Device, queues: &[u32]) -> Result<Option<u64>> {
         let request = Request::new(command::QSTATS_GET)
             .u32(stats::IFINDEX, device.index)

@@ -14,10 +14,10 @@ use super::{Offer, Queues, ReceiveSetup, Tokens};
 use crate::block::Block;
 use crate::{Error, Result};
 
-/// Pages that a block has at least: frames of 64 KiB, and twice that for frames out of order.
+/// Minimum number of pages of a block: for frames of 64 KiB, and twice that for frames out of order.
 const LEAST_PAGES: usize = 64;
 
-/// The binding and everything that it needs. Fields are undone from the first to the last.
+/// The binding and everything that it needs. Fields are dropped, and so undone, from the first to the last.
 #[derive(Debug)]
 pub(super) struct Nic {
     rules: Rules,
@@ -28,9 +28,9 @@ pub(super) struct Nic {
     pub(super) id: u32,
     pub(super) queues: Vec<u32>,
     pub(super) tokens: Tokens,
-    /// Who is steered to a queue next.
+    /// The next queue to which a connection is steered.
     next: AtomicUsize,
-    /// What the queues had dropped before.
+    /// The number of frames that the queues had dropped before.
     dropped: Option<u64>,
 }
 
@@ -38,8 +38,8 @@ impl Nic {
     pub(super) fn open(name: &str, block: &Block, setup: &ReceiveSetup) -> Result<Self> {
         check_block(block)?;
         let device = Arc::new(Device::open(name)?);
-        // Before the socket, so that it is dropped after it: while something is bound, the device
-        // refuses to go back.
+        // Declared before the socket, so that it is dropped after it: the device refuses to restore its
+        // settings while it is bound.
         let mut settings = Settings::new(Arc::clone(&device))?;
         let mut netdev = Netdev::open()?;
         let offer = offer(&mut netdev, &device)?;
@@ -58,7 +58,7 @@ impl Nic {
         Ok(Self { rules, netdev, settings, device, id, queues, tokens, next, dropped })
     }
 
-    /// Asks without changing anything: the queues that can be bound.
+    /// The queues that can be bound. This changes nothing.
     pub(super) fn offered(name: &str) -> Result<usize> {
         let device = Device::open(name)?;
         let queues = Netdev::open()?.queues(&device)?;
@@ -75,14 +75,14 @@ impl Nic {
         Ok(free - 1)
     }
 
-    /// Has connections to these addresses received by the next queue.
+    /// Steers connections to these addresses to the next queue.
     pub(super) fn steer(&self, local: &[SocketAddr]) -> Result<Arc<Steering>> {
         let next = self.next.fetch_add(1, Ordering::Relaxed);
         let queue = self.queues[next % self.queues.len()];
         self.rules.add(local, queue)
     }
 
-    /// Frames that were dropped for want of memory since.
+    /// Frames that were dropped since, because memory was short.
     pub(super) fn dropped(&self) -> Result<Option<u64>> {
         let now = self.netdev().dropped(&self.device, &self.queues)?;
         Ok(now.zip(self.dropped).map(|(now, before)| now.saturating_sub(before)))
@@ -101,19 +101,19 @@ impl Nic {
     }
 }
 
-/// What the kernel can do, unless that is nothing.
+/// What the kernel supports; an error if that is nothing.
 fn offer(netdev: &mut Netdev, device: &Device) -> Result<Offer> {
     let offer = netdev.offer()?;
     if offer.binds == Some(false) {
         let error = device.failed("bind a block to queues of", Errno::OPNOTSUPP);
-        return Err(error.help("the kernel needs CONFIG_NET_DEVMEM, as the lab's has it"));
+        return Err(error.help("the kernel needs CONFIG_NET_DEVMEM, which that of the lab has"));
     }
     Ok(offer)
 }
 
 fn check_block(block: &Block) -> Result<()> {
     if !block.is_dmabuf() {
-        let allowed = "pages, huge pages, a heap, or a DMABUF from elsewhere";
+        let allowed = "pages, huge pages, a heap, or a DMABUF that was given";
         return Err(Error::invalid("memory for a network device", block.memory(), allowed));
     }
     let least = LEAST_PAGES * rustix::param::page_size();
@@ -124,27 +124,27 @@ fn check_block(block: &Block) -> Result<()> {
     Ok(())
 }
 
-/// What is asked for as the kernel has it, and whether that has to be said.
+/// How tokens are recorded, and the attribute for the kernel, if it needs one.
 fn choose_tokens(wanted: Tokens, offer: Offer) -> Result<(Tokens, bool)> {
     match (wanted, offer.has_index_tokens) {
         (Tokens::Default | Tokens::Index, true) => Ok((Tokens::Index, false)),
         (Tokens::Default | Tokens::Autorelease, false) => Ok((Tokens::Autorelease, false)),
         (Tokens::Autorelease, true) => Ok((Tokens::Autorelease, true)),
         (Tokens::Index, false) => {
-            let allowed = "default, autorelease: index takes a kernel with Busbar's patches";
+            let allowed = "default, autorelease: index needs a kernel with Busbar's patches";
             Err(Error::invalid("the tokens", wanted, allowed))
         }
     }
 }
 
-/// Queues that are free, and not all of them.
+/// Queues that are free; at least one is left.
 fn choose_queues(device: &str, wanted: &Queues, all: &[Queue]) -> Result<Vec<u32>> {
     let free: Vec<_> = all.iter().filter(|queue| !queue.is_bound).map(|queue| queue.id).collect();
     if free.len() < 2 {
         let why = format!("{} of its {} queues are free", free.len(), all.len());
         let why = std::io::Error::new(std::io::ErrorKind::ResourceBusy, why);
         return Err(Error::new("take a queue of", device, why).help(format!(
-            "it takes two, one of them for everything else: `ip link set {device} up`, or \
+            "this needs two, one of them for other connections: `ip link set {device} up`, or \
              `ethtool -L {device} combined 2` for more"
         )));
     }
@@ -153,7 +153,8 @@ fn choose_queues(device: &str, wanted: &Queues, all: &[Queue]) -> Result<Vec<u32
             Ok(free[free.len() - count..].to_vec())
         }
         Queues::Count(count) => {
-            let allowed = format!("1 to {}: one is left for everything else", free.len() - 1);
+            let allowed =
+                format!("1 to {}: one has to remain for other connections", free.len() - 1);
             Err(Error::invalid(format!("the number of queues of {device}"), count, allowed))
         }
         Queues::These(queues) => {
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(choose(Tokens::Default, true), Ok((Tokens::Index, false)));
         assert_eq!(choose(Tokens::Index, true), Ok((Tokens::Index, false)));
         assert_eq!(choose(Tokens::Autorelease, true), Ok((Tokens::Autorelease, true)));
-        // A kernel that does not know the attribute would refuse it.
+        // A kernel without the attribute would refuse it.
         assert_eq!(choose(Tokens::Default, false), Ok((Tokens::Autorelease, false)));
         assert_eq!(choose(Tokens::Autorelease, false), Ok((Tokens::Autorelease, false)));
         assert!(choose(Tokens::Index, false).unwrap_err().contains("patches"));

@@ -1,4 +1,4 @@
-//! Which pages of a block are held, and by how many.
+//! The number of views that hold each page of a block.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -9,12 +9,12 @@ pub(super) struct Pages {
     counts: Box<[AtomicU32]>,
     page: usize,
     held: AtomicUsize,
-    /// Where to look for a free one.
+    /// Where to look for a free page.
     cursor: AtomicUsize,
 }
 
 impl Pages {
-    /// For a block of `len` bytes; what is behind the last whole page is not used.
+    /// For a block of `len` bytes; bytes after the last whole page are not used.
     pub(super) fn new(len: usize, page: usize) -> Self {
         let counts = (0..len / page).map(|_| AtomicU32::new(0)).collect();
         Self { counts, page, held: AtomicUsize::new(0), cursor: AtomicUsize::new(0) }
@@ -24,17 +24,17 @@ impl Pages {
         self.page
     }
 
-    /// Pages that there are.
+    /// The number of pages.
     pub(super) fn len(&self) -> usize {
         self.counts.len()
     }
 
-    /// Pages that are held.
+    /// The number of pages that are held.
     pub(super) fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// One more view of these bytes.
+    /// Adds a view of these bytes.
     pub(super) fn hold(&self, bytes: &Range<usize>) {
         for count in self.of(bytes) {
             if count.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -43,17 +43,17 @@ impl Pages {
         }
     }
 
-    /// One view less.
+    /// Removes a view of these bytes.
     pub(super) fn release(&self, bytes: &Range<usize>) {
         for count in self.of(bytes) {
-            // In one order with whoever says that nothing is free, see `Memory::claim`.
+            // Ordered with a receiver that finds nothing free, see `Memory::claim`.
             if count.fetch_sub(1, Ordering::SeqCst) == 1 {
                 self.held.fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
 
-    /// Takes free pages that follow each other, at most `most`: their bytes.
+    /// Takes adjacent free pages, at most `most`. Returns their range of bytes.
     pub(super) fn claim(&self, most: usize) -> Option<Range<usize>> {
         let (len, start) = (self.len(), self.cursor.load(Ordering::Relaxed));
         let first = (0..len).map(|step| (start + step) % len).find(|page| self.take(*page))?;
@@ -65,7 +65,7 @@ impl Pages {
         Some(first * self.page..end * self.page)
     }
 
-    /// Gives back what was claimed but for the first `used` bytes: these.
+    /// Gives back claimed pages after the first `used` bytes. Returns the range of these bytes.
     pub(super) fn trim(&self, claimed: &Range<usize>, used: usize) -> Range<usize> {
         let end = claimed.start + used;
         let rest = end.next_multiple_of(self.page)..claimed.end;

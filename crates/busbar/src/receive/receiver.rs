@@ -29,39 +29,39 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Receives from any device, on any host and without privilege, by copying into the block once.
+    /// Receives from any device, on any host and without privilege, with one copy into the block.
     ///
     /// # Errors
     ///
-    /// Bad input for a block of less than a page; `EMFILE`.
+    /// Invalid input for a block of less than a page; `EMFILE`.
     pub fn host(block: Block) -> Result<Self> {
         Ok(Self { memory: Arc::new(Memory::new(block)?), nic: None })
     }
 
-    /// Has queues of the network device `name` receive into the block, which has to be a DMABUF:
-    /// [`Memory::Pages`](crate::block::Memory::Pages), best.
+    /// Makes queues of the network device `name` receive into the block, which has to be a DMABUF,
+    /// preferably of [`Memory::Pages`](crate::block::Memory::Pages).
     ///
     /// # Errors
     ///
-    /// `ENODEV`; `EPERM` without `CAP_NET_ADMIN`; `EOPNOTSUPP` where kernel or driver cannot do it;
-    /// `EBUSY` where queues are bound to other memory; bad input for queues and tokens that are not to
-    /// be had. Everything is undone then.
+    /// `ENODEV`; `EPERM` without `CAP_NET_ADMIN`; `EOPNOTSUPP` if kernel or driver do not support it;
+    /// `EBUSY` if queues are bound to other memory; invalid input for queues and tokens that are not
+    /// available. All settings are undone then.
     pub fn open(name: &str, block: Block, setup: &ReceiveSetup) -> Result<Self> {
         let nic = Nic::open(name, &block, setup)?;
         Ok(Self { memory: Arc::new(Memory::new(block)?), nic: Some(nic) })
     }
 
-    /// How many queues of the device `name` could be taken, as far as that can be known without
-    /// changing anything. Needs no privilege.
+    /// How many queues of the device `name` can be used, as far as that can be known without
+    /// changing anything. This needs no privilege.
     ///
     /// # Errors
     ///
-    /// The first thing that is missing.
+    /// The first requirement that is missing.
     pub fn offered(name: &str) -> Result<usize> {
         Nic::offered(name)
     }
 
-    /// Listens on `address`; port 0 is one that is free.
+    /// Listens on `address`; port 0 chooses a free one.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Receiver {
         Ok(Listener { socket, memory, binding, steering })
     }
 
-    /// Calls `address`, and waits for the answer as long as TCP does, some minutes.
+    /// Connects to `address`. Waits for the answer as long as TCP does, some minutes.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl Receiver {
         self.connect_until(address, Deadline::NEVER)
     }
 
-    /// Calls `address`, and waits for the answer, at most for `timeout`.
+    /// Connects to `address`. Waits for the answer for at most `timeout`.
     ///
     /// # Errors
     ///
@@ -117,7 +117,7 @@ impl Receiver {
         let steering = match &self.nic {
             Some(nic) => {
                 self.memory.shares.begin(&socket)?;
-                // The answer is steered before there is one.
+                // The rule has to exist before the answer comes.
                 bind(&socket, &any).map_err(failed)?;
                 let local = getsockname(&socket).and_then(SocketAddr::try_from).map_err(failed)?;
                 Some(nic.steer(&[local])?)
@@ -140,13 +140,13 @@ impl Receiver {
         self.nic.as_ref().map_or(&[], |nic| &nic.queues)
     }
 
-    /// Who keeps the account of tokens: not [`Tokens::Default`]; nobody without a device.
+    /// Who records tokens: never [`Tokens::Default`]; `None` without a device.
     #[must_use]
     pub fn tokens(&self) -> Option<Tokens> {
         self.nic.as_ref().map(|nic| nic.tokens)
     }
 
-    /// What it has done and has, all its connections together.
+    /// The counters of all its connections together.
     ///
     /// # Errors
     ///
@@ -159,11 +159,11 @@ impl Receiver {
         })
     }
 
-    /// Undoes all settings. Connections go on, without the device; views stay as they are.
+    /// Undoes all settings. Connections continue without the device; views remain valid.
     ///
     /// # Errors
     ///
-    /// What could not be undone. The rest is.
+    /// The first setting that could not be undone. The others are undone.
     pub fn close(self) -> Result<()> {
         self.nic.map_or(Ok(()), Nic::close)
     }

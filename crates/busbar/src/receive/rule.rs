@@ -1,4 +1,4 @@
-//! N-tuple rules: which connections go to which queue.
+//! N-tuple rules, which steer connections to queues.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::ethtool::Device;
 use crate::{Error, Result};
 
-/// All rules of a receiver, which are undone when it is gone.
+/// All rules of a receiver, which are removed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Rules {
     device: Arc<Device>,
@@ -21,7 +21,7 @@ impl Rules {
         Self { device, all: Mutex::default() }
     }
 
-    /// Sends connections to these local addresses to `queue`.
+    /// Steers connections to these local addresses to `queue`.
     pub(super) fn add(&self, local: &[SocketAddr], queue: u32) -> Result<Arc<Steering>> {
         let mut steering = Steering { device: Arc::clone(&self.device), placed: Mutex::default() };
         steering.add(local, queue)?;
@@ -43,12 +43,12 @@ impl Drop for Rules {
     }
 }
 
-/// Nothing can panic while one of these is locked.
+/// No code panics while one of these is locked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The rules of a listener or a connection, which are undone when it is gone, or the receiver.
+/// The rules of a listener or a connection, which are removed when it or the receiver is dropped.
 #[derive(Debug)]
 pub(super) struct Steering {
     device: Arc<Device>,
@@ -58,7 +58,7 @@ pub(super) struct Steering {
 #[derive(Debug)]
 struct Placed {
     location: u32,
-    /// The rule for the same that was there.
+    /// The earlier rule for the same connections.
     found: Option<FlowSpec>,
 }
 
@@ -93,7 +93,7 @@ impl Steering {
 
     fn remove(&self) {
         for Placed { location, found } in lock(&self.placed).drain(..).rev() {
-            // Nobody is there to tell.
+            // An error cannot be reported here.
             let _ = match found {
                 Some(rule) => self.device.insert_rule(rule).map(drop),
                 None => self.device.delete_rule(location),
@@ -111,10 +111,10 @@ impl Drop for Steering {
         self.remove();
     }
 }
-/// A rule for TCP to this port, and address unless that is any.
+/// A rule for TCP to this port, and to this address unless it is unspecified.
 fn spec(local: &SocketAddr, queue: u32) -> FlowSpec {
     let address = local.ip().to_canonical();
-    // Where a frame's destination is in the fields, behind its source, and where the port.
+    // The offsets of the destination address, which follows the source, and of the port in the fields.
     let (kind, ip, at, port) = match &address {
         IpAddr::V4(ip) => (TCP_V4_FLOW, ip.octets().to_vec(), 4, 10),
         IpAddr::V6(ip) => (TCP_V6_FLOW, ip.octets().to_vec(), 16, 34),
@@ -129,7 +129,7 @@ fn spec(local: &SocketAddr, queue: u32) -> FlowSpec {
     spec
 }
 
-/// Whether two rules are for the same.
+/// Whether two rules match the same connections.
 fn is_same(one: &FlowSpec, other: &FlowSpec) -> bool {
     let wanted = |spec: &FlowSpec| {
         let fields = spec.fields.iter().zip(&spec.mask).map(|(field, mask)| field & mask);
@@ -138,7 +138,7 @@ fn is_same(one: &FlowSpec, other: &FlowSpec) -> bool {
     one.flow_type == other.flow_type && one.mask == other.mask && wanted(one) == wanted(other)
 }
 
-/// The first number that no rule has: those with lower numbers come first.
+/// The lowest number that no rule has: rules with lower numbers take precedence.
 fn free(rules: &[FlowSpec], size: u32) -> Option<u32> {
     (0..size).find(|location| rules.iter().all(|rule| rule.location != *location))
 }
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_rule_for_the_same_is_known_wherever_it_leads() {
         let mut other = rule("0.0.0.0:5201", 3, 9);
-        // What is not to match does not count.
+        // Fields that are masked out do not count.
         other.fields[0] = 77;
         assert!(is_same(&other, &rule("0.0.0.0:5201", 7, 0)));
         for different in ["0.0.0.0:5202", "10.1.2.3:5201", "[::]:5201"] {

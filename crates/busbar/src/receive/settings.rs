@@ -1,4 +1,4 @@
-//! What is changed of a device, and how it was.
+//! Changed settings of a device, and their earlier values.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::Result;
 
 /// Changes to a device, which are undone in reverse.
 ///
-/// What is to be undone is noted before it is done: an error does not say that nothing was.
+/// Each change is noted before it is made: after an error it may have been made too.
 #[derive(Debug)]
 pub(super) struct Settings {
     device: Arc<Device>,
@@ -19,12 +19,12 @@ pub(super) struct Settings {
     undo: Vec<Undo>,
 }
 
-/// How it was before a change.
+/// The setting before a change.
 #[derive(Debug)]
 enum Undo {
     /// Rules were switched off.
     Rules,
-    /// Headers and data.
+    /// The setting of header split.
     Split(u8),
     /// The table that was found, and the one that was set.
     Table { found: Vec<u32>, set: Vec<u32> },
@@ -36,7 +36,7 @@ impl Settings {
         Ok(Self { device, split, undo: Vec::new() })
     }
 
-    /// Has the device obey n-tuple rules.
+    /// Switches on n-tuple rules.
     pub(super) fn obey_rules(&mut self) -> Result<()> {
         let failed = |errno| self.device.failed("switch on the n-tuple rules of", errno);
         let flags = self.device.flags().map_err(failed)?;
@@ -47,7 +47,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Has the device keep headers and data apart.
+    /// Switches on header split.
     pub(super) fn split_headers(&mut self) -> Result<()> {
         let tried = "switch on tcp-data-split of";
         let found = self.split.get().map_err(|errno| self.device.failed(tried, errno))?;
@@ -58,7 +58,7 @@ impl Settings {
         self.split.set(SPLIT_ENABLED).map_err(|errno| self.refused(tried, errno))
     }
 
-    /// Sends what goes to `queues` by its hash to `others`.
+    /// Moves connections that the hash sends to `queues` to `others`.
     pub(super) fn keep_away(&mut self, queues: &[u32], others: &[u32]) -> Result<()> {
         let tried = "set the table for receive-side scaling of";
         let failed = |errno| self.device.failed(tried, errno);
@@ -71,7 +71,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Undoes everything; the first error, if there is one, after all was tried.
+    /// Undoes all changes, even after an error. Returns the first error.
     pub(super) fn undo(&mut self) -> Result<()> {
         let mut result = Ok(());
         while let Some(undo) = self.undo.pop() {
@@ -86,7 +86,7 @@ impl Settings {
                 .ignore_rules()
                 .map_err(|errno| self.device.failed("switch off the n-tuple rules of", errno)),
             Undo::Split(found) => match self.split.set(found) {
-                // Somebody else's binding needs it.
+                // Another binding needs it.
                 Ok(()) | Err(Errno::BUSY) => Ok(()),
                 Err(errno) => Err(self.refused("set back tcp-data-split of", errno)),
             },
@@ -96,7 +96,7 @@ impl Settings {
         }
     }
 
-    /// Rules that are left are somebody else's.
+    /// Rules that are left belong to other users, who need the setting.
     fn ignore_rules(&self) -> Result<(), Errno> {
         if self.device.rule_table()?.used > 0 {
             return Ok(());
@@ -104,12 +104,12 @@ impl Settings {
         self.device.set_flags(self.device.flags()? & !NTUPLE)
     }
 
-    /// A table that somebody else has set since is theirs.
+    /// Leaves a table that another user has set since.
     fn set_back(&self, found: &[u32], set: &[u32]) -> Result<(), Errno> {
         if self.device.indirection()? != set {
             return Ok(());
         }
-        // Nobody may have asked for the even one: then it has to follow the number of queues.
+        // An even table may be the driver's default, which follows the number of queues: try that first.
         let is_even = is_even(found);
         self.device.set_indirection(if is_even { &[] } else { found })?;
         if is_even && self.device.indirection()? != found {
@@ -131,12 +131,12 @@ impl Settings {
 
 impl Drop for Settings {
     fn drop(&mut self) {
-        // Nobody is there to tell; `Receiver::close` does.
+        // An error cannot be reported here; `Receiver::close` returns it.
         let _ = self.undo();
     }
 }
 
-/// The table without `queues`, and otherwise as it is.
+/// The table with `others` instead of `queues`.
 fn away(table: &[u32], queues: &[u32], others: &[u32]) -> Vec<u32> {
     let mut next = others.iter().cycle();
     let entry = |queue: &u32| {
@@ -145,7 +145,7 @@ fn away(table: &[u32], queues: &[u32], others: &[u32]) -> Vec<u32> {
     table.iter().map(entry).collect()
 }
 
-/// Whether it is what drivers begin with: one queue after the other, again and again.
+/// Whether it is the default of drivers: all queues in turn.
 fn is_even(table: &[u32]) -> bool {
     let count = table.iter().max().map_or(1, |last| *last as usize + 1);
     table.iter().enumerate().all(|(index, queue)| index % count == *queue as usize)

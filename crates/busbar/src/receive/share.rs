@@ -1,7 +1,7 @@
 //! How connections share a block.
 //!
-//! Frames that wait for an earlier one hold memory. If they held all of it, the earlier one would find
-//! none, for ever. So the kernel is to keep no more of all connections than a part of the block.
+//! Frames that wait for an earlier one hold memory. If they held all of it, there would never be any for the
+//! earlier one. So the kernel may keep data of all connections only in a part of the block.
 
 use std::fs;
 use std::net::TcpStream;
@@ -14,13 +14,13 @@ use rustix::net::sockopt;
 
 use crate::{Error, Result};
 
-/// Bytes that the kernel keeps for a socket if nobody limits it, unless somebody has changed it.
+/// Bytes that the kernel keeps for a socket by default, unless the administrator has changed that.
 const USUAL: usize = 6 << 20;
 
 /// The connections of a receiver whose data a device puts into the block.
 #[derive(Debug)]
 pub(super) struct Shares {
-    /// Bytes for all of them.
+    /// Bytes for all of them together.
     bytes: usize,
     sockets: Mutex<Vec<Weak<TcpStream>>>,
 }
@@ -31,14 +31,14 @@ impl Shares {
         Self { bytes: len / 4 * 3, sockets: Mutex::default() }
     }
 
-    /// Bytes that are left for views, if the kernel keeps as much as it may.
+    /// Bytes that remain for views if the kernel keeps as much as it may.
     pub(super) fn left(&self, len: usize) -> usize {
         len - self.bytes
     }
 
-    /// One more connection.
+    /// Adds a connection.
     pub(super) fn add(&self, socket: &Arc<TcpStream>) -> Result<()> {
-        // Nothing can panic while it is locked.
+        // No code panics while it is locked.
         let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
         sockets.retain(|socket| socket.strong_count() > 0);
         sockets.push(Arc::downgrade(socket));
@@ -46,27 +46,27 @@ impl Shares {
         sockets.iter().filter_map(Weak::upgrade).try_for_each(|socket| limit(&*socket, share))
     }
 
-    /// A listener, or a connection that is yet to be made: its window is scaled once and for all.
+    /// Limits a listener, or a socket that is not connected yet: the scale of its window is set at the start.
     pub(super) fn begin(&self, socket: impl AsFd) -> Result<()> {
         limit(socket, self.bytes)
     }
 }
 
-/// Has the kernel keep no more than `bytes` for a socket.
+/// Makes the kernel keep at most `bytes` for a socket.
 fn limit(socket: impl AsFd, bytes: usize) -> Result<()> {
     let failed = |errno: Errno| Error::new("limit the receive buffer of", "a socket", errno);
     let now = sockopt::socket_recv_buffer_size(&socket).map_err(failed)?;
     if bytes >= now.max(most_kept()) {
         return Ok(());
     }
-    // The kernel doubles it.
+    // The kernel doubles the value.
     let half = bytes / 2;
     devmem::force_receive_buffer(&socket, u32::try_from(half).unwrap_or(u32::MAX))
         .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, half))
         .map_err(failed)
 }
 
-/// Bytes that the kernel keeps for a socket that nobody limits.
+/// Bytes that the kernel keeps for a socket without a limit.
 fn most_kept() -> usize {
     let limits = fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap_or_default();
     limits.split_whitespace().nth(2).and_then(|most| most.parse().ok()).unwrap_or(USUAL)

@@ -1,4 +1,4 @@
-//! Tokens on their way back to the kernel.
+//! Returning tokens to the kernel.
 
 use std::net::TcpStream;
 use std::sync::atomic::Ordering;
@@ -9,13 +9,13 @@ use rustix::io::Errno;
 
 use super::memory::Memory;
 
-/// Numbers of pages in a token; ranges do not go on from one binding to the next.
+/// Bits of the page index in a token. A range must not continue into the next binding.
 const PAGE_BITS: u32 = 24;
 
 /// The tokens of a connection that its views do not need any more.
 #[derive(Debug)]
 pub(super) struct Tokens {
-    /// Open until the last view is gone: the kernel takes tokens only from where it gave them.
+    /// Kept open until the last view is dropped: the kernel takes tokens back only by the same socket.
     socket: Arc<TcpStream>,
     memory: Arc<Memory>,
     queue: Mutex<Queue>,
@@ -24,7 +24,7 @@ pub(super) struct Tokens {
 #[derive(Debug, Default)]
 struct Queue {
     tokens: Vec<u32>,
-    /// Nobody receives at the moment who would return them.
+    /// No call receives at the moment, which would return them.
     is_idle: bool,
 }
 
@@ -33,21 +33,21 @@ impl Tokens {
         Self { socket, memory, queue: Mutex::default() }
     }
 
-    /// Gives a token back, soon.
+    /// Returns a token, now or with later ones.
     pub(super) fn give(&self, token: u32) {
         let mut queue = self.queue();
         queue.tokens.push(token);
-        // While much is free, it need not come back soon.
+        // While much memory is free, a token can wait.
         let most = if queue.is_idle { 1 } else { (self.memory.free().1 / 4).min(MAX_TOKENS) };
         if queue.tokens.len() >= most {
             let tokens = std::mem::take(&mut queue.tokens);
             drop(queue);
-            // A view that is dropped has nobody to tell; what was refused is counted.
+            // The drop of a view cannot report an error; refused tokens are counted.
             let _ = self.return_all(tokens);
         }
     }
 
-    /// Gives all back now. With `is_idle`, those that come later do not wait for others.
+    /// Returns all tokens now. With `is_idle`, later ones are returned at once.
     pub(super) fn flush(&self, is_idle: bool) -> Result<(), Errno> {
         let mut queue = self.queue();
         queue.is_idle = is_idle;
@@ -56,23 +56,23 @@ impl Tokens {
         self.return_all(tokens)
     }
 
-    /// What `body` gives back goes in one call, even if nobody receives.
+    /// Returns the tokens that `body` gives in one call, even if no call receives.
     pub(super) fn together(&self, body: impl FnOnce()) {
         let was_idle = std::mem::replace(&mut self.queue().is_idle, false);
         body();
         if was_idle {
-            // As a view that is dropped.
+            // As when a view is dropped.
             let _ = self.flush(true);
         }
     }
 
-    /// Somebody receives, and will flush.
+    /// Lets tokens wait: a call receives, and will flush.
     pub(super) fn gather(&self) {
         self.queue().is_idle = false;
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Nothing can panic while it is locked.
+        // No code panics while it is locked.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,7 +92,7 @@ impl Tokens {
     }
 }
 
-/// Tokens in their order as ranges, none longer than fits into a call.
+/// Sorted tokens as ranges, each short enough for one call.
 fn ranges(tokens: &[u32]) -> Vec<Range> {
     let mut ranges: Vec<Range> = Vec::new();
     for token in tokens {
@@ -110,7 +110,7 @@ fn ranges(tokens: &[u32]) -> Vec<Range> {
     ranges
 }
 
-/// The ranges for each call, as many as it takes.
+/// The ranges of each call, as many as it accepts.
 fn calls(ranges: &[Range]) -> impl Iterator<Item = &[Range]> {
     let mut rest = ranges;
     std::iter::from_fn(move || {
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn neighbours_are_one_range() {
         assert_eq!(ranges(&[1, 2, 3, 7, 8, 20]), [range(1, 3), range(7, 2), range(20, 1)]);
-        // A page that was given twice has a token for each time.
+        // A page that is in use twice has two tokens.
         assert_eq!(ranges(&[5, 5, 6]), [range(5, 1), range(5, 2)]);
         assert_eq!(ranges(&[u32::MAX - 1, u32::MAX]), [range(u32::MAX - 1, 2)]);
         let last = (0x80 << PAGE_BITS) | 0xff_ffff;

@@ -1,25 +1,25 @@
 //! Pieces of a stream.
 
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::memory::Memory;
 use super::tokens::Tokens;
 use crate::Result;
-use crate::block::{self, Block};
+use crate::block::{Block, Reading};
 
-/// What comes next in a stream.
+/// A piece of a stream.
 #[derive(Debug)]
 pub enum Piece {
     /// A part of the block.
     View(View),
-    /// Bytes that a device did not put into the block: of frames that it received before the block
-    /// was bound, for example, or that it could not split.
+    /// Bytes that a device did not write into the block, for example of frames that it received before the
+    /// block was bound, or that it could not split.
     Bytes(Vec<u8>),
 }
 
 impl Piece {
-    /// How many bytes it has, at least 1.
+    /// Number of bytes, at least 1.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // never empty
     pub fn len(&self) -> usize {
@@ -29,7 +29,7 @@ impl Piece {
         }
     }
 
-    /// Drops many, with as few calls of the kernel as it takes.
+    /// Drops many pieces, with as few system calls as possible.
     pub(crate) fn drop_all(pieces: Vec<Self>) {
         let tokens = pieces.iter().find_map(|piece| match piece {
             Self::View(view) => view.owed.tokens(),
@@ -42,12 +42,12 @@ impl Piece {
     }
 }
 
-/// What the kernel wants back for a view.
+/// The token that has to be returned for a view.
 #[derive(Debug)]
 enum Owed {
     Nothing,
     Token(Token),
-    /// When the last part of the view is gone.
+    /// A token that is returned when the last part of the view is dropped.
     Shared(Arc<Token>),
 }
 
@@ -64,7 +64,7 @@ impl Owed {
 #[derive(Debug)]
 struct Token {
     number: u32,
-    /// By whom.
+    /// Where it is returned.
     tokens: Arc<Tokens>,
 }
 
@@ -76,18 +76,18 @@ impl Drop for Token {
 
 /// A part of the block that holds received data.
 ///
-/// It stays as it is until it is dropped, also when connection and receiver are gone; then the memory
+/// It remains valid until it is dropped, even without its connection and receiver; then the memory
 /// is free for other data.
 #[derive(Debug)]
 pub struct View {
     memory: Arc<Memory>,
     bytes: Range<usize>,
-    /// After the memory was released: the kernel is not to fill it before.
+    /// Dropped after the memory is released: the kernel must not fill it before.
     owed: Owed,
 }
 
 impl View {
-    /// Of bytes that are held in `memory` for it.
+    /// A view of bytes that are held in `memory` for it.
     pub(super) fn new(
         memory: &Arc<Memory>,
         bytes: Range<usize>,
@@ -100,19 +100,19 @@ impl View {
 
     /// The block that it is a part of.
     ///
-    /// Who reads many views can do so with one guard: [`Block::read`], and [`range`](Self::range).
+    /// To read many views with one guard, use [`Block::read`] and [`range`](Self::range).
     #[must_use]
     pub fn block(&self) -> &Block {
         &self.memory.block
     }
 
-    /// Where in the block it is.
+    /// Its range in the block.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.bytes.clone()
     }
 
-    /// How many bytes it has, at least 1.
+    /// Number of bytes, at least 1.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // never empty
     pub fn len(&self) -> usize {
@@ -125,15 +125,15 @@ impl View {
     ///
     /// As [`Block::read`].
     pub fn read(&self) -> Result<Reading<'_>> {
-        Ok(Reading { block: self.memory.block.read()?, bytes: self.bytes.clone() })
+        Ok(self.memory.block.read()?.of(self.range()))
     }
 
     /// Cuts it in two, without a copy: keeps the first `at` bytes, and returns the others. Memory that a
-    /// device has filled at once is free when both are dropped.
+    /// device has filled as one fragment is free when both are dropped.
     ///
     /// # Panics
     ///
-    /// If one of them had no bytes.
+    /// If one of them would have no bytes.
     #[must_use]
     pub fn split_off(&mut self, at: usize) -> Self {
         assert!(0 < at && at < self.len(), "cut at {at} of {} bytes", self.len());
@@ -156,20 +156,5 @@ impl View {
 impl Drop for View {
     fn drop(&mut self) {
         self.memory.release(&self.bytes);
-    }
-}
-
-/// The bytes of a [`View`], for reading.
-#[derive(Debug)]
-pub struct Reading<'a> {
-    block: block::Reading<'a>,
-    bytes: Range<usize>,
-}
-
-impl Deref for Reading<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.block[self.bytes.clone()]
     }
 }

@@ -1,6 +1,6 @@
-//! An IIO device in sysfs: which it is, what its samples look like, its buffer's switches.
+//! An IIO device in sysfs: its name, its channels, the settings of its buffer.
 //!
-//! What sysfs says is checked as if anybody had written it.
+//! Values from sysfs are checked like any other input.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
+use super::format::Format;
 use super::scan::{self, Type};
-use super::{Format, Scale};
+use super::values::Scale;
 use crate::{Error, Result};
 
-/// Bytes of an attribute at most: a page.
+/// Bytes of the longest attribute: a page.
 const ATTRIBUTE: u64 = 4096;
 
 /// Which way samples go.
@@ -36,15 +37,16 @@ impl Direction {
 pub(super) struct Device {
     /// `iio:deviceN`.
     pub id: String,
-    /// What it calls itself.
+    /// Its attribute `name`.
     pub name: String,
     dir: PathBuf,
-    /// Where the channels' switches are, and the buffer's.
+    /// The directory of the channels' settings.
     scan: PathBuf,
+    /// The directory of the buffer's settings.
     buffer: PathBuf,
 }
 
-/// A channel that could be in the samples.
+/// A channel that can be selected.
 #[derive(Clone, Debug)]
 struct Element {
     index: u32,
@@ -91,7 +93,7 @@ impl Device {
         Ok(found)
     }
 
-    /// Nothing if it has gone meanwhile.
+    /// `None` if the device has gone meanwhile.
     fn at(link: &Path, id: String) -> Option<Self> {
         let dir = link.canonicalize().ok()?;
         let name = attribute(&dir.join("name")).unwrap_or_default();
@@ -105,19 +107,19 @@ impl Device {
         Some(Self { id, name, dir, scan, buffer })
     }
 
-    /// What errors call it.
+    /// The name of the device in errors.
     pub(super) fn label(&self) -> String {
         format!("IIO device `{}` ({})", self.name, self.id)
     }
 
-    /// An attribute of the device, where it has it.
+    /// An attribute of the device, if it has one of this name.
     pub(super) fn attribute(&self, name: &str) -> Option<String> {
         attribute(&self.dir.join(name)).ok()
     }
 
-    /// Whether it is still there.
+    /// Whether the device still exists. If that cannot be found out now, it counts as there.
     fn exists(&self) -> bool {
-        self.buffer.is_dir()
+        self.buffer.try_exists().unwrap_or(true)
     }
 
     fn elements(&self, direction: Direction) -> Result<Vec<Element>> {
@@ -125,7 +127,7 @@ impl Device {
         let entries = match fs::read_dir(&self.scan) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => {
                 return Err(
-                    failed(why).help("it has no buffer, or none yet: a trigger may be missing")
+                    failed(why).help("it has no buffer, or its driver needs a trigger first")
                 );
             }
             entries => entries.map_err(failed)?,
@@ -165,7 +167,8 @@ impl Device {
         Ok(Element { index, name: name.to_owned(), kind, is_on })
     }
 
-    /// How values of a channel get a unit; what the device does not say is as IIO has it then.
+    /// How to convert the values of a channel into a unit. Attributes that the device does not have get
+    /// the defaults of IIO.
     pub(super) fn scale(&self, direction: Direction, channel: &str) -> Scale {
         let Scale { offset, scale } = Scale::default();
         let number = |what| self.number(direction, channel, what);
@@ -193,7 +196,7 @@ impl Device {
         found.is_finite().then_some(found)
     }
 
-    /// The rate, where the device has one.
+    /// The sampling rate, if the device has one.
     fn rate(&self, direction: Direction) -> Option<f64> {
         let names = ["", direction.prefix(), &format!("{}voltage_", direction.prefix())]
             .map(|prefix| format!("{prefix}sampling_frequency"));
@@ -211,19 +214,19 @@ fn is_same(one: &str, other: &str) -> bool {
     }
 }
 
-/// Writes an attribute of a device, unless it has that value.
+/// Writes a value to an attribute of a device, unless the attribute has that value.
 pub(super) fn set_attribute(device: &str, attribute: &str, value: &str) -> Result<()> {
     let device = Device::find(Path::new("/sys"), device)?;
     let on = || format!("`{attribute}` of {}", device.label());
     if attribute.is_empty() || attribute.contains('/') {
         return Err(Error::invalid(on(), attribute.escape_debug(), "the name of an attribute"));
     }
-    // Many cannot be written while the device is used, not even with what they have.
+    // While the device is used, many drivers refuse every write, even of the value that is set.
     if device.attribute(attribute).is_some_and(|found| is_same(&found, value)) {
         return Ok(());
     }
     let failed = |why| Error::new(format!("write `{value}` to"), on(), why);
-    // An attribute is taken in one write.
+    // The kernel takes an attribute in one write.
     let mut file = File::options().write(true).open(device.dir.join(attribute)).map_err(failed)?;
     file.write_all(value.as_bytes()).map_err(failed)
 }
@@ -235,27 +238,41 @@ fn attribute(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(line).into_owned())
 }
 
-/// The channels and the buffer of a device, for one user; put back when dropped.
+/// The settings of the channels and the buffer of a device. Dropping it restores them.
 #[derive(Debug)]
 pub(super) struct Control {
     device: Device,
-    /// The settings as they were, the first that was changed first.
+    /// The attribute `enable`. It stays open so that a process without free descriptors can check and stop
+    /// the device.
+    enable: File,
+    /// The attribute `data_available`, if the driver has it.
+    available: Option<File>,
+    /// The settings before, in the order in which they were changed.
     before: Vec<(PathBuf, String)>,
     is_on: bool,
 }
 
 impl Control {
-    /// Takes a buffer that is not in use.
-    ///
-    /// Its last user may have died before it could disable it.
+    /// Takes over a buffer that no other program uses. Its last user may have died before it disabled
+    /// the buffer.
     pub(super) fn new(device: Device) -> Result<Self> {
-        let control = Self { device, before: Vec::new(), is_on: false };
-        if !control.device.exists() {
-            return Err(Error::new("use", control.device.label(), Errno::OPNOTSUPP)
-                .help("it has no buffer"));
+        if !device.exists() {
+            return Err(
+                Error::new("use", device.label(), Errno::OPNOTSUPP).help("it has no buffer")
+            );
         }
-        if control.is_enabled().is_some_and(|enabled| enabled) {
-            control.write(&control.device.buffer.join("enable"), "0")?;
+        let failed = |name: &str, why| {
+            Error::new("open", device.buffer.join(name).display().to_string(), why)
+        };
+        let enable = File::options().read(true).write(true).open(device.buffer.join("enable"));
+        let enable = enable.map_err(|why| failed("enable", why))?;
+        let available = match File::open(device.buffer.join("data_available")) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => None,
+            opened => Some(opened.map_err(|why| failed("data_available", why))?),
+        };
+        let control = Self { device, enable, available, before: Vec::new(), is_on: false };
+        if control.is_enabled() == Ok(true) {
+            control.set_enabled("0")?;
         }
         Ok(control)
     }
@@ -269,7 +286,7 @@ impl Control {
         let elements = self.device.elements(direction)?;
         let on = wanted(&self.device, &elements, names)?;
         let switch = |name: &str| self.device.scan.join(format!("{}{name}_en", direction.prefix()));
-        // Off first: not all combinations are possible.
+        // Off first: devices do not allow all combinations.
         let off = elements.iter().filter(|one| one.is_on && !on.contains(&one.name.as_str()));
         let changes: Vec<_> = off
             .map(|one| (switch(&one.name), "0"))
@@ -300,61 +317,78 @@ impl Control {
         Ok(Format { channels, sample_len, rate: self.device.rate(direction) })
     }
 
-    /// Room for so many samples in the driver, where it has a choice.
+    /// Sets how many samples the driver's own buffer holds, if that can be set.
     pub(super) fn set_length(&mut self, samples: usize) -> Result<()> {
         let path = self.device.buffer.join("length");
         self.set(&path, &samples.to_string())
     }
 
-    /// How many samples have to be there for the file to be readable, where there is a choice.
+    /// Sets how many samples make the file readable, if that can be set.
     pub(super) fn set_watermark(&mut self, samples: usize) {
         let path = self.device.buffer.join("watermark");
-        // A wish only.
+        // Without it, the file is readable earlier.
         let _ = self.set(&path, &samples.to_string());
     }
 
     pub(super) fn enable(&mut self) -> Result<()> {
-        self.write(&self.device.buffer.join("enable"), "1")?;
+        self.set_enabled("1")?;
         self.is_on = true;
         Ok(())
     }
 
-    /// Waits until the driver has given up all blocks.
+    /// Disables the buffer. Returns when the driver has given up all blocks. If it fails, it can be tried
+    /// again.
     pub(super) fn disable(&mut self) -> Result<()> {
-        if !std::mem::take(&mut self.is_on) {
-            return Ok(());
+        if self.is_on {
+            self.unless_gone(self.set_enabled("0"))?;
+            self.is_on = false;
         }
-        let done = self.write(&self.device.buffer.join("enable"), "0");
-        // A device that has gone is off.
-        if self.device.exists() { done } else { Ok(()) }
+        Ok(())
     }
 
-    /// Makes a driver that somebody else has disabled give up the blocks that it got after that: it
-    /// does so when it is disabled the next time.
+    /// Makes a driver that another program has disabled give up the blocks that it got after that. It
+    /// does so when it is disabled the next time, so this enables it.
     pub(super) fn flush(&mut self) -> Result<()> {
-        if self.is_on && self.is_enabled() == Some(false) { self.enable() } else { Ok(()) }
+        if self.is_on && self.is_enabled() == Ok(false) { self.enable() } else { Ok(()) }
     }
 
-    /// Whether the buffer is on; nothing if that cannot be read since the device has gone.
-    pub(super) fn is_enabled(&self) -> Option<bool> {
-        Some(attribute(&self.device.buffer.join("enable")).ok()? == "1")
+    /// Whether another program has disabled the buffer, or the device has gone. Other failures to read the
+    /// state do not count: the next check may succeed.
+    pub(super) fn has_stopped(&self) -> bool {
+        matches!(self.is_enabled(), Ok(false) | Err(Errno::NODEV)) || !self.device.exists()
     }
 
-    /// Bytes that the driver has ready, where it tells.
-    pub(super) fn available(&self) -> Option<usize> {
-        attribute(&self.device.buffer.join("data_available")).ok()?.parse().ok()
+    /// Whether the buffer is enabled; `ENODEV` if the device has gone.
+    fn is_enabled(&self) -> Result<bool, Errno> {
+        Ok(read(&self.enable)? == "1")
     }
 
-    /// Disables the buffer and puts everything back.
+    /// The attribute `data_available`, if the driver has it.
+    pub(super) fn available(&self) -> Result<Option<usize>, Errno> {
+        let Some(file) = &self.available else { return Ok(None) };
+        Ok(read(file)?.parse().ok())
+    }
+
+    /// Disables the buffer and restores all settings. What could not be restored is tried again by the next
+    /// call.
     pub(super) fn restore(&mut self) -> Result<()> {
         let mut result = self.disable();
-        for (path, value) in std::mem::take(&mut self.before).into_iter().rev() {
-            let done = self.write(&path, &value);
-            if self.device.exists() {
-                result = result.and(done);
+        let mut left = Vec::new();
+        while let Some((path, value)) = self.before.pop() {
+            let done = self.unless_gone(self.write(&path, &value));
+            if done.is_err() {
+                left.push((path, value));
             }
+            result = result.and(done);
         }
+        left.reverse();
+        self.before = left;
         result
+    }
+
+    /// A device that has gone is disabled and has no settings.
+    fn unless_gone(&self, done: Result<()>) -> Result<()> {
+        if self.device.exists() { done } else { Ok(()) }
     }
 
     fn set(&mut self, path: &Path, value: &str) -> Result<()> {
@@ -372,25 +406,43 @@ impl Control {
 
     #[allow(clippy::unused_self)] // a setting is one of this device
     fn write(&self, path: &Path, value: &str) -> Result<()> {
-        let failed = |why: io::Error| {
-            let error = Error::new(format!("write {value} to"), path.display().to_string(), why);
-            match error.errno() {
-                Some(Errno::BUSY) => error.help("somebody uses the device"),
-                Some(Errno::INVAL) if path.ends_with("enable") => error.help(
-                    "no channel is on, or the device has no trigger: trigger/current_trigger",
-                ),
-                _ => error,
-            }
-        };
-        // One call: the kernel takes the value of each.
-        let file = File::options().write(true).truncate(true).open(path).map_err(failed)?;
-        rustix::io::write(&file, value.as_bytes()).map_err(|errno| failed(errno.into())).map(drop)
+        let file = File::options().write(true).truncate(true).open(path);
+        let file = file.map_err(|why| not_written(path, value, why))?;
+        write(&file, value).map_err(|errno| not_written(path, value, errno.into()))
+    }
+
+    fn set_enabled(&self, value: &str) -> Result<()> {
+        let path = self.device.buffer.join("enable");
+        write(&self.enable, value).map_err(|errno| not_written(&path, value, errno.into()))
+    }
+}
+
+/// An attribute that is kept open, as it is now.
+fn read(file: &File) -> Result<String, Errno> {
+    let mut text = [0; 32];
+    let count = rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut text, 0))?;
+    Ok(String::from_utf8_lossy(&text[..count]).trim_end().to_owned())
+}
+
+/// One call: the kernel takes each write as a whole value.
+fn write(file: &File, value: &str) -> Result<(), Errno> {
+    rustix::io::pwrite(file, value.as_bytes(), 0).map(drop)
+}
+
+fn not_written(path: &Path, value: &str, why: io::Error) -> Error {
+    let error = Error::new(format!("write {value} to"), path.display().to_string(), why);
+    match error.errno() {
+        Some(Errno::BUSY) => error.help("another program uses the device"),
+        Some(Errno::INVAL) if path.ends_with("enable") => {
+            error.help("no channel is on, or the device has no trigger: trigger/current_trigger")
+        }
+        _ => error,
     }
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // No caller is left to handle an error.
         let _ = self.restore();
     }
 }
@@ -543,7 +595,7 @@ mod tests {
         control.set_length(100).unwrap();
         control.set_length(50).unwrap();
         control.enable().unwrap();
-        assert_eq!(control.is_enabled(), Some(true));
+        assert_eq!(control.is_enabled(), Ok(true));
         drop(control);
         let now = ["in_accel_x_en", "in_voltage0_i_en", "length", "enable"]
             .map(|file| fake.get(&format!("devices/iio:device0/buffer0/{file}")));
@@ -612,7 +664,7 @@ mod tests {
         fake.device(0, "one", &CHANNELS);
         fake.put("devices/iio:device0/buffer0/enable", "1");
         let control = fake.control("one");
-        assert_eq!(control.is_enabled(), Some(false));
+        assert_eq!(control.is_enabled(), Ok(false));
     }
 
     #[test]
@@ -642,7 +694,46 @@ mod tests {
         control.select(Direction::Receive, &[]).unwrap();
         control.enable().unwrap();
         fs::remove_dir_all(fake.0.path().join("devices/iio:device0")).unwrap();
-        assert_eq!(control.is_enabled(), None);
+        assert!(control.has_stopped());
         control.restore().unwrap();
+    }
+
+    #[test]
+    fn a_device_is_checked_and_stopped_without_a_new_descriptor() {
+        let fake = Fake::new();
+        fake.device(0, "one", &CHANNELS);
+        fake.put("devices/iio:device0/buffer0/data_available", "7");
+        let mut control = fake.control("one");
+        control.enable().unwrap();
+        // Whoever opens the files now fails, as at EMFILE.
+        let dir = fake.0.path().join("devices/iio:device0/buffer0");
+        for file in ["enable", "data_available"] {
+            fs::rename(dir.join(file), dir.join(format!("no_{file}"))).unwrap();
+        }
+        assert!(!control.has_stopped());
+        assert_eq!(control.available(), Ok(Some(7)));
+        control.disable().unwrap();
+        assert_eq!(fake.get("devices/iio:device0/buffer0/no_enable"), "0");
+        assert!(control.has_stopped());
+    }
+
+    #[test]
+    fn what_could_not_be_restored_is_restored_by_the_next_call() {
+        let fake = Fake::new();
+        fake.device(0, "one", &CHANNELS);
+        let mut control = fake.control("one");
+        control.select(Direction::Receive, &[]).unwrap();
+        control.set_length(100).unwrap();
+        let path = fake.0.path().join("devices/iio:device0/buffer0/length");
+        fs::rename(&path, path.with_extension("kept")).unwrap();
+        fs::create_dir(&path).unwrap();
+        assert!(control.restore().is_err());
+        assert!(control.restore().is_err());
+        fs::remove_dir(&path).unwrap();
+        fs::rename(path.with_extension("kept"), &path).unwrap();
+        control.restore().unwrap();
+        let now = ["in_accel_x_en", "in_voltage0_i_en", "length"]
+            .map(|file| fake.get(&format!("devices/iio:device0/buffer0/{file}")));
+        assert_eq!(now, ["1", "0", "2"]);
     }
 }

@@ -1,77 +1,75 @@
 //! Blocks as DMABUFs, in either direction.
 //!
-//! The driver works on blocks in the order in which it gets them, and says that it is done with one
-//! by a fence of the DMABUF. How it ended can be asked for only while it has not: so the fence is
-//! taken as a file right after the block is queued.
+//! The driver works on blocks in the order in which it gets them, and signals a fence of the DMABUF when it
+//! is done with one. The result can be read only from a fence that was taken before it was signalled. So
+//! the fence is taken as a sync file right after the block is queued.
 //!
-//! A driver that somebody disables ends the blocks that it has, and keeps those that it gets after
-//! that without ever ending them. So the device itself is looked at, too, while the oldest block has
-//! not ended.
+//! If another program disables the device, the driver ends the blocks that it has, but never those that it gets
+//! after that. So the attribute `enable` is checked as well while the oldest block has not ended.
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use busbar_uapi::dmabuf::{self, Access, Fence};
 use busbar_uapi::iio;
 use rustix::event::PollFlags;
-use rustix::event::epoll::{self, EventFlags};
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 
+use super::clock::{WallClock, monotonic};
 use super::device::{Control, Direction};
-use super::driver::{self, Filled, LOOK, Pending, Receiver, Taken, Timer};
+use super::driver::{Filled, HasBlock, LOOK, Pending, Receiver, Taken};
 use crate::block::Block;
+use crate::poll::{Set, Timer};
 use crate::{Error, Result};
 
-/// How long until another attempt to queue a block that somebody still uses.
+/// How long until the next attempt to queue a block that another device or process still uses.
 const RETRY: Duration = Duration::from_millis(1);
-/// Attempts before that: the lock of a DMABUF is held for microseconds by who looks at it.
+/// Attempts before that: others hold the lock of a DMABUF for microseconds.
 const ATTEMPTS: u32 = 16;
-
-/// What holds a block while the driver has it.
-pub(super) trait Load {
-    fn block(&self) -> &Block;
-}
-
-impl Load for Block {
-    fn block(&self) -> &Block {
-        self
-    }
-}
 
 /// The blocks that a driver has.
 #[derive(Debug)]
 pub(super) struct Queue<L> {
-    /// Nothing once it is closed.
+    /// `None` once it is closed.
     buffer: Option<OwnedFd>,
     control: Control,
     direction: Direction,
     flight: VecDeque<Flying<L>>,
-    /// What somebody still used when it was to be queued, and how much of it.
-    waiting: VecDeque<(L, usize)>,
+    /// Blocks that others still used when they were to be queued.
+    waiting: VecDeque<Job<L>>,
     watch: Option<Watch>,
-    /// When the device was looked at last.
+    /// When the device was checked last.
     looked: Instant,
     clock: WallClock,
+}
+
+/// A block for the driver.
+#[derive(Debug)]
+struct Job<L> {
+    load: L,
+    /// The bytes to transfer.
+    len: usize,
+    flags: u32,
 }
 
 #[derive(Debug)]
 struct Flying<L> {
     load: L,
-    /// The fence; nothing where the process has no descriptor left for it.
+    /// The fence; `None` if the process had no descriptor left for it.
     fence: Option<Arc<OwnedFd>>,
-    /// When that was taken, on the monotonic clock.
+    /// When the fence was taken, on the monotonic clock.
     queued: Duration,
 }
 
 #[derive(Debug)]
 struct Watch {
-    poller: Arc<OwnedFd>,
-    /// Rings while blocks wait.
+    set: Arc<Set>,
+    /// Expires while blocks wait.
     retry: Timer,
-    /// Rings when the device is to be looked at.
+    /// Expires when the device is to be checked.
     look: Timer,
 }
 
@@ -83,7 +81,7 @@ pub(super) struct Done<L> {
     pub result: Result<(), Errno>,
 }
 
-impl<L: Load> Queue<L> {
+impl<L: HasBlock> Queue<L> {
     pub(super) fn new(buffer: OwnedFd, control: Control, direction: Direction) -> Self {
         let (flight, waiting) = (VecDeque::new(), VecDeque::new());
         let (looked, clock) = (Instant::now(), WallClock::now());
@@ -103,16 +101,15 @@ impl<L: Load> Queue<L> {
         &mut self.control
     }
 
-    /// Lets the driver use a block.
+    /// Attaches a block to the driver.
     pub(super) fn attach(&self, block: &Block) -> Result<(), Errno> {
         let buffer = self.buffer.as_ref().ok_or(Errno::PIPE)?;
-        // Its lock is held by others for a moment only.
         persist(|| iio::attach(buffer, block))
     }
 
-    /// Has the driver let go of an attached DMABUF, if it is queued when it is done.
+    /// Detaches a DMABUF from the driver; a queued one once its transfer has ended.
     pub(super) fn detach(&self, dmabuf: &OwnedFd) {
-        // A driver that is closed, or whose device has gone, has let go of it.
+        // This fails if the buffer is closed or the device has gone: then the driver has detached it.
         let _ = self.buffer.as_ref().map(|buffer| persist(|| iio::detach(buffer, dmabuf)));
     }
 
@@ -123,29 +120,39 @@ impl<L: Load> Queue<L> {
 
     /// Gives the first `len` bytes of an attached block to the driver.
     pub(super) fn push(&mut self, load: L, len: usize) -> Result<()> {
+        let job = Job { load, len, flags: 0 };
         if !self.waiting.is_empty() {
-            self.waiting.push_back((load, len));
+            self.waiting.push_back(job);
             return Ok(());
         }
-        self.submit(load, len, 0)
+        self.submit(job)
     }
 
-    /// Transmits a block again and again; it stays with the driver.
-    pub(super) fn push_cyclic(&mut self, load: L, len: usize) -> Result<()> {
-        self.submit(load, len, iio::CYCLIC)
+    /// Has the driver transmit a block again and again, until it is disabled. Returns a block that the driver
+    /// does not take, and why.
+    pub(super) fn push_cyclic(&mut self, load: L, len: usize) -> Result<Option<(L, Errno)>> {
+        self.try_submit(Job { load, len, flags: iio::CYCLIC })
     }
 
-    fn submit(&mut self, load: L, len: usize, flags: u32) -> Result<()> {
-        let buffer = self.buffer.as_ref().ok_or_else(|| self.failed(Errno::PIPE))?;
-        match persist(|| iio::enqueue(buffer, load.block(), len as u64, flags)) {
+    fn submit(&mut self, job: Job<L>) -> Result<()> {
+        let refused = self.try_submit(job)?;
+        refused.map_or(Ok(()), |(_, errno)| Err(self.failed(errno)))
+    }
+
+    /// Gives a block to the driver, or has it wait. Returns a block that the driver does not take, and why.
+    fn try_submit(&mut self, job: Job<L>) -> Result<Option<(L, Errno)>> {
+        let Some(buffer) = &self.buffer else { return Ok(Some((job.load, Errno::PIPE))) };
+        match persist(|| iio::enqueue(buffer, job.load.block(), job.len as u64, job.flags)) {
             Ok(()) => {}
             Err(Errno::BUSY) => {
-                self.waiting.push_back((load, len));
-                return self.ring();
+                self.waiting.push_back(job);
+                return self.ring().map(|()| None);
             }
-            Err(errno) => return Err(self.failed(errno)),
+            Err(errno) => return Ok(Some((job.load, errno))),
         }
-        // Of a receiver only the driver itself writes; a transmitter reads.
+        let load = job.load;
+        // Waiting before a read waits for writers: the receiving driver. Waiting before a write waits for
+        // readers as well: the transmitting driver.
         let access = match self.direction {
             Direction::Receive => Access::Read,
             Direction::Transmit => Access::Write,
@@ -155,7 +162,7 @@ impl<L: Load> Queue<L> {
         if self.flight.len() == 1 {
             self.watch_first()?;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The oldest block if the driver is done with it. Fails once the device was stopped.
@@ -175,16 +182,16 @@ impl<L: Load> Queue<L> {
         Ok(Some(Done { load, time, result }))
     }
 
-    /// Fails if the driver does not work on what it has, as somebody has disabled it. That is asked
-    /// now and then only.
+    /// Fails if the driver has blocks and another program has disabled it. This is checked once in
+    /// [`LOOK`].
     fn look(&mut self) -> Result<()> {
         if self.looked.elapsed() < LOOK {
             return Ok(());
         }
         self.looked = Instant::now();
         self.ring_for_look()?;
-        let works = self.flight.is_empty() || self.control.is_enabled() == Some(true);
-        if works { Ok(()) } else { Err(self.over()) }
+        let over = !self.flight.is_empty() && self.control.has_stopped();
+        if over { Err(self.over()) } else { Ok(()) }
     }
 
     fn push_waiting(&mut self) -> Result<()> {
@@ -192,11 +199,11 @@ impl<L: Load> Queue<L> {
             return Ok(());
         }
         for _ in 0..self.waiting.len() {
-            let Some((load, len)) = self.waiting.pop_front() else { break };
+            let Some(job) = self.waiting.pop_front() else { break };
             let before = self.waiting.len();
-            self.submit(load, len, 0)?;
+            self.submit(job)?;
             if self.waiting.len() > before {
-                // It went to the end.
+                // It is still used, and went to the end.
                 self.waiting.rotate_right(1);
                 break;
             }
@@ -214,26 +221,28 @@ impl<L: Load> Queue<L> {
         }
     }
 
-    pub(super) fn watch(&mut self, poller: &Arc<OwnedFd>) -> Result<()> {
-        let timer = || Timer::new().map_err(|errno| Error::new("make", "a timer", errno));
-        let (retry, look) = (timer()?, timer()?);
-        driver::add(poller, &retry, EventFlags::IN)?;
-        driver::add(poller, &look, EventFlags::IN)?;
-        self.watch = Some(Watch { poller: Arc::clone(poller), retry, look });
-        self.ring()?;
-        self.ring_for_look()?;
-        self.watch_first()
+    pub(super) fn watch(&mut self, set: &Arc<Set>) -> Result<()> {
+        let (retry, look) = (Timer::new()?, Timer::new()?);
+        set.add(&retry, 0, EventFlags::IN)?;
+        set.add(&look, 0, EventFlags::IN)?;
+        self.watch = Some(Watch { set: Arc::clone(set), retry, look });
+        let done =
+            self.ring().and_then(|()| self.ring_for_look()).and_then(|()| self.watch_first());
+        if done.is_err() {
+            self.watch = None;
+        }
+        done
     }
 
     fn watch_first(&self) -> Result<()> {
         let (Some(watch), Some(first)) = (&self.watch, self.flight.front()) else { return Ok(()) };
         match &first.fence {
-            Some(fence) => driver::add(&watch.poller, fence, EventFlags::IN),
-            None => driver::add(&watch.poller, first.load.block(), self.events()),
+            Some(fence) => watch.set.add(fence, 0, EventFlags::IN),
+            None => watch.set.add(first.load.block(), 0, self.events()),
         }
     }
 
-    /// What happens to a DMABUF when it is done.
+    /// The event of a DMABUF whose transfer has ended.
     fn events(&self) -> EventFlags {
         match self.direction {
             Direction::Receive => EventFlags::IN,
@@ -243,28 +252,27 @@ impl<L: Load> Queue<L> {
 
     fn unwatch_first(&self) {
         let (Some(watch), Some(first)) = (&self.watch, self.flight.front()) else { return };
-        // It is there, or was never added for want of memory.
+        // This fails only if it was never added for want of memory.
         let _ = match &first.fence {
-            Some(fence) => epoll::delete(&watch.poller, fence),
-            None => epoll::delete(&watch.poller, first.load.block()),
+            Some(fence) => watch.set.remove(fence),
+            None => watch.set.remove(first.load.block()),
         };
     }
 
     fn ring(&self) -> Result<()> {
         let Some(watch) = &self.watch else { return Ok(()) };
         let at = (!self.waiting.is_empty()).then(|| Instant::now() + RETRY);
-        watch.retry.set(at).map_err(|errno| Error::new("set", "a timer", errno))
+        watch.retry.set(at)
     }
 
     fn ring_for_look(&self) -> Result<()> {
         let Some(watch) = &self.watch else { return Ok(()) };
-        let at = Some(self.looked + LOOK);
-        watch.look.set(at).map_err(|errno| Error::new("set", "a timer", errno))
+        watch.look.set(Some(self.looked + LOOK))
     }
 
-    /// Stops the device, puts everything back, and lets go of the blocks.
+    /// Stops the device, restores its settings, and drops the blocks.
     pub(super) fn stop(&mut self) -> Result<()> {
-        // What a disabled driver was given would stay with it until somebody enables it.
+        // A disabled driver would keep blocks that it got after that until it is enabled again.
         let flushed = if self.flight.is_empty() { Ok(()) } else { self.control.flush() };
         let result = flushed.and(self.control.restore());
         self.unwatch_first();
@@ -274,11 +282,11 @@ impl<L: Load> Queue<L> {
         result
     }
 
-    /// Takes everything back from a driver that was disabled.
+    /// Takes all blocks back from a driver that was disabled.
     pub(super) fn recall(&mut self) -> Vec<L> {
         self.unwatch_first();
         let flight = self.flight.drain(..).map(|one| one.load);
-        flight.chain(self.waiting.drain(..).map(|(load, _)| load)).collect()
+        flight.chain(self.waiting.drain(..).map(|job| job.load)).collect()
     }
 
     pub(super) fn failed(&self, errno: Errno) -> Error {
@@ -289,6 +297,14 @@ impl<L: Load> Queue<L> {
         Error::new("go on with", self.control.device().label(), Errno::PIPE)
             .help("it was disabled, or has gone")
     }
+}
+
+/// Whether a driver has the DMABUF interface: it is asked to attach a file that is not a DMABUF.
+pub(super) fn is_offered(buffer: &impl AsFd) -> bool {
+    let buffer = buffer.as_fd();
+    // EPERM from a driver without the interface. Kernels before 6.11 return EINVAL, as drivers with it
+    // do; but such a kernel returns it for a DMABUF, too.
+    iio::attach(buffer, buffer) == Err(Errno::INVAL)
 }
 
 /// Tries again while a call says `EBUSY`.
@@ -303,11 +319,12 @@ pub(super) fn persist(call: impl Fn() -> Result<(), Errno>) -> Result<(), Errno>
     call()
 }
 
-impl<L: Load> Flying<L> {
-    /// How it ended and when, on the monotonic clock, if that is known; nothing if it has not.
+impl<L: HasBlock> Flying<L> {
+    /// The result of the transfer, and its time on the monotonic clock if that is known; `None` if it has
+    /// not ended.
     fn ended(&self) -> Option<(Result<(), Errno>, Option<Duration>)> {
         let Some(fence) = &self.fence else {
-            // How it ended cannot be known.
+            // Without a fence, the result is not known.
             let unused = self.load.block().try_wait_unused().unwrap_or(true);
             return unused.then_some((Ok(()), None));
         };
@@ -315,7 +332,7 @@ impl<L: Load> Flying<L> {
         let count = dmabuf::sync_file_fences(&**fence, &mut fences).unwrap_or(0);
         let fences = &fences[..count];
         if fences.is_empty() {
-            // Users that this is not about.
+            // Only other users' fences.
             let status = dmabuf::sync_file_status(&**fence).ok()?.1?;
             return Some((status, Some(self.queued)));
         }
@@ -324,63 +341,11 @@ impl<L: Load> Flying<L> {
         }
         let error = fences.iter().find(|fence| fence.status < 0);
         let result = error.map_or(Ok(()), |fence| Err(Errno::from_raw_os_error(-fence.status)));
-        // One that was over already is replaced by a fence of nobody: it was over by then.
+        // If the transfer had ended already, the kernel gives a signalled stub fence instead of the driver's.
         let of_iio = fences.iter().filter(|fence| fence.driver_name.starts_with(b"iio\0"));
         let at = of_iio.map(|fence| Duration::from_nanos(fence.timestamp_ns)).max();
         Some((result, at.or(Some(self.queued))))
     }
-}
-
-/// Times of the monotonic clock on the wall.
-///
-/// From one look at both clocks, for as long as that holds: two looks differ by what happens between
-/// the readings, and the times of blocks would not go forward.
-#[derive(Debug)]
-struct WallClock {
-    wall: SystemTime,
-    monotonic: Duration,
-}
-
-impl WallClock {
-    /// How far the clocks may drift apart until another look.
-    const TOLERANCE: Duration = Duration::from_millis(1);
-
-    /// The wall clock, between two readings of the monotonic one.
-    fn look() -> (Duration, SystemTime, Duration) {
-        (monotonic(), SystemTime::now(), monotonic())
-    }
-
-    /// The closest of five looks.
-    fn now() -> Self {
-        let (first, others) = (Self::look(), (0..4).map(|_| Self::look()));
-        let width = |look: &(Duration, SystemTime, Duration)| look.2.saturating_sub(look.0);
-        let closest = others.fold(first, |a, b| if width(&b) < width(&a) { b } else { a });
-        // Rather a moment too early: no block was complete after it was handed out.
-        Self { wall: closest.1, monotonic: closest.2 }
-    }
-
-    fn time_of(&mut self, at: Duration) -> SystemTime {
-        let (before, wall, after) = Self::look();
-        let (earliest, latest) = (self.at(before), self.at(after));
-        let is_set = earliest.duration_since(wall).is_ok_and(|ahead| ahead > Self::TOLERANCE)
-            || wall.duration_since(latest).is_ok_and(|behind| behind > Self::TOLERANCE);
-        if is_set {
-            *self = Self::now();
-        }
-        self.at(at)
-    }
-
-    fn at(&self, monotonic: Duration) -> SystemTime {
-        let time = match monotonic.checked_sub(self.monotonic) {
-            Some(later) => self.wall.checked_add(later),
-            None => self.wall.checked_sub(self.monotonic.saturating_sub(monotonic)),
-        };
-        time.unwrap_or(self.wall)
-    }
-}
-
-fn monotonic() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
 /// A receive buffer.
@@ -432,30 +397,11 @@ impl Receiver for Receive {
         self.queue.pending()
     }
 
-    fn watch(&mut self, poller: &Arc<OwnedFd>) -> Result<()> {
-        self.queue.watch(poller)
+    fn watch(&mut self, set: &Arc<Set>) -> Result<()> {
+        self.queue.watch(set)
     }
 
     fn stop(&mut self) -> Result<()> {
         self.queue.stop()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_on_the_wall_keep_their_distance_until_the_clock_is_set() {
-        let mut clock = WallClock::now();
-        let now = monotonic();
-        let times = [now, now + Duration::from_nanos(1), now + Duration::from_secs(1)];
-        let walls = times.map(|at| clock.time_of(at));
-        assert_eq!(walls[1].duration_since(walls[0]).unwrap(), Duration::from_nanos(1));
-        assert_eq!(walls[2].duration_since(walls[0]).unwrap(), Duration::from_secs(1));
-        let hour = Duration::from_secs(3600);
-        let mut set = WallClock { wall: clock.wall + hour, ..clock };
-        let wall = set.time_of(monotonic());
-        assert!(SystemTime::now().duration_since(wall).unwrap() < hour / 2);
     }
 }

@@ -1,4 +1,4 @@
-//! Frames: how the blocks of a stream travel over a connection, without any input or output.
+//! Frames: the format of a stream on a connection. This module does no input or output.
 //!
 //! Each frame is a header of [`HEADER_LEN`] bytes and a payload, little endian throughout:
 //!
@@ -8,16 +8,16 @@
 //! | 4 | 1 | `version` | 1 |
 //! | 5 | 1 | `kind` | see [`Kind`] |
 //! | 6 | 2 | `header length` | 56 |
-//! | 8 | 4 | `flags` | bit 0: `payload check` holds; the others are 0 |
-//! | 12 | 4 | `payload length` | bytes behind the header, bounded for each kind |
-//! | 16 | 8 | `stream` | what the sender has called the stream |
+//! | 8 | 4 | `flags` | bit 0: `payload check` is valid; the others are 0 |
+//! | 12 | 4 | `payload length` | bytes after the header, bounded for each kind |
+//! | 16 | 8 | `stream` | a random number that the sender has chosen for the stream |
 //! | 24 | 8 | `sequence` | see [`Kind`] |
 //! | 32 | 8 | `time` | when the block was complete, in nanoseconds since 1970, signed |
 //! | 40 | 8 | `lost` | samples missing between the end of the block before and the end of this one; all ones: unknown |
 //! | 48 | 4 | `payload check` | CRC-32C of the payload, or 0 |
 //! | 52 | 4 | `header check` | CRC-32C of the 52 bytes before |
 //!
-//! What a kind has no use for is 0. A reader refuses everything else: an error names the field.
+//! Fields that a kind does not use are 0. A reader refuses anything else with an error that names the field.
 //!
 //! ```
 //! use busbar::stream::frame::{Header, Kind};
@@ -35,302 +35,14 @@
 //! # }
 //! ```
 
+mod field;
+mod header;
 mod hello;
 
-use std::fmt;
-use std::io;
+pub use self::header::{HEADER_LEN, Header, Kind, MAX_DATA, MAX_HELLO, MAX_REFUSAL, MAX_SEQUENCE};
+pub use self::hello::Hello;
 
-pub use hello::Hello;
-
-use super::Lost;
-use crate::{Error, Result};
-
-/// Bytes of a header.
-pub const HEADER_LEN: usize = 56;
-/// Bytes of the longest block that a frame can carry.
-pub const MAX_DATA: u32 = 256 << 20;
-/// Bytes of the longest [`Hello`], as JSON.
-pub const MAX_HELLO: u32 = 64 << 10;
-/// The largest sequence that a frame can have.
-pub const MAX_SEQUENCE: u64 = 1 << 48;
-/// Bytes of the longest reason of a refusal.
-pub const MAX_REFUSAL: u32 = 1 << 10;
-
-const MAGIC: [u8; 4] = *b"BBst";
-const VERSION: u8 = 1;
-const CHECKED: u32 = 1;
-const UNKNOWN: u64 = u64::MAX;
-/// Where the check sum of the header is.
-const CHECK_AT: usize = HEADER_LEN - 4;
-
-/// What a frame is. The first three are the sender's, the others the receiver's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The sender's first frame: what the stream is, as JSON. `sequence` is that of the first block
-    /// that the sender still has.
-    Hello,
-    /// One block. `sequence` counts the blocks of the stream from 0, without a gap.
-    Data,
-    /// The sender has no more. `sequence` is the number of blocks; `lost`, after the last one.
-    End,
-    /// The receiver's answer to a hello: `sequence` is the first block that it does not have.
-    Welcome,
-    /// All blocks before `sequence` are taken over, for good. One more than the blocks: the end is.
-    Ack,
-    /// The receiver does not take the stream; the payload is the reason, as text. `sequence` is 0,
-    /// unless the receiver has all that it wants: then it has all blocks before `sequence`, and a
-    /// sender that has no others has succeeded.
-    Refusal,
-}
-
-impl Kind {
-    const ALL: [Self; 6] =
-        [Self::Hello, Self::Data, Self::End, Self::Welcome, Self::Ack, Self::Refusal];
-
-    fn code(self) -> u8 {
-        match self {
-            Self::Hello => 1,
-            Self::Data => 2,
-            Self::End => 3,
-            Self::Welcome => 4,
-            Self::Ack => 5,
-            Self::Refusal => 6,
-        }
-    }
-
-    /// The bytes that a payload can have.
-    fn lengths(self) -> (u32, u32) {
-        match self {
-            Self::Hello => (2, MAX_HELLO),
-            Self::Data => (1, MAX_DATA),
-            Self::Refusal => (1, MAX_REFUSAL),
-            Self::End | Self::Welcome | Self::Ack => (0, 0),
-        }
-    }
-
-    /// Whether the fields of a block hold: when it was, what was lost.
-    fn has_loss(self) -> bool {
-        matches!(self, Self::Data | Self::End)
-    }
-
-    fn has_time(self) -> bool {
-        self == Self::Data
-    }
-
-    /// Whether the payload cannot be without its check sum.
-    fn needs_check(self) -> bool {
-        matches!(self, Self::Hello | Self::Refusal)
-    }
-}
-
-/// What a frame begins with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
-    /// What it is.
-    pub kind: Kind,
-    /// What the sender has called the stream, at random.
-    pub stream: u64,
-    /// See [`Kind`].
-    pub sequence: u64,
-    /// When the block was complete, as [`Meta::time`](super::Meta::time), in nanoseconds since 1970.
-    /// 0 but for [`Kind::Data`].
-    pub time: i64,
-    /// Samples that are missing between the end of the block before and the end of this one, as
-    /// [`Meta::lost`](super::Meta::lost), or after the last block. No samples but for [`Kind::Data`]
-    /// and [`Kind::End`].
-    pub lost: Lost,
-    /// Bytes of the payload.
-    pub len: u32,
-    /// CRC-32C of the payload.
-    pub check: Option<u32>,
-}
-
-impl Header {
-    /// A frame without a payload.
-    #[must_use]
-    pub fn new(kind: Kind, stream: u64, sequence: u64) -> Self {
-        let lost = Lost::Samples(0);
-        Self { kind, stream, sequence, time: 0, lost, len: 0, check: None }
-    }
-
-    /// The header of a block of `len` bytes.
-    ///
-    /// # Errors
-    ///
-    /// Bad input if the block is empty or longer than [`MAX_DATA`].
-    pub fn data(stream: u64, sequence: u64, len: usize) -> Result<Self> {
-        let len = Self::payload_len(Kind::Data, len)?;
-        Ok(Self { len, ..Self::new(Kind::Data, stream, sequence) })
-    }
-
-    /// The header of any frame with a payload and its check sum.
-    pub(super) fn with_payload(
-        kind: Kind,
-        stream: u64,
-        sequence: u64,
-        payload: &[u8],
-    ) -> Result<Self> {
-        let len = Self::payload_len(kind, payload.len())?;
-        Ok(Self { len, ..Self::new(kind, stream, sequence) }.checked(payload))
-    }
-
-    /// The same with the check sum of the payload.
-    #[must_use]
-    pub fn checked(self, payload: &[u8]) -> Self {
-        Self { check: Some(crc32c::crc32c(payload)), ..self }
-    }
-
-    /// `len` as the payload length of a frame of this kind.
-    pub(super) fn payload_len(kind: Kind, len: usize) -> Result<u32> {
-        let (least, most) = kind.lengths();
-        u32::try_from(len).ok().filter(|len| (least..=most).contains(len)).ok_or_else(|| {
-            let allowed = format!("from {least} to {most} bytes");
-            Error::invalid(format!("the payload of a {kind:?} frame"), len, allowed)
-        })
-    }
-
-    /// The bytes of the header.
-    #[must_use]
-    pub fn encode(&self) -> [u8; HEADER_LEN] {
-        let mut bytes = [0; HEADER_LEN];
-        let mut out = Put(&mut bytes);
-        out.put(MAGIC).put([VERSION, self.kind.code()]);
-        out.put(u16::try_from(HEADER_LEN).unwrap_or(0).to_le_bytes());
-        out.put(self.check.map_or(0, |_| CHECKED).to_le_bytes()).put(self.len.to_le_bytes());
-        out.put(self.stream.to_le_bytes()).put(self.sequence.to_le_bytes());
-        out.put(self.time.to_le_bytes()).put(encode_lost(self.lost).to_le_bytes());
-        out.put(self.check.unwrap_or(0).to_le_bytes());
-        let check = crc32c::crc32c(&bytes[..CHECK_AT]);
-        bytes[CHECK_AT..].copy_from_slice(&check.to_le_bytes());
-        bytes
-    }
-
-    /// The header that these bytes are.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidData`](io::ErrorKind::InvalidData), naming the first field that cannot be.
-    pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Self> {
-        let mut rest = Take(bytes);
-        let magic = rest.take();
-        require("magic", magic == MAGIC, || format!("{magic:02x?}"))?;
-        let [version, code] = rest.take();
-        require("version", version == VERSION, || version)?;
-        let check = u32::from_le_bytes(Take(&bytes[CHECK_AT..]).take());
-        let computed = crc32c::crc32c(&bytes[..CHECK_AT]);
-        require("header check", check == computed, || format!("{check:#010x}"))?;
-        let length = u16::from_le_bytes(rest.take());
-        require("header length", usize::from(length) == HEADER_LEN, || length)?;
-        let flags = u32::from_le_bytes(rest.take());
-        require("flags", flags & !CHECKED == 0, || format!("{flags:#x}"))?;
-        let kind = Kind::ALL.into_iter().find(|kind| kind.code() == code);
-        let kind = kind.ok_or_else(|| bad("kind", code))?;
-        Self {
-            kind,
-            len: u32::from_le_bytes(rest.take()),
-            stream: u64::from_le_bytes(rest.take()),
-            sequence: u64::from_le_bytes(rest.take()),
-            time: i64::from_le_bytes(rest.take()),
-            lost: decode_lost(u64::from_le_bytes(rest.take())),
-            check: decode_check(flags, u32::from_le_bytes(rest.take()))?,
-        }
-        .verified()
-    }
-
-    /// Refuses fields that contradict each other.
-    fn verified(self) -> Result<Self> {
-        let Self { kind, len, sequence, .. } = self;
-        require("sequence", sequence <= MAX_SEQUENCE, || sequence)?;
-        let (least, most) = kind.lengths();
-        require("payload length", (least..=most).contains(&len), || len)?;
-        require("time", kind.has_time() || self.time == 0, || self.time)?;
-        let nothing = self.lost == Lost::Samples(0);
-        require("lost", kind.has_loss() || nothing, || format!("{:?}", self.lost))?;
-        let fits = match (len, self.check) {
-            (0, check) => check.is_none(),
-            (_, None) => !kind.needs_check(),
-            (_, Some(_)) => true,
-        };
-        require("flags", fits, || format!("payload check {:?}", self.check))?;
-        Ok(self)
-    }
-
-    /// Whether `payload` is what the sender has sent, as far as the header can tell.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidData`](io::ErrorKind::InvalidData) if it is not.
-    pub fn check(&self, payload: &[u8]) -> Result<()> {
-        self.check_parts(std::iter::once(payload))
-    }
-
-    /// The same for a payload in parts.
-    pub(super) fn check_parts<'a>(&self, parts: impl Iterator<Item = &'a [u8]>) -> Result<()> {
-        let sum =
-            |check, part| if self.check.is_some() { crc32c::crc32c_append(check, part) } else { 0 };
-        let (len, computed) =
-            parts.fold((0, 0), |(len, check), part| (len + part.len(), sum(check, part)));
-        let same = usize::try_from(self.len) == Ok(len);
-        require("payload length", same, || self.len)?;
-        let right = self.check.is_none_or(|check| check == computed);
-        require("payload check", right, || format!("{:#010x}", self.check.unwrap_or_default()))
-    }
-}
-
-/// What a header can say for a loss; a number that it cannot is unknown.
-fn encode_lost(lost: Lost) -> u64 {
-    match lost {
-        Lost::Samples(count) => count,
-        Lost::Unknown => UNKNOWN,
-    }
-}
-
-fn decode_lost(lost: u64) -> Lost {
-    if lost == UNKNOWN { Lost::Unknown } else { Lost::Samples(lost) }
-}
-
-fn decode_check(flags: u32, check: u32) -> Result<Option<u32>> {
-    let checked = flags & CHECKED != 0;
-    require("payload check", checked || check == 0, || format!("{check:#010x}"))?;
-    Ok(checked.then_some(check))
-}
-
-/// Bytes that are written one after another.
-struct Put<'a>(&'a mut [u8]);
-
-impl Put<'_> {
-    fn put<const N: usize>(&mut self, bytes: [u8; N]) -> &mut Self {
-        let (head, rest) = std::mem::take(&mut self.0).split_at_mut(N);
-        head.copy_from_slice(&bytes);
-        self.0 = rest;
-        self
-    }
-}
-
-/// Bytes that are read one after another, as many as there are.
-struct Take<'a>(&'a [u8]);
-
-impl Take<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        let Some((head, rest)) = self.0.split_first_chunk() else { return [0; N] };
-        self.0 = rest;
-        *head
-    }
-}
-
-/// A frame whose `field` cannot hold `value`.
-pub(super) fn bad(field: &str, value: impl fmt::Display) -> Error {
-    let why = io::Error::new(io::ErrorKind::InvalidData, format!("`{value}` cannot be"));
-    Error::new("read", format!("the field `{field}` of a frame"), why)
-}
-
-pub(super) fn require<V: fmt::Display>(
-    field: &str,
-    holds: bool,
-    value: impl FnOnce() -> V,
-) -> Result<()> {
-    if holds { Ok(()) } else { Err(bad(field, value())) }
-}
+pub(super) use self::field::{bad, require};
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
-//! Opens IIO devices, with the best interface that driver and host offer.
+//! Opens IIO devices with the best interface that driver and host offer.
 
 use std::fs::File;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -10,37 +10,44 @@ use rustix::event::PollFlags;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use super::about::About;
 use super::device::{Control, Device, Direction};
+use super::driver::{self, HasBlock, Receiver};
+use super::format::Format;
 use super::loss::Detector;
-use super::source::{About, Source};
-use super::{Format, Interface, StreamSetup, dmabuf, fileio};
+use super::setup::{Interface, StreamSetup};
+use super::{dmabuf, fileio};
 use crate::block::{Block, Memory, Purpose};
 use crate::{Error, Result};
 
-pub(super) fn receive(name: &str, setup: &StreamSetup) -> Result<Source> {
+pub(super) fn receive(name: &str, setup: &StreamSetup) -> Result<driver::Opened> {
     let opened = Opened::new(name, setup, Direction::Receive)?;
     let is_counter = opened.is_counter;
     let detector = Detector::new(&opened.format, is_counter);
     let (label, samples, len) = (opened.label.clone(), opened.samples, opened.len());
     let (about, access, blocks) = opened.access(setup)?;
-    match access {
-        Access::Dmabuf(queue) => {
-            let driver = dmabuf::Receive::start(queue, blocks, len, samples)?;
-            Source::start(label, Box::new(driver), detector, about)
-        }
+    let receiver: Box<dyn Receiver> = match access {
+        Access::Dmabuf(queue) => Box::new(dmabuf::Receive::start(queue, blocks, len, samples)?),
         Access::Fileio(buffer) => {
             let order = Detector::new(&about.format, is_counter);
-            let driver = fileio::Receive::start(buffer, blocks, len, samples, order)?;
-            Source::start(label, Box::new(driver), detector, about)
+            Box::new(fileio::Receive::start(buffer, blocks, len, samples, order)?)
         }
-    }
+    };
+    Ok(driver::Opened { label, receiver, detector, about })
 }
 
-/// The interface that a device's driver offers; the device is not started.
-pub(super) fn offered(name: &str) -> Result<Interface> {
-    let device = Device::find(Path::new("/sys"), name)?;
-    let buffer = open_buffer(&device)?;
-    Ok(if offers_dmabufs(&buffer) { Interface::Dmabuf } else { Interface::Fileio })
+impl Interface {
+    /// The interface that the driver of a device, `NAME` or `deviceN`, offers. The device is not started.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` if there is no such device, `ENODEV` if it has no buffer, `EBUSY` while another program
+    /// uses it.
+    pub fn offered(device: &str) -> Result<Self> {
+        let device = Device::find(Path::new("/sys"), device)?;
+        let buffer = open_buffer(&device)?;
+        Ok(if dmabuf::is_offered(&buffer) { Self::Dmabuf } else { Self::Fileio })
+    }
 }
 
 /// How the driver gets blocks.
@@ -49,7 +56,7 @@ pub(super) enum Access<L> {
     Fileio(fileio::Buffer),
 }
 
-/// A device whose buffer is ours, with its channels chosen.
+/// A device whose buffer was taken over and whose channels are selected.
 pub(super) struct Opened {
     pub label: String,
     pub format: Format,
@@ -77,8 +84,8 @@ impl Opened {
         self.samples * self.format.sample_len
     }
 
-    /// Takes the interface that was asked for, or the best one, and its blocks.
-    pub(super) fn access<L: dmabuf::Load>(
+    /// Makes the blocks, for the interface that the setup names or else the best one.
+    pub(super) fn access<L: HasBlock>(
         self,
         setup: &StreamSetup,
     ) -> Result<(About, Access<L>, Vec<Block>)> {
@@ -120,9 +127,9 @@ impl Opened {
         Ok((about, Access::Fileio(buffer), blocks))
     }
 
-    /// Blocks that the driver can use.
+    /// Makes blocks that the driver can use, and attaches them.
     fn attached(&self, setup: &StreamSetup) -> Result<(Memory, Vec<Block>)> {
-        if setup.interface.is_none() && !offers_dmabufs(&self.buffer) {
+        if setup.interface.is_none() && !dmabuf::is_offered(&self.buffer) {
             return Err(self.not_attached(Errno::PERM));
         }
         let memory = setup.memory.clone().unwrap_or_else(|| Memory::choose(Purpose::Device));
@@ -143,25 +150,19 @@ impl Opened {
         let error = Error::new("attach blocks to", &self.label, errno);
         match errno {
             Errno::PERM => error.help("its driver has no DMABUF interface"),
-            Errno::INVAL | Errno::NOTTY => error.help("the kernel has no such call: Linux 6.11"),
+            Errno::INVAL | Errno::NOTTY => {
+                error.help("the kernel has no such call before Linux 6.11")
+            }
             _ => error,
         }
     }
 }
 
-/// Whether the samples are known to be numbers that count them.
+/// Whether the samples are known to be the counter pattern.
 fn is_counter(device: &Device) -> bool {
     let says = |name, value: &str| device.attribute(name).is_some_and(|found| found == value);
-    // What is looped back is not of the converter's making.
+    // Samples that are looped back are not the converter's.
     says("pattern", "counter") && !says("loopback", "1")
-}
-
-/// Whether a driver offers blocks as DMABUFs: it is asked to take what is none.
-pub(super) fn offers_dmabufs(buffer: &impl AsFd) -> bool {
-    let buffer = buffer.as_fd();
-    // EPERM from who offers nothing. Kernels before 6.11 say EINVAL, as those that do; they say it
-    // again for a DMABUF.
-    iio::attach(buffer, buffer) == Err(Errno::INVAL)
 }
 
 fn is_not_offered(error: &Error) -> bool {
@@ -173,7 +174,7 @@ fn make(count: usize, len: usize, memory: &Memory) -> Result<Vec<Block>> {
     (0..count).map(|_| Block::with(len, memory)).collect()
 }
 
-/// The file of the device's first buffer. Nobody else has it meanwhile.
+/// Opens the device's first buffer. No other program can use it meanwhile.
 fn open_buffer(device: &Device) -> Result<OwnedFd> {
     let path = format!("/dev/{}", device.id);
     let nonblock = OFlags::NONBLOCK.bits().cast_signed();
@@ -187,7 +188,7 @@ fn open_buffer(device: &Device) -> Result<OwnedFd> {
             set.map_err(|errno| failed(device, "use", errno.into()))?;
             Ok(buffer)
         }
-        // Before Linux 5.13 the device is its only buffer.
+        // Before Linux 5.13, the file of the device is that of its only buffer.
         Err(Errno::NOTTY | Errno::INVAL) => Ok(file.into()),
         Err(errno) => Err(failed(device, "use", errno.into())),
     }
@@ -196,7 +197,7 @@ fn open_buffer(device: &Device) -> Result<OwnedFd> {
 fn failed(device: &Device, tried: &str, why: std::io::Error) -> Error {
     let error = Error::new(tried, device.label(), why);
     match error.errno() {
-        Some(Errno::BUSY) => error.help("somebody else uses it"),
+        Some(Errno::BUSY) => error.help("another program uses it"),
         Some(Errno::NODEV) => error.help("it has no buffer"),
         Some(Errno::NOENT) => error.help(format!("there is no /dev/{}", device.id)),
         _ => error,

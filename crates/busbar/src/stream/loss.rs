@@ -1,16 +1,17 @@
-//! Where a block ends, and what is missing before that, as far as the samples tell.
+//! Finds the end of a block and the samples missing before it, as far as the samples show them.
 
-use super::{Channel, Format, Lost};
+use super::format::{Channel, Format, Lost};
+use crate::block::Bytes;
 
-/// What the samples of a block tell.
+/// What the samples of a block show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Samples that were filled; the rest is what was there before.
+    /// Samples that were filled; the rest of the block is older data.
     pub samples: usize,
     pub lost: Lost,
 }
 
-/// Follows the samples of a stream.
+/// Follows the samples of a stream from block to block.
 #[derive(Debug)]
 pub(super) struct Detector {
     sample_len: usize,
@@ -25,7 +26,7 @@ enum How {
 }
 
 impl Detector {
-    /// The best that the format allows; `is_counter` says that the values are the counter pattern.
+    /// The best method that the format allows; `is_counter`: the values are the counter pattern.
     pub(super) fn new(format: &Format, is_counter: bool) -> Self {
         let how = Count::channel(format)
             .map(How::Count)
@@ -35,13 +36,13 @@ impl Detector {
         Self { sample_len: format.sample_len, how }
     }
 
-    /// Whether it has to see the samples.
+    /// Whether it needs the samples.
     pub(super) fn looks(&self) -> bool {
         !matches!(self.how, How::Nothing)
     }
 
-    /// Takes the next block, of whole samples; what it does not look at may be empty.
-    pub(super) fn inspect(&mut self, bytes: &[u8], samples: usize) -> Found {
+    /// Inspects the next block of `samples` samples. `bytes` may be empty if it does not [look](Self::looks).
+    pub(super) fn inspect(&mut self, bytes: Bytes<'_>, samples: usize) -> Found {
         let view = View { bytes, sample_len: self.sample_len };
         match &mut self.how {
             How::Count(count) => count.inspect(&view, samples),
@@ -52,7 +53,7 @@ impl Detector {
 }
 
 struct View<'a> {
-    bytes: &'a [u8],
+    bytes: Bytes<'a>,
     sample_len: usize,
 }
 
@@ -60,7 +61,12 @@ impl View<'_> {
     /// A value of a sample; 0 beyond the end.
     fn value(&self, sample: usize, part: Part) -> u64 {
         let start = sample * self.sample_len + part.offset;
-        let bytes = self.bytes.get(start..start + part.len).unwrap_or_default();
+        if start + part.len > self.bytes.len() {
+            return 0;
+        }
+        let mut bytes = [0; 8];
+        let bytes = &mut bytes[..part.len];
+        self.bytes.slice(start..start + part.len).copy_to(bytes);
         let join = |value, byte: &u8| value << 8 | u64::from(*byte);
         if part.big_endian { bytes.iter().fold(0, join) } else { bytes.iter().rev().fold(0, join) }
     }
@@ -75,7 +81,7 @@ struct Part {
 }
 
 impl Part {
-    /// Nothing for what is not a plain number.
+    /// `None` if the channel is not a plain number of these bits.
     fn new(channel: &Channel, bits: u8) -> Option<Self> {
         let plain = channel.bits == bits && channel.storage_bits == bits && channel.repeat == 1;
         plain.then_some(Self {
@@ -102,7 +108,7 @@ struct Count {
 impl Count {
     fn new(parts: Vec<Part>) -> Option<Self> {
         let bits = 8 * parts.iter().map(|part| part.len).sum::<usize>();
-        // With less, a pause that loses all that it counts to is no rare case.
+        // With fewer bits, a pause of a whole turn of the counter is likely.
         let mask = match bits {
             64.. => u64::MAX,
             32.. => (1 << bits) - 1,
@@ -125,30 +131,36 @@ impl Count {
         parts.fold(0, |value, part| value << (8 * part.len % 64) | view.value(sample, *part))
     }
 
-    /// How far it is from one number to a later one; nothing if it is an earlier one.
+    /// The distance from one number to a later one; `None` if `to` is the earlier one.
     fn distance(&self, from: u64, to: u64) -> Option<u64> {
         let distance = to.wrapping_sub(from) & self.mask;
         (distance <= self.mask / 2).then_some(distance)
     }
 
+    /// Samples that are missing between the first and the last of so many. Another process that writes to the
+    /// block can make the numbers closer than that.
+    fn missing(&self, first: u64, last: u64, samples: usize) -> u64 {
+        self.distance(first, last).map_or(0, |far| far.saturating_sub(samples as u64 - 1))
+    }
+
     fn inspect(&mut self, view: &View<'_>, samples: usize) -> Found {
         let first = self.at(view, 0);
         let Some(before) = self.distance(self.expected, first).filter(|_| samples > 0) else {
-            // What was there before: nothing was filled.
+            // Older data: nothing was filled.
             return Found { samples: 0, lost: Lost::Samples(0) };
         };
-        // Numbers grow by one at least, and what was not filled is older than the first.
+        // Numbers grow by at least one, and samples that were not filled are older than the first.
         let filled = partition(samples, |sample| {
             self.distance(first, self.at(view, sample)).is_some_and(|far| far >= sample as u64)
         });
         let last = self.at(view, filled - 1);
-        let inside = self.distance(first, last).map_or(0, |far| far - (filled as u64 - 1));
+        let inside = self.missing(first, last, filled);
         self.expected = last.wrapping_add(1) & self.mask;
         Found { samples: filled, lost: Lost::Samples(before.saturating_add(inside)) }
     }
 }
 
-/// How many there are before the first for which `is_good` does not hold; the first is taken as good.
+/// The number of leading samples for which `is_good` holds, by bisection; the first counts as good.
 fn partition(count: usize, is_good: impl Fn(usize) -> bool) -> usize {
     let (mut good, mut bad) = (1, count);
     while good < bad {
@@ -168,13 +180,13 @@ struct Time {
 }
 
 impl Time {
-    /// How far from a whole number of periods a distance may be: beyond, the times are not those of
+    /// How far a distance may be from a whole number of periods. Beyond it, the times are not those of
     /// the samples, or the rate is not that of the converter.
     const TOLERANCE: f64 = 0.25;
 
     fn new(format: &Format) -> Option<Self> {
         let part = Part::find(format, "timestamp", 64)?;
-        // With less than that, equal times are no error.
+        // With a shorter period, the tolerance is less than a nanosecond.
         let period = 1e9 / format.rate?;
         (period.is_finite() && period >= 4.0).then_some(Self { part, period, last: None })
     }
@@ -188,7 +200,7 @@ impl Time {
         to.wrapping_sub(from) as f64 / self.period
     }
 
-    /// Samples between two neighbours; nothing if the rate does not explain their times.
+    /// Samples missing between two neighbours; `None` if the rate does not explain their times.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // checked
     fn between(&self, from: i64, to: i64) -> Option<u64> {
         let periods = self.periods(from, to);
@@ -219,7 +231,7 @@ impl Time {
         if (periods - steps as f64).abs() <= Self::TOLERANCE {
             return Some(0);
         }
-        // A gap, or clocks that differ by some millionths: neighbours tell which.
+        // A gap, or clocks that differ by some millionths: the distances of neighbours tell which.
         (0..steps)
             .map(|one| self.between(self.at(view, one), self.at(view, one + 1)))
             .try_fold(0_u64, |sum, lost| Some(sum.saturating_add(lost?)))
@@ -286,6 +298,10 @@ mod tests {
             .into()
     }
 
+    fn inspect(detector: &mut Detector, bytes: &[u8], samples: usize) -> Found {
+        detector.inspect(Bytes::from(bytes), samples)
+    }
+
     fn found(samples: usize, lost: u64) -> Found {
         Found { samples, lost: Lost::Samples(lost) }
     }
@@ -297,7 +313,7 @@ mod tests {
             for start in [0, 4, 8] {
                 let numbers: Vec<_> = (start..start + 4).collect();
                 let bytes = block(&format, &numbers);
-                assert_eq!(detector.inspect(&bytes, 4), found(4, 0), "{detector:?}");
+                assert_eq!(inspect(&mut detector, &bytes, 4), found(4, 0), "{detector:?}");
             }
         }
     }
@@ -306,7 +322,7 @@ mod tests {
     fn gaps_between_blocks_and_within_are_counted() {
         for (format, mut detector) in telling() {
             let mut see =
-                |numbers: &[u64]| detector.inspect(&block(&format, numbers), numbers.len());
+                |numbers: &[u64]| inspect(&mut detector, &block(&format, numbers), numbers.len());
             assert_eq!(see(&[0, 1, 2, 3]), found(4, 0));
             assert_eq!(see(&[5, 6, 7, 8]), found(4, 1));
             assert_eq!(see(&[9, 10, 20, 21]), found(4, 9));
@@ -315,10 +331,17 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_somebody_changes_meanwhile_are_no_loss() {
+        let count = Count::channel(&format(&["count0"], None)).unwrap();
+        assert_eq!(count.missing(10, 15, 4), 2);
+        assert_eq!([10, 11, 9].map(|last| count.missing(10, last, 4)), [0; 3]);
+    }
+
+    #[test]
     fn the_end_of_a_short_block_is_found() {
         for (format, mut detector) in telling() {
             let mut see =
-                |numbers: &[u64]| detector.inspect(&block(&format, numbers), numbers.len());
+                |numbers: &[u64]| inspect(&mut detector, &block(&format, numbers), numbers.len());
             assert_eq!(see(&[0, 1, 2, 3]), found(4, 0));
             assert_eq!(see(&[4, 1, 2, 3]), found(1, 0));
             assert_eq!(see(&[5, 6, 7, 3]), found(3, 0));
@@ -332,8 +355,8 @@ mod tests {
     fn a_short_first_block_ends_where_its_memory_is_zero() {
         let format = format(&["count0"], None);
         let mut detector = Detector::new(&format, false);
-        assert_eq!(detector.inspect(&block(&format, &[0, 1, 0, 0]), 4), found(2, 0));
-        assert_eq!(detector.inspect(&block(&format, &[2, 0, 0, 0]), 4), found(1, 0));
+        assert_eq!(inspect(&mut detector, &block(&format, &[0, 1, 0, 0]), 4), found(2, 0));
+        assert_eq!(inspect(&mut detector, &block(&format, &[2, 0, 0, 0]), 4), found(1, 0));
     }
 
     #[test]
@@ -342,11 +365,11 @@ mod tests {
         let mut detector = Detector::new(&format, true);
         // In steps that are no more than half of what the numbers count to.
         for start in [0x7fff_fff0, 0xffff_ff00] {
-            detector.inspect(&block(&format, &[start, start + 1]), 2);
+            inspect(&mut detector, &block(&format, &[start, start + 1]), 2);
         }
         let end = [0xffff_fffe, 0xffff_ffff, 0, 1];
-        assert_eq!(detector.inspect(&block(&format, &end), 4), found(4, 0xfc));
-        assert_eq!(detector.inspect(&block(&format, &[3, 4, 5, 6]), 4), found(4, 1));
+        assert_eq!(inspect(&mut detector, &block(&format, &end), 4), found(4, 0xfc));
+        assert_eq!(inspect(&mut detector, &block(&format, &[3, 4, 5, 6]), 4), found(4, 1));
     }
 
     #[test]
@@ -354,9 +377,9 @@ mod tests {
         let format = format(&["timestamp"], Some(1e6 * 1.001));
         let mut detector = Detector::new(&format, false);
         let numbers: Vec<_> = (0..2000).collect();
-        assert_eq!(detector.inspect(&block(&format, &numbers), 2000), found(2000, 0));
+        assert_eq!(inspect(&mut detector, &block(&format, &numbers), 2000), found(2000, 0));
         let numbers: Vec<_> = (2000..2900).chain(2910..4010).collect();
-        assert_eq!(detector.inspect(&block(&format, &numbers), 2000), found(2000, 10));
+        assert_eq!(inspect(&mut detector, &block(&format, &numbers), 2000), found(2000, 10));
     }
 
     #[test]
@@ -364,7 +387,7 @@ mod tests {
         for rate in [0.7e6, 1.4e6, 52.0] {
             let format = format(&["timestamp"], Some(rate));
             let mut detector = Detector::new(&format, false);
-            let found = detector.inspect(&block(&format, &[0, 1, 2, 3]), 4);
+            let found = inspect(&mut detector, &block(&format, &[0, 1, 2, 3]), 4);
             assert_eq!(found, Found { samples: 4, lost: Lost::Unknown }, "{rate}");
         }
     }
@@ -381,7 +404,7 @@ mod tests {
         for (format, is_counter) in cases {
             let mut detector = Detector::new(&format, is_counter);
             assert!(!detector.looks(), "{format:?}");
-            assert_eq!(detector.inspect(&[], 7), Found { samples: 7, lost: Lost::Unknown });
+            assert_eq!(inspect(&mut detector, &[], 7), Found { samples: 7, lost: Lost::Unknown });
         }
     }
 
@@ -406,7 +429,7 @@ mod tests {
                         *slot = next;
                         next += 1;
                     }
-                    prop_assert_eq!(detector.inspect(&block(&format, &memory), 8), found(filled, lost));
+                    prop_assert_eq!(inspect(&mut detector, &block(&format, &memory), 8), found(filled, lost));
                 }
             }
         }
@@ -415,7 +438,7 @@ mod tests {
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), samples in 0_usize..20) {
             for (_, mut detector) in telling() {
                 for _ in 0..3 {
-                    let found = detector.inspect(&bytes, samples);
+                    let found = inspect(&mut detector, &bytes, samples);
                     prop_assert!(found.samples <= samples);
                 }
             }

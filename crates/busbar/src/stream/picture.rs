@@ -1,29 +1,29 @@
 //! Pictures of recordings.
 //!
 //! [`draw`] makes a PNG of the waveform: one panel for each pair of I and Q, or for each channel that
-//! has no partner. Where there are more samples than columns, a column shows the lowest and the
-//! highest. What is missing is a red line with the number of samples; where something may be missing,
-//! the ground is grey.
+//! is not in a pair. If there are more samples than columns, a column shows the lowest and the
+//! highest sample. A red line shows missing samples and how many they are; the ground is grey where samples may be
+//! missing.
 
 mod canvas;
 mod values;
 
 use self::canvas::{Canvas, Colour, Place};
 use self::values::{Column, columns};
-use super::Lost;
+use super::format::Lost;
 use super::sigmf::Recording;
 use crate::{Error, Result};
 
-/// What of a recording is drawn, and how large.
+/// The part of a recording to draw, and the size of the picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plot {
-    /// Pixels, 200 to 10 000.
+    /// Width in pixels, 200 to 10 000.
     pub width: u32,
-    /// Pixels, 100 to 10 000.
+    /// Height in pixels, 100 to 10 000.
     pub height: u32,
     /// The first sample.
     pub from: u64,
-    /// How many samples; as many as there are if that is less.
+    /// Number of samples, limited to those that exist.
     pub samples: u64,
 }
 
@@ -38,9 +38,9 @@ const LEFT: i32 = 70;
 const RIGHT: i32 = 20;
 const TOP: i32 = 30;
 const BOTTOM: i32 = 40;
-/// Between two panels.
+/// Pixels between two panels.
 const GAP: i32 = 24;
-/// More channels would only be lines.
+/// Most panels: more would be too low to see anything.
 const MAX_PANELS: usize = 8;
 
 const GROUND: Colour = Colour::new(255, 255, 255);
@@ -50,7 +50,7 @@ const TEXT: Colour = Colour::new(40, 40, 40);
 const LOSS: Colour = Colour::new(200, 30, 30);
 const TRACES: [Colour; 2] = [Colour::new(20, 80, 180), Colour::new(220, 120, 0)];
 
-/// One panel: which channels, and where on the picture.
+/// One panel: its channels, its place and its range of values.
 struct Panel {
     channels: Vec<usize>,
     place: Place,
@@ -62,7 +62,7 @@ struct Panel {
 ///
 /// # Errors
 ///
-/// Bad input for a size that is not allowed, or a part without samples; as [`Recording::read`].
+/// Bad input for an invalid size, or a part without samples; as [`Recording::read`].
 pub fn draw(recording: &Recording, plot: &Plot) -> Result<Vec<u8>> {
     let sizes = (200..=10_000).contains(&plot.width) && (100..=10_000).contains(&plot.height);
     if !sizes {
@@ -72,7 +72,7 @@ pub fn draw(recording: &Recording, plot: &Plot) -> Result<Vec<u8>> {
     let samples = plot.samples.min(recording.samples().saturating_sub(plot.from));
     if samples == 0 {
         let asked = format!("{} samples from {} on", plot.samples, plot.from);
-        let allowed = format!("some of its {}", recording.samples());
+        let allowed = format!("a part of its {} samples", recording.samples());
         return Err(Error::invalid("the part of the recording", asked, allowed));
     }
     let mut canvas = Canvas::new(plot.width, plot.height, GROUND);
@@ -119,7 +119,7 @@ fn panels(recording: &Recording, plot: &Plot, columns: &[Vec<Column>]) -> Vec<Pa
     (0..).zip(groups).map(panel).collect()
 }
 
-/// From the lowest to the highest value, and a bit beyond.
+/// The range from the lowest to the highest value, with a margin.
 fn range<'a>(columns: impl Iterator<Item = &'a Column>) -> (f64, f64) {
     let join =
         |(low, high): (f64, f64), column: &Column| (low.min(column.low), high.max(column.high));
@@ -158,7 +158,7 @@ impl Panel {
         }
     }
 
-    /// Where on the picture a value is.
+    /// The row of a value.
     #[allow(clippy::cast_possible_truncation)] // within the panel, and saturating
     fn y(&self, value: f64) -> i32 {
         let part = (value - self.low) / (self.high - self.low);
@@ -219,7 +219,7 @@ fn axis(canvas: &mut Canvas, recording: &Recording, plot: &Plot, samples: u64) {
     canvas.text(width / 2 - 20, height - 16, unit, TEXT);
 }
 
-#[allow(clippy::cast_precision_loss)] // of a place on a picture
+#[allow(clippy::cast_precision_loss)] // only a place on the picture
 fn part(at: u64, samples: u64) -> f64 {
     at as f64 / samples as f64
 }
@@ -236,12 +236,12 @@ fn ticks(low: f64, high: f64, count: i32) -> Vec<f64> {
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|one| one * power).find(|step| *step >= rough);
     let step = step.unwrap_or(power * 10.0);
     let first = (low / step).ceil();
-    // Rounding may give one more than there is room for, never many.
+    // Rounding may give a few more than `count`.
     let values = (0..=2 * count.max(1)).map(|index| (first + f64::from(index)) * step);
     values.take_while(|value| *value <= high + step * 1e-9).collect()
 }
 
-/// A number as engineers write it: 1.5M, 20u.
+/// A number with an SI prefix: 1.5M, 20u.
 fn si(value: f64) -> String {
     const UNITS: [(f64, &str); 8] = [
         (1e9, "G"),

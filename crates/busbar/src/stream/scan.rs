@@ -1,12 +1,12 @@
-//! The layout of a sample: what sysfs says of each channel, and the kernel's rules of alignment
+//! The layout of a sample: the types of the channels in sysfs, and the kernel's rules of alignment
 //! (`iio_compute_scan_bytes`).
 
-use super::Channel;
+use super::format::Channel;
 
-/// Bytes of a sample at most: more than any scan has.
+/// Bytes of the longest sample: more than any scan has.
 const MAX_SAMPLE: usize = 64 << 10;
 
-/// What the file `type` of a channel says: `[be|le]:[s|u]bits/storage[Xrepeat][>>shift]`.
+/// The content of a channel's file `type`: `[be|le]:[s|u]bits/storage[Xrepeat][>>shift]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Type {
     pub big_endian: bool,
@@ -18,7 +18,7 @@ pub(super) struct Type {
 }
 
 impl Type {
-    /// Nothing for what is no such text, and for values that no memory can hold.
+    /// `None` if `text` is no such type, or its bits do not fit into the storage.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (endian, rest) = text.trim_end().split_once(':')?;
         let big_endian = match endian {
@@ -26,7 +26,7 @@ impl Type {
             "le" => false,
             _ => return None,
         };
-        // Capitals: all bits are valid, which `bits` says as well.
+        // A capital letter means that all bits are valid; `bits` says so as well.
         let (signed, rest) = match rest.split_at_checked(1)? {
             ("s" | "S", rest) => (true, rest),
             ("u" | "U", rest) => (false, rest),
@@ -65,16 +65,14 @@ impl Type {
 }
 
 fn number(text: &str) -> Option<u8> {
-    // `parse` takes a sign, the kernel writes none.
+    // `parse` accepts a sign, which the kernel does not write.
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// The channels of a sample and its length; nothing if they cannot lie beside each other: without
-/// channels, with an index twice, or if they are too long.
-///
-/// Takes index, name and type of each.
+/// The channels of a sample, and its length, from the index, name and type of each channel. `None` without
+/// channels, if an index occurs twice, or if the sample is too long.
 pub(super) fn layout(mut scan: Vec<(u32, String, Type)>) -> Option<(Vec<Channel>, usize)> {
-    // The time is last, whatever its index.
+    // The timestamp is last, whatever its index.
     scan.sort_by_key(|(index, name, _)| (name == "timestamp", *index));
     if scan.windows(2).any(|pair| pair[0].0 == pair[1].0) {
         return None;

@@ -1,82 +1,51 @@
-//! Receiving.
+//! Receives samples.
 
 use std::fmt;
-use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard, Weak};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
-use super::device::{Device, Direction};
-use super::driver::{self, Filled, Monitor, Receiver, Taken};
+use super::about::About;
+use super::driver::{Filled, Opened, Receiver, Taken};
+use super::format::{Format, Lost, Meta};
 use super::loss::Detector;
-use super::{Format, Interface, Lost, Meta, Scale, StreamSetup, iio, synth};
-use crate::block::{Block, Memory, Reading};
+use super::samples::{Back, Home, Samples};
+use super::setup::{Interface, StreamSetup};
+use super::shared::Shared;
+use super::values::Scale;
+use super::{iio, synth};
+use crate::block::{Block, Bytes, Memory};
 use crate::poll::{self, Deadline};
-use crate::receive::Piece;
 use crate::{Error, Result};
 
-/// Where samples come from.
+/// A stream of samples from a converter.
 ///
-/// Dropping it stops the device and puts its settings back. [`Samples`] that were handed out stay
-/// as they are.
+/// Dropping it stops the device and restores its settings. [`Samples`] that were handed out stay valid.
 ///
 /// All methods take `&self` and may be used from many threads; each block goes to one of them. A
 /// signal does not end a wait: poll the descriptor together with the signal for that.
 ///
-/// The descriptor ([`AsFd`]) is readable while [`next`](Self::next) has a block or an error to
-/// tell. It may be readable when there is nothing; then [`try_next`](Self::try_next) says so.
+/// The descriptor ([`AsFd`]) is readable while [`next`](Self::next) would return a block or an error at
+/// once. It may be readable without either; then [`try_next`](Self::try_next) returns `None`.
 pub struct Source {
-    shared: Arc<Shared>,
+    shared: Arc<Shared<State>>,
     back: Back,
     home: Home,
     about: About,
 }
 
-/// What does not change.
-#[derive(Debug)]
-pub(super) struct About {
-    pub format: Format,
-    pub interface: Interface,
-    pub memory: Memory,
-    pub blocks: usize,
-    pub block_len: usize,
-    /// The device, which is asked for what may change.
-    pub device: Option<Box<(Device, Direction)>>,
-}
-
-impl About {
-    /// How values of a channel get a unit.
-    pub(super) fn scale(&self, channel: &str) -> Result<Scale> {
-        let channel = self.format.channel(channel)?;
-        let Some(device) = &self.device else { return Ok(Scale::default()) };
-        let (device, direction) = &**device;
-        Ok(device.scale(*direction, &channel.name))
-    }
-}
-
-/// What the source shares with the blocks that were handed out.
-#[derive(Debug)]
-struct Shared {
-    label: String,
-    /// Told when a block was given back, or the stream has ended.
-    monitor: Monitor<State>,
-    poller: Arc<OwnedFd>,
-    is_watched: AtomicBool,
-}
-
 #[derive(Debug)]
 struct State {
-    driver: Box<dyn Receiver>,
+    receiver: Box<dyn Receiver>,
     detector: Detector,
     sequence: u64,
-    /// What went wrong when a block was given back.
+    /// The error of a block that was given back.
     trouble: Option<Error>,
     ended: bool,
-    /// Keeps the poller readable.
-    end: Option<OwnedFd>,
+    /// The receiver is to be watched, and could not be yet. The set is kept readable until then.
+    unwatched: bool,
 }
 
 impl Source {
@@ -84,35 +53,31 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// `ENOENT` where there is no such device, `EBUSY` if somebody uses it, `EACCES`; bad input for a
-    /// name, a channel or a number that is not allowed; as [`Block::with`] for its memory. With an
-    /// interface that was asked for, `EPERM` or `ENOTTY` where the driver does not offer it.
+    /// `ENOENT` if there is no such device, `EBUSY` if another program uses it, `EACCES`; bad input for an
+    /// invalid name, channel or number; as [`Block::with`] for its memory. If the setup names an interface,
+    /// `EPERM` or `ENOTTY` if the driver does not offer it.
     pub fn open(name: &str, setup: &StreamSetup) -> Result<Self> {
         setup.check()?;
         if let Some(synth) = name.strip_prefix("synth:") {
-            return synth::open(synth, setup);
+            return Self::start(synth::open(synth, setup)?);
         }
         if let Some(device) = name.strip_prefix("iio:") {
-            return iio::receive(device, setup);
+            return Self::start(iio::receive(device, setup)?);
         }
         Err(Error::invalid("the name of a source", name, "iio:NAME, synth:PATTERN"))
     }
 
-    /// Starts to hand out what the driver has.
-    pub(super) fn start(
-        label: String,
-        driver: Box<dyn Receiver>,
-        detector: Detector,
-        about: About,
-    ) -> Result<Self> {
-        let state = State { driver, detector, sequence: 0, trouble: None, ended: false, end: None };
-        let shared = Shared {
-            label,
-            monitor: Monitor::new(state),
-            poller: driver::poller()?,
-            is_watched: AtomicBool::new(false),
+    /// Starts to hand out blocks.
+    fn start(Opened { label, receiver, detector, about }: Opened) -> Result<Self> {
+        let state = State {
+            receiver,
+            detector,
+            sequence: 0,
+            trouble: None,
+            ended: false,
+            unwatched: false,
         };
-        let shared = Arc::new(shared);
+        let shared = Shared::new(label, state)?;
         let home = Arc::clone(&shared);
         let back: Back = Arc::new(move |block| home.give_back(&mut home.lock(), block));
         Ok(Self { shared, back, home: Home::default(), about })
@@ -124,8 +89,8 @@ impl Source {
         &self.about.format
     }
 
-    /// How to make the values of a channel ones with a unit, as the device says now: `scale` and `offset`
-    /// in sysfs, where it has them. Setting a gain may change it.
+    /// How to convert the values of a channel into a unit: the device's attributes `scale` and `offset` as they
+    /// are now, if it has them. Setting a gain may change them.
     ///
     /// # Errors
     ///
@@ -134,13 +99,13 @@ impl Source {
         self.about.scale(channel)
     }
 
-    /// How it talks to its driver.
+    /// The interface to the driver.
     #[must_use]
     pub fn interface(&self) -> Interface {
         self.about.interface
     }
 
-    /// Where the blocks' memory is from.
+    /// The memory of the blocks.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.about.memory
@@ -158,20 +123,20 @@ impl Source {
         self.about.block_len
     }
 
-    /// The next block. Waits for it as long as it takes.
+    /// The next block. Waits for it without a limit.
     ///
-    /// While all blocks are handed out there is nothing to come until one is given back.
+    /// While all blocks are handed out, no block comes until one is given back.
     ///
     /// # Errors
     ///
-    /// That of the driver if it has failed with a block; the next one is tried then. `EIO` if nothing
-    /// was filled of it. Kind [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the stream has
-    /// ended: by [`stop`](Self::stop), or since the device was disabled or has gone.
+    /// The driver's error if it has failed with a block; the next call takes the next block. `EIO` if the
+    /// driver has completed a block without samples. Kind [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the
+    /// stream has ended: by [`stop`](Self::stop), or because the device was disabled or has gone.
     pub fn next(&self) -> Result<Samples> {
         poll::forever(|deadline| self.next_until(deadline))
     }
 
-    /// The next block if one is complete now.
+    /// The next block, or `None` if none is complete now.
     ///
     /// ```
     /// use std::time::Duration;
@@ -201,7 +166,7 @@ impl Source {
         self.next_until(Deadline::now())
     }
 
-    /// The next block, or nothing if none was complete within `timeout`.
+    /// The next block, or `None` if none was complete within `timeout`.
     ///
     /// # Errors
     ///
@@ -221,21 +186,22 @@ impl Source {
             if deadline.has_passed() {
                 return Ok(None);
             }
-            state = self.shared.wait(state, deadline)?;
+            let pending = state.receiver.pending();
+            state = self.shared.wait(state, pending, deadline)?;
         }
     }
 
-    /// Bytes that were copied from one place in memory to another on the way into blocks.
+    /// Bytes that were copied in memory on the way into blocks.
     #[must_use]
     pub fn copied(&self) -> u64 {
-        self.shared.lock().driver.copied()
+        self.shared.lock().receiver.copied()
     }
 
-    /// Stops the device and puts its settings back; who waits in [`next`](Self::next) hears of it.
+    /// Stops the device and restores its settings. Threads that wait in [`next`](Self::next) get an error.
     ///
     /// # Errors
     ///
-    /// What could not be put back.
+    /// The error of a setting that could not be restored.
     pub fn stop(&self) -> Result<()> {
         self.shared.end(&mut self.shared.lock())
     }
@@ -250,40 +216,52 @@ impl fmt::Debug for Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // No caller is left to handle an error.
         let _ = self.stop();
     }
 }
 
 impl AsFd for Source {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        if !self.shared.is_watched.swap(true, Ordering::Relaxed) {
-            let mut state = self.shared.lock();
-            if !state.ended
-                && let Err(error) = state.driver.watch(&self.shared.poller)
-            {
+        self.shared.watched(|shared, state| {
+            state.unwatched = true;
+            if let Err(error) = shared.watch(state) {
                 state.trouble = Some(error);
-                state.end = driver::end(&self.shared.poller);
+                shared.ring();
             }
-        }
-        self.shared.poller.as_fd()
+        })
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.monitor.lock()
+impl Shared<State> {
+    /// Has the receiver watched, if it is to be and is not yet.
+    fn watch(&self, state: &mut State) -> Result<()> {
+        if state.ended || !state.unwatched {
+            return Ok(());
+        }
+        state.receiver.watch(self.set())?;
+        state.unwatched = false;
+        self.bell().clear();
+        Ok(())
     }
 
-    /// The next block if it is there.
+    /// Keeps the set readable.
+    fn ring(&self) {
+        // An eventfd that exists can be rung.
+        let _ = self.bell().ring();
+    }
+
+    /// The next block, if it is complete.
     fn take(&self, state: &mut State, sample_len: usize) -> Result<Option<(Block, Meta)>> {
         if let Some(error) = state.trouble.take() {
             return Err(error);
         }
         if state.ended {
-            return Err(self.over());
+            return Err(self.ended("take samples from"));
         }
-        match state.driver.take() {
+        // The error was returned; until it succeeds, the set is readable all the time.
+        let _ = self.watch(state);
+        match state.receiver.take() {
             Ok(Taken::Nothing) => Ok(None),
             Ok(Taken::Filled(filled)) => self.filled(state, filled, sample_len).map(Some),
             Ok(Taken::Failed(block, error)) => {
@@ -292,7 +270,7 @@ impl Shared {
                 Err(error)
             }
             Err(error) => {
-                // What comes of it matters less than why.
+                // The first error matters more than one of the end.
                 let _ = self.end(state);
                 Err(error)
             }
@@ -323,262 +301,102 @@ impl Shared {
         };
         if samples == 0 {
             self.give_back(state, block);
-            return Err(Error::new("take samples from", &self.label, Errno::IO)
-                .help("the driver says that a block is complete, but has put nothing into it"));
+            return Err(Error::new("take samples from", self.label(), Errno::IO)
+                .help("the driver has completed a block without filling it"));
         }
         Ok((block, Meta { sequence, time, lost, len: samples * sample_len }))
     }
 
-    /// Waits until something may have changed.
-    fn wait<'a>(
-        &'a self,
-        state: MutexGuard<'a, State>,
-        deadline: Deadline,
-    ) -> Result<MutexGuard<'a, State>> {
-        let pending = state.driver.pending();
-        self.monitor.wait(state, pending, deadline, &self.label)
-    }
-
-    /// Gives a block to the driver again; what goes wrong is told by the next [`Source::next`].
+    /// Gives a block to the driver again. The next [`Source::next`] returns an error.
     fn give_back(&self, state: &mut State, block: Block) {
         if state.ended {
             return;
         }
-        if let Err(error) = state.driver.queue(block) {
-            // The block is lost to the stream, so it would stop sooner or later.
+        if let Err(error) = state.receiver.queue(block) {
+            // Without its blocks, the stream would stop sooner or later.
             let _ = self.end(state);
             state.trouble = Some(error);
         }
-        self.monitor.notify();
+        self.notify();
     }
 
     fn end(&self, state: &mut State) -> Result<()> {
-        if state.ended {
-            return Ok(());
+        if !state.ended {
+            state.ended = true;
+            self.ring();
+            self.notify();
         }
-        state.ended = true;
-        if state.end.is_none() {
-            state.end = driver::end(&self.poller);
-        }
-        self.monitor.notify();
-        state.driver.stop()
-    }
-
-    fn over(&self) -> Error {
-        Error::new("take samples from", &self.label, Errno::PIPE).help("the stream has ended")
+        // Restores again what it could not before.
+        state.receiver.stop()
     }
 }
 
 impl State {
-    /// Has a look at the samples.
+    /// Inspects the samples of a block: how many there are, and how many are missing before its end.
     fn look(&mut self, block: &Block, samples: usize) -> Result<(usize, Lost)> {
         let found = if self.detector.looks() {
-            self.detector.inspect(&block.read()?, samples)
+            self.detector.inspect(block.read()?.bytes(), samples)
         } else {
-            self.detector.inspect(&[], samples)
+            self.detector.inspect(Bytes::default(), samples)
         };
         Ok((found.samples, found.lost))
     }
 }
 
-/// A block of samples. It goes back to the driver when it is dropped, from any thread and in any
-/// order.
-///
-/// A clone is another reference to the same block, which goes back with the last of them. It may
-/// outlive its [`Source`].
-#[derive(Clone, Debug)]
-pub struct Samples {
-    held: Arc<Held>,
-    meta: Meta,
-}
+#[cfg(test)]
+mod tests {
+    use rustix::event::PollFlags;
 
-/// Takes a block back.
-pub(crate) type Back = Arc<dyn Fn(Block) + Send + Sync>;
+    use super::*;
+    use crate::poll::Set;
+    use crate::stream::driver::Pending;
 
-/// What all blocks of one pool share: it is there as long as the pool or one of them is handed out.
-pub(crate) type Home = Arc<()>;
+    /// A receiver without blocks that can be watched from the third attempt on.
+    #[derive(Debug)]
+    struct Unwatchable(u32);
 
-/// Told that parts are not needed any more, after their memory is free.
-pub(crate) type Done = Box<dyn Fn() + Send + Sync>;
+    impl Receiver for Unwatchable {
+        fn queue(&mut self, _: Block) -> Result<()> {
+            Ok(())
+        }
 
-/// Where the bytes are.
-enum Held {
-    Block {
-        /// Taken only when it is dropped.
-        block: Option<Block>,
-        total: usize,
-        home: Home,
-        back: Back,
-    },
-    Parts {
-        parts: Vec<Piece>,
-        /// Bytes that had to be put together.
-        copied: Arc<AtomicU64>,
-        done: Done,
-    },
-}
+        fn take(&mut self) -> Result<Taken> {
+            Ok(Taken::Nothing)
+        }
 
-impl Samples {
-    /// A block of a pool that has `total` of them; it goes to `back` when it is dropped.
-    pub(crate) fn pooled(block: Block, meta: Meta, total: usize, home: Home, back: Back) -> Self {
-        Self { held: Arc::new(Held::Block { block: Some(block), total, home, back }), meta }
-    }
+        fn pending(&self) -> Pending {
+            Pending::Block
+        }
 
-    /// Samples that lie where the network has put them, in parts of any length, [`Meta::len`] bytes
-    /// in all. What is copied to put them together is added to `copied`.
-    pub(crate) fn scattered(
-        parts: Vec<Piece>,
-        meta: Meta,
-        copied: &Arc<AtomicU64>,
-        done: Done,
-    ) -> Self {
-        Self { held: Arc::new(Held::Parts { parts, copied: Arc::clone(copied), done }), meta }
-    }
+        fn watch(&mut self, _: &Arc<Set>) -> Result<()> {
+            self.0 += 1;
+            if self.0 > 2 { Ok(()) } else { Err(Error::new("make", "a timer", Errno::MFILE)) }
+        }
 
-    /// What is known of it.
-    #[must_use]
-    pub fn meta(&self) -> &Meta {
-        &self.meta
-    }
-
-    /// The bytes of the samples: as many as [`Meta::len`]. Those that the network has put into parts
-    /// are copied together; [`parts`](Self::parts) spares that.
-    ///
-    /// # Errors
-    ///
-    /// As [`Block::read`].
-    pub fn read(&self) -> Result<SamplesRead<'_>> {
-        let Held::Parts { copied, .. } = &*self.held else {
-            return Ok(SamplesRead(Bytes::There(self.parts()?)));
-        };
-        let together: Vec<u8> = self.parts()?.iter().flatten().copied().collect();
-        copied.fetch_add(together.len() as u64, Ordering::Relaxed);
-        Ok(SamplesRead(Bytes::Together(together)))
-    }
-
-    /// The bytes where they are: in one part, unless the network has put them into several. A part may
-    /// end within a sample.
-    ///
-    /// # Errors
-    ///
-    /// As [`Block::read`].
-    pub fn parts(&self) -> Result<Parts<'_>> {
-        match &*self.held {
-            Held::Block { block, .. } => {
-                let reading = block.as_ref().map(Block::read).transpose()?;
-                Ok(Parts { reading, pieces: &[], len: self.meta.len })
-            }
-            Held::Parts { parts, .. } => Parts::of(parts, self.meta.len),
+        fn stop(&mut self) -> Result<()> {
+            Ok(())
         }
     }
 
-    /// The whole block, to hand it over by its descriptor. The samples are its first [`Meta::len`]
-    /// bytes. The driver fills it again once this guard and all its clones are dropped. Nothing for
-    /// samples that the network has put into parts.
-    #[must_use]
-    pub fn block(&self) -> Option<&Block> {
-        match &*self.held {
-            Held::Block { block, .. } => block.as_ref(),
-            Held::Parts { .. } => None,
-        }
-    }
-
-    /// What tells whether its source, or any of its blocks, still exists.
-    pub(crate) fn home(&self) -> Option<Weak<()>> {
-        match &*self.held {
-            Held::Block { home, .. } => Some(Arc::downgrade(home)),
-            Held::Parts { .. } => None,
-        }
-    }
-
-    /// How many blocks its source has.
-    pub(crate) fn total(&self) -> usize {
-        match &*self.held {
-            Held::Block { total, .. } => *total,
-            Held::Parts { .. } => usize::MAX,
-        }
-    }
-}
-
-impl fmt::Debug for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Block { block, total, .. } => {
-                f.debug_struct("Block").field("block", block).field("total", total).finish()
-            }
-            Self::Parts { parts, .. } => f.debug_tuple("Parts").field(&parts.len()).finish(),
-        }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        match self {
-            Self::Block { block, back, .. } => {
-                if let Some(block) = block.take() {
-                    back(block);
-                }
-            }
-            Self::Parts { parts, done, .. } => {
-                Piece::drop_all(std::mem::take(parts));
-                done();
-            }
-        }
-    }
-}
-
-/// The bytes of [`Samples`], where they are.
-#[derive(Debug)]
-pub struct Parts<'a> {
-    reading: Option<Reading<'a>>,
-    /// Of the block that is read; none where all of it is one.
-    pieces: &'a [Piece],
-    len: usize,
-}
-
-impl<'a> Parts<'a> {
-    /// Of pieces of one receiver, and so of one block, of `len` bytes in all.
-    pub(super) fn of(pieces: &'a [Piece], len: usize) -> Result<Self> {
-        let block = pieces.iter().find_map(|piece| match piece {
-            Piece::View(view) => Some(view.block()),
-            Piece::Bytes(_) => None,
-        });
-        Ok(Self { reading: block.map(Block::read).transpose()?, pieces, len })
-    }
-
-    /// CRC-32C of all of them.
-    pub(crate) fn crc32c(&self) -> u32 {
-        self.iter().fold(0, crc32c::crc32c_append)
-    }
-
-    /// All of them, in their order.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let block = self.reading.as_deref().unwrap_or_default();
-        let whole = self.pieces.is_empty().then(|| &block[..self.len]);
-        whole.into_iter().chain(self.pieces.iter().map(move |piece| match piece {
-            Piece::View(view) => &block[view.range()],
-            Piece::Bytes(bytes) => bytes,
-        }))
-    }
-}
-
-/// The bytes of [`Samples`].
-#[derive(Debug)]
-pub struct SamplesRead<'a>(Bytes<'a>);
-
-#[derive(Debug)]
-enum Bytes<'a> {
-    There(Parts<'a>),
-    Together(Vec<u8>),
-}
-
-impl Deref for SamplesRead<'_> {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Bytes::There(parts) => parts.iter().next().unwrap_or_default(),
-            Bytes::Together(bytes) => bytes,
-        }
+    #[test]
+    fn a_stream_that_cannot_be_watched_is_readable_until_it_can() {
+        let format = Format { channels: Vec::new(), sample_len: 1, rate: None };
+        let detector = Detector::new(&format, false);
+        let (interface, memory) = (Interface::Synth, Memory::Memfd);
+        let about = About { format, interface, memory, blocks: 1, block_len: 1, device: None };
+        let receiver = Box::new(Unwatchable(0));
+        let opened = Opened { label: "a test".into(), receiver, detector, about };
+        let source = Source::start(opened).unwrap();
+        let is_readable =
+            || !poll::wait(&source, PollFlags::IN, Some(Duration::ZERO)).unwrap().is_empty();
+        assert!(is_readable());
+        assert_eq!(source.try_next().unwrap_err().errno(), Some(Errno::MFILE));
+        assert!(is_readable());
+        assert!(source.try_next().unwrap().is_none());
+        assert!(is_readable());
+        assert!(source.try_next().unwrap().is_none());
+        assert!(!is_readable());
+        source.stop().unwrap();
+        assert!(is_readable());
     }
 }

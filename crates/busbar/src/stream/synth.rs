@@ -1,29 +1,30 @@
-//! Samples without a device.
+//! Computed samples, without a device.
 //!
-//! A converter that exists only as arithmetic: which samples a block gets, and when it is full,
-//! follows from when it was queued. They are made when the block is taken.
+//! When a block is queued determines which samples it gets and when it is full. The samples are computed
+//! when the block is taken.
 
 use std::collections::VecDeque;
 use std::f64::consts::TAU;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::epoll::EventFlags;
 
-use super::driver::{self, Filled, Pending, Receiver, Taken, Timer};
+use super::about::About;
+use super::driver::{Filled, Opened, Pending, Receiver, Taken};
+use super::format::{Channel, Format, Lost};
 use super::loss::Detector;
 use super::scan::{self, Type};
-use super::source::{About, Source};
-use super::{Channel, Format, Interface, Lost, StreamSetup};
-use crate::block::{Block, Memory, Purpose};
+use super::setup::{Interface, StreamSetup};
+use crate::block::{Block, BytesMut, Memory, Purpose};
+use crate::poll::{Set, Timer};
 use crate::{Error, Result};
 
 const VALUES: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
-/// Samples of one period in the table of the sine.
+/// Entries of the sine table, which holds one period.
 const TABLE: usize = 1 << 14;
 
-pub(super) fn open(text: &str, setup: &StreamSetup) -> Result<Source> {
+pub(super) fn open(text: &str, setup: &StreamSetup) -> Result<Opened> {
     if setup.interface.is_some_and(|interface| interface != Interface::Synth) {
         let asked = setup.interface.map_or(String::new(), |interface| interface.to_string());
         return Err(Error::invalid("the interface of a `synth:` source", asked, "synth"));
@@ -42,7 +43,7 @@ pub(super) fn open(text: &str, setup: &StreamSetup) -> Result<Source> {
     let (blocks, block_len) = (setup.blocks, samples * sample_len);
     let about =
         About { format, interface: Interface::Synth, memory, blocks, block_len, device: None };
-    Source::start(format!("synth:{text}"), Box::new(synth), detector, about)
+    Ok(Opened { label: format!("synth:{text}"), receiver: Box::new(synth), detector, about })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,14 +53,14 @@ enum Pattern {
     Noise,
 }
 
-/// What the name says.
+/// The source that a name describes.
 #[derive(Clone, Debug, PartialEq)]
 struct Wanted {
     pattern: Pattern,
-    /// Samples each second; 0 is without limit.
+    /// Samples per second; 0: without limit.
     rate: f64,
     pairs: usize,
-    /// Periods each sample.
+    /// Periods per sample.
     frequency: f64,
     amplitude: f64,
 }
@@ -110,7 +111,7 @@ impl Wanted {
                 frequency
             };
             if wanted.frequency >= 1.0 {
-                let allowed = "a part of the rate, or hertz below the rate";
+                let allowed = "a fraction of the rate, or hertz below the rate";
                 return Err(Error::invalid("`frequency` of `synth:`", frequency, allowed));
             }
         }
@@ -150,7 +151,7 @@ fn channels(wanted: &Wanted, names: &[String]) -> Result<(Vec<Channel>, usize)> 
         .ok_or_else(|| Error::invalid("the channels of `synth:`", names.join(", "), "one or more"))
 }
 
-/// Which samples blocks get, and when.
+/// Determines which samples blocks get, and when.
 #[derive(Debug)]
 struct Synth {
     generator: Generator,
@@ -158,10 +159,10 @@ struct Synth {
     /// Samples in a block.
     samples: u64,
     started: Instant,
-    /// The same moment by the clock on the wall.
+    /// The same moment on the wall clock.
     started_wall: SystemTime,
     queued: VecDeque<Queued>,
-    /// The sample after the last that has a place.
+    /// The sample after the last one that has a block.
     next: u64,
     watched: Option<Timer>,
 }
@@ -171,12 +172,12 @@ struct Queued {
     block: Block,
     /// Its first sample.
     first: u64,
-    /// How many are missing before that.
+    /// Samples missing before that.
     lost: u64,
 }
 
 impl Synth {
-    /// Starts now, with these blocks to fill.
+    /// Starts now, with `blocks` queued.
     fn new(generator: Generator, rate: Option<f64>, samples: usize, blocks: Vec<Block>) -> Self {
         let started = Instant::now();
         let mut synth = Self {
@@ -202,12 +203,12 @@ impl Synth {
         self.rate.map_or(0, |rate| (elapsed * rate) as u64)
     }
 
-    /// When as many samples have been taken.
+    /// When this many samples have been taken.
     #[allow(clippy::cast_precision_loss)] // exact for 100 days at 1 GHz
     fn time_of(&self, samples: u64) -> Instant {
         let elapsed = self.rate.map_or(0.0, |rate| samples as f64 / rate);
         let elapsed = Duration::try_from_secs_f64(elapsed).unwrap_or(Duration::MAX);
-        // A moment that the clock cannot hold is far away.
+        // The clock cannot represent a time that far away.
         self.started
             .checked_add(elapsed)
             .unwrap_or_else(|| Instant::now() + Duration::from_secs(3600))
@@ -218,7 +219,7 @@ impl Synth {
     }
 
     fn queue_at(&mut self, block: Block, now: Instant) {
-        // While nothing was queued, samples went by.
+        // Samples that were taken while no block was queued are lost.
         let first = self.next.max(self.sample_at(now));
         self.queued.push_back(Queued { block, first, lost: first - self.next });
         self.next = first + self.samples;
@@ -226,7 +227,7 @@ impl Synth {
 
     fn rearm(&self) -> Result<()> {
         let Some(timer) = &self.watched else { return Ok(()) };
-        timer.set(self.ready()).map_err(|errno| Error::new("set", "a timer", errno))
+        timer.set(self.ready())
     }
 }
 
@@ -247,10 +248,11 @@ impl Receiver for Synth {
         let time = self.rate.and_then(|_| self.started_wall.checked_add(ready - self.started));
         let time = time.unwrap_or_else(SystemTime::now);
         let samples = usize::try_from(self.samples).unwrap_or(usize::MAX);
-        let filled = block.write().map(|mut bytes| {
+        let filled = block.write().map(|mut filling| {
+            let mut bytes = filling.bytes_mut();
             let len = (samples * self.generator.sample_len).min(bytes.len());
             let times = Times::new(self.rate, self.started_wall, time);
-            self.generator.fill(&mut bytes[..len], first, &times);
+            self.generator.fill_block(bytes.slice(..len), first, &times);
         });
         self.rearm()?;
         Ok(match filled {
@@ -265,9 +267,9 @@ impl Receiver for Synth {
         self.ready().map_or(Pending::Block, Pending::Until)
     }
 
-    fn watch(&mut self, poller: &Arc<OwnedFd>) -> Result<()> {
-        let timer = Timer::new().map_err(|errno| Error::new("make", "a timer", errno))?;
-        driver::add(poller, &timer, EventFlags::IN)?;
+    fn watch(&mut self, set: &Arc<Set>) -> Result<()> {
+        let timer = Timer::new()?;
+        set.add(&timer, 0, EventFlags::IN)?;
         self.watched = Some(timer);
         self.rearm()
     }
@@ -278,16 +280,16 @@ impl Receiver for Synth {
     }
 }
 
-/// Makes the samples.
+/// Computes the samples.
 #[derive(Debug)]
 struct Generator {
     pattern: Pattern,
     sample_len: usize,
-    /// Where the values lie, by their number.
+    /// Number and offset of each value.
     values: Vec<(usize, usize)>,
     count: Option<usize>,
     timestamp: Option<usize>,
-    /// How far a sample goes through the period, in parts of 2⁶⁴.
+    /// Periods per sample, in units of 2⁻⁶⁴.
     step: u64,
     amplitude: f64,
     table: Vec<i16>,
@@ -315,7 +317,20 @@ impl Generator {
         }
     }
 
-    /// `bytes` are whole samples, the first of which has this number.
+    /// As [`fill`](Self::fill), into a block, by a buffer on the stack.
+    fn fill_block(&self, mut bytes: BytesMut<'_>, first: u64, times: &Times) {
+        let mut some = [0; 4096];
+        let samples = some.len() / self.sample_len;
+        let starts = (0..bytes.len()).step_by(samples * self.sample_len);
+        for (start, number) in starts.zip((first..).step_by(samples)) {
+            let end = bytes.len().min(start + samples * self.sample_len);
+            let some = &mut some[..end - start];
+            self.fill(some, number, times);
+            bytes.slice(start..end).copy_from(some);
+        }
+    }
+
+    /// Fills whole samples, the first of which has the number `first`.
     fn fill(&self, bytes: &mut [u8], first: u64, times: &Times) {
         let is_dense = self.values.iter().all(|(number, offset)| 2 * number == *offset);
         match self.sample_len {
@@ -325,7 +340,7 @@ impl Generator {
         }
     }
 
-    /// Nothing but values, in their order.
+    /// Fills samples that have nothing but values, in their order.
     fn fill_dense<const LEN: usize>(&self, bytes: &mut [u8], first: u64) {
         for (sample, number) in bytes.as_chunks_mut::<LEN>().0.iter_mut().zip(first..) {
             sample.copy_from_slice(&join(self.values(number)).to_le_bytes()[..LEN]);
@@ -364,7 +379,7 @@ impl Generator {
                     let place = usize::try_from(phase >> (64 - TABLE.ilog2())).unwrap_or(0);
                     self.table.get(place).copied().unwrap_or(0).cast_unsigned()
                 };
-                // I leads Q by a quarter; the second pair is the first, the other way round.
+                // I leads Q by a quarter; the second pair is the first one swapped.
                 let (i, q) = (at(phase.wrapping_add(1 << 62)), at(phase));
                 [i, q, q, i]
             }
@@ -374,14 +389,14 @@ impl Generator {
 
 /// The times of the samples, in nanoseconds since 1970.
 struct Times {
-    /// Of sample 0.
+    /// The time of sample 0.
     start: i64,
-    /// From one to the next.
+    /// From one sample to the next.
     period: f64,
 }
 
 impl Times {
-    /// Without a rate, all samples of a block have the time at which it is made.
+    /// Without a rate, all samples of a block have the time `now`.
     fn new(rate: Option<f64>, started: SystemTime, now: SystemTime) -> Self {
         let time = if rate.is_some() { started } else { now };
         let start = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -400,7 +415,7 @@ fn join(values: [u16; 4]) -> u64 {
     values.iter().rev().fold(0, |all, value| all << 16 | u64::from(*value))
 }
 
-/// A number below 1, in parts of 2⁶⁴.
+/// A number below 1, in units of 2⁻⁶⁴.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates
 fn part(of_one: f64) -> u64 {
     (of_one * 2_f64.powi(64)) as u64
@@ -414,7 +429,7 @@ fn table(amplitude: f64) -> Vec<i16> {
         .collect()
 }
 
-/// 64 bits that look like chance, always the same ones for a number (`SplitMix64`).
+/// 64 pseudo-random bits, always the same ones for a number (`SplitMix64`).
 fn mix(number: u64) -> u64 {
     let mut z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

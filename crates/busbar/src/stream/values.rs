@@ -2,21 +2,22 @@
 
 use std::marker::PhantomData;
 
-use super::{Channel, Format, Samples};
+use super::format::{Channel, Format};
+use super::samples::Samples;
 use crate::{Error, Result};
 
-/// How to make the value of a channel one with a unit: `(value + offset) * scale`, as IIO has it. The
+/// How to convert the value of a channel into a unit: `(value + offset) * scale`, as in IIO. The
 /// unit is that of the channel's kind in `Documentation/ABI/testing/sysfs-bus-iio`: millivolts for a
 /// voltage.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// Is added first.
+    /// What is added first.
     pub offset: f64,
-    /// Is multiplied by then.
+    /// The factor of the sum.
     pub scale: f64,
 }
 
-/// Values as they are.
+/// Leaves values as they are.
 impl Default for Scale {
     fn default() -> Self {
         Self { offset: 0.0, scale: 1.0 }
@@ -29,6 +30,9 @@ impl Scale {
     }
 }
 
+/// Samples that are read at a time.
+const SOME: usize = 1024;
+
 mod sealed {
     /// A value as it was received, sign-extended to 64 bits where it has a sign.
     #[derive(Clone, Copy)]
@@ -38,7 +42,7 @@ mod sealed {
     }
 
     pub trait Number: Default {
-        /// Whether it holds every integer of so many bits, or rounds those that it does not hold.
+        /// Whether the type holds every integer of so many bits, or rounds those that it does not hold.
         fn holds(bits: u8, signed: bool) -> bool;
         fn from_raw(raw: Raw, scale: super::Scale) -> Self;
     }
@@ -52,13 +56,13 @@ mod sealed {
 
 use self::sealed::Raw;
 
-/// A number that values are made into: `i16`, `i32`, `i64`, `f32`, `f64`.
+/// A number type that values are converted into: `i16`, `i32`, `i64`, `f32`, `f64`.
 pub trait Number: sealed::Number + Value {}
 
-/// A number that can be scaled: `f32`, `f64`.
+/// A number type that can be scaled: `f32`, `f64`.
 pub trait Float: Number {}
 
-/// A [`Number`], or two for I and Q, in the memory of one complex number.
+/// A [`Number`], or an array of two for I and Q, laid out like a complex number.
 pub trait Value: sealed::Value + Copy {}
 
 macro_rules! integers {
@@ -68,7 +72,7 @@ macro_rules! integers {
                 u32::from(bits) + u32::from(!signed) <= Self::BITS
             }
 
-            #[allow(clippy::cast_possible_truncation)] // it holds as many bits
+            #[allow(clippy::cast_possible_truncation)] // `holds` was checked
             fn from_raw(raw: Raw, _: Scale) -> Self {
                 raw.bits.cast_signed() as Self
             }
@@ -83,7 +87,7 @@ macro_rules! floats {
                 true
             }
 
-            // A float rounds.
+            // The conversion rounds.
             #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss)]
             fn from_raw(Raw { bits, signed }: Raw, scale: Scale) -> Self {
                 let value = if signed { bits.cast_signed() as f64 } else { bits as f64 };
@@ -150,18 +154,18 @@ impl<N: Number> Value for [N; 2] {}
 /// ```
 #[derive(Clone, Debug)]
 pub struct Values<T> {
-    /// As many as a value has parts.
+    /// One part, or two for I and Q.
     parts: Vec<Part>,
     sample_len: usize,
     scale: Scale,
     kind: PhantomData<fn() -> T>,
 }
 
-/// Where a number lies in a sample, and what it means.
+/// The place of a number in a sample, and its type.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     offset: usize,
-    /// Bytes.
+    /// Its bytes.
     len: usize,
     big_endian: bool,
     shift: u8,
@@ -175,7 +179,7 @@ impl Format {
     ///
     /// # Errors
     ///
-    /// Bad input, with the names that there are.
+    /// Bad input if there is no channel of this name; the error lists the names.
     pub fn channel(&self, name: &str) -> Result<&Channel> {
         self.channels.iter().find(|channel| channel.name == name).ok_or_else(|| {
             let names: Vec<_> = self.channels.iter().map(|it| it.name.as_str()).collect();
@@ -185,18 +189,18 @@ impl Format {
 
     /// Takes the values of this channel out of samples.
     ///
-    /// Integers are those that the converter has sent: shifted, and extended by their sign. Floats are the
-    /// same, rounded where they have more bits, or [scaled](Values::scaled).
+    /// Integers are those of the converter, shifted and sign-extended. Floats are the same values, rounded
+    /// if they have more bits, or [scaled](Values::scaled).
     ///
     /// # Errors
     ///
-    /// Bad input for a name that is not there, a channel of more than one number or of more than 64 bits,
-    /// and where the type does not hold all its values.
+    /// Bad input if there is no such channel, for a channel of several numbers or of more than 64 bits,
+    /// and if the type does not hold all its values.
     pub fn values<N: Number>(&self, channel: &str) -> Result<Values<N>> {
         self.parts::<N>(&[channel])
     }
 
-    /// Takes the values of two channels out of samples: I and Q.
+    /// Takes the values of two channels, I and Q, out of samples.
     ///
     /// # Errors
     ///
@@ -214,18 +218,29 @@ impl Format {
 }
 
 impl<T: Value> Values<T> {
-    /// Fills `to` from the first samples on, as far as both go; returns how many values there were.
+    /// Fills `to` with the first samples. Returns the number of values: the shorter length of both.
     ///
-    /// Samples that the network has put into parts are copied together first, as by [`Samples::read`].
+    /// Samples in several parts are copied together first, as by [`Samples::read`].
     ///
     /// # Errors
     ///
     /// As [`Samples::read`].
     pub fn read(&self, samples: &Samples, to: &mut [T]) -> Result<usize> {
-        Ok(self.copy(&samples.read()?, to))
+        let read = samples.read()?;
+        let mut rest = read.bytes();
+        let count = to.len().min(rest.len() / self.sample_len);
+        let mut some = Vec::new();
+        for to in to[..count].chunks_mut(SOME) {
+            let (next, behind) = rest.split_at(to.len() * self.sample_len);
+            some.clear();
+            next.append_to(&mut some);
+            self.copy(&some, to);
+            rest = behind;
+        }
+        Ok(count)
     }
 
-    /// The same from bytes, which begin with a sample.
+    /// As [`read`](Self::read), from bytes that begin with a sample.
     pub fn copy(&self, samples: &[u8], to: &mut [T]) -> usize {
         let count = to.len().min(samples.len() / self.sample_len);
         let (samples, to) = (samples.chunks_exact(self.sample_len), &mut to[..count]);
@@ -238,7 +253,7 @@ impl<T: Value> Values<T> {
 }
 
 impl<T: Value<Number: Float>> Values<T> {
-    /// Makes values with a unit from now on. The same for I and Q.
+    /// Converts values into a unit from now on. I and Q get the same scale.
     #[must_use]
     pub fn scaled(self, scale: Scale) -> Self {
         Self { scale, ..self }
@@ -262,15 +277,15 @@ impl Part {
         let fits = u16::from(bits) + u16::from(shift) <= u16::from(storage_bits);
         let within = offset.checked_add(channel.len()).is_some_and(|end| end <= sample_len);
         if bits == 0 || !fits || !within {
-            return bad("bits that lie in their number, and in the sample");
+            return bad("bits within the number, and a number within the sample");
         }
         if !N::holds(bits, signed) {
-            return bad("as many bits as the type has, of which the sign is one");
+            return bad("at most the bits of the type, one of which is the sign");
         }
         Ok(Self { offset, len: channel.len(), big_endian, shift, unused: 64 - bits, signed })
     }
 
-    /// One loop for each length and order of bytes.
+    /// Has one loop for each length and byte order.
     fn copy<'a, N: Number + 'a>(
         self,
         samples: impl Iterator<Item = &'a [u8]>,
@@ -297,7 +312,7 @@ impl Part {
         }
     }
 
-    /// Without what is not valid.
+    /// The valid bits, sign-extended.
     fn extend(self, bits: u64) -> Raw {
         let high = bits >> self.shift << self.unused;
         let bits = if self.signed {

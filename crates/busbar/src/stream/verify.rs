@@ -1,52 +1,55 @@
-//! Samples that are what they should be.
+//! Verifies samples.
 
 use std::io;
 use std::ops::Range;
 
-use super::{Channel, Format, Lost, Samples};
+use super::format::{Channel, Format, Lost};
+use super::samples::Samples;
+use crate::block::Bytes;
 use crate::{Error, Result};
 
-/// What the pattern `counter` fills, lowest bits first.
+/// The channels of the pattern `counter`, lowest bits first.
 const PARTS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
 
-/// Verifies the pattern `counter`: each sample is one more than the one before, but for what is said
-/// to be lost.
+/// Verifies the pattern `counter`: each sample is one more than the one before, plus the samples that are
+/// reported as lost between them.
 #[derive(Debug)]
 pub struct Counter {
-    /// Offset and byte order of the parts that there are.
+    /// Offset and byte order of each part; `true` is big endian.
     parts: Vec<(usize, bool)>,
-    /// Where the parts are, if they are one number.
+    /// The bytes of the parts, if together they are one little-endian number.
     number_at: Option<Range<usize>>,
     sample_len: usize,
-    /// What the counter has room for.
+    /// The bits of the counter.
     mask: u64,
-    /// Nothing before the first sample.
+    /// The next number; `None` before the first sample.
     next: Option<u64>,
     samples: u64,
 }
 
-/// What the samples of a block say.
-#[derive(Debug)]
+/// What was found in the samples of a block.
+#[derive(Clone, Copy, Debug)]
 struct Run {
-    /// Number of its first sample here.
+    /// Number of its first sample in the stream.
     first: u64,
     next: Option<u64>,
     jumps: u64,
-    /// The first jump: where, what was found and what was expected.
+    /// The first jump: the number of the sample, the value found, the value expected.
     jump_at: Option<(u64, u64, u64)>,
 }
 
 impl Counter {
-    /// For samples of this format.
+    /// A verifier for samples of this format.
     ///
     /// # Errors
     ///
-    /// Bad input if they have no room for the counter.
+    /// Bad input if the samples have no channel of the counter that is within a sample.
     pub fn new(format: &Format) -> Result<Self> {
         let part = |name: &&str| {
             let found = format.channels.iter().find(|channel| channel.name == **name)?;
             let Channel { storage_bits, shift, repeat, big_endian, offset, .. } = *found;
-            ((storage_bits, shift, repeat) == (16, 0, 1)).then_some((offset, big_endian))
+            let within = offset.checked_add(2).is_some_and(|end| end <= format.sample_len);
+            (within && (storage_bits, shift, repeat) == (16, 0, 1)).then_some((offset, big_endian))
         };
         let parts: Vec<_> = PARTS.iter().map_while(part).collect();
         if parts.is_empty() {
@@ -64,55 +67,62 @@ impl Counter {
         Ok(Self { parts, number_at, sample_len: format.sample_len, mask, next: None, samples: 0 })
     }
 
-    /// How many samples were verified.
+    /// Number of samples verified.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// Verifies a block, of which `lost` is said, where its bytes are.
+    /// Verifies a block in place; `lost` samples are reported as missing before its end.
     ///
     /// # Errors
     ///
-    /// [`InvalidData`](io::ErrorKind::InvalidData) with the first sample that is not what it should be;
-    /// as [`Samples::parts`].
+    /// [`InvalidData`](io::ErrorKind::InvalidData), naming the first wrong sample; as [`Samples::parts`].
     pub fn verify(&mut self, samples: &Samples, lost: Lost) -> Result<()> {
         let parts = samples.parts()?;
         self.verify_parts(parts.iter(), lost)
     }
 
-    /// The same of bytes in one place.
+    /// As [`verify`](Self::verify), for bytes in one place.
     ///
     /// # Errors
     ///
     /// As [`verify`](Self::verify).
     pub fn verify_bytes(&mut self, bytes: &[u8], lost: Lost) -> Result<()> {
-        self.verify_parts([bytes].into_iter(), lost)
+        self.verify_parts([Bytes::from(bytes)].into_iter(), lost)
     }
 
     fn verify_parts<'a>(
         &mut self,
-        parts: impl Iterator<Item = &'a [u8]>,
+        parts: impl Iterator<Item = Bytes<'a>>,
         lost: Lost,
     ) -> Result<()> {
         let mut run = Run { first: self.samples, next: self.next, jumps: 0, jump_at: None };
-        // Of a sample that ends in the next part.
+        // The beginning of a sample that ends in the next part.
         let mut begun = Vec::with_capacity(self.sample_len);
-        for mut part in parts {
-            if !begun.is_empty() {
-                let (rest, behind) = part.split_at(part.len().min(self.sample_len - begun.len()));
-                begun.extend_from_slice(rest);
-                part = behind;
-                if begun.len() == self.sample_len {
-                    self.follow(&begun, &mut run);
-                    begun.clear();
-                }
-            }
-            let whole = part.chunks_exact(self.sample_len);
-            begun.extend_from_slice(whole.remainder());
-            whole.for_each(|sample| self.follow(sample, &mut run));
+        for part in parts {
+            part.for_each_chunk(|chunk| self.follow_all(chunk, &mut begun, &mut run));
         }
         self.judge(&run, lost)
+    }
+
+    /// Follows the samples of a chunk, which may begin and end within a sample.
+    fn follow_all(&mut self, mut chunk: &[u8], begun: &mut Vec<u8>, run: &mut Run) {
+        if !begun.is_empty() {
+            let (rest, behind) = chunk.split_at(chunk.len().min(self.sample_len - begun.len()));
+            begun.extend_from_slice(rest);
+            chunk = behind;
+            if begun.len() == self.sample_len {
+                self.follow(begun, run);
+                begun.clear();
+            }
+        }
+        let whole = chunk.chunks_exact(self.sample_len);
+        begun.extend_from_slice(whole.remainder());
+        // A local copy stays in registers.
+        let mut here = *run;
+        whole.for_each(|sample| self.follow(sample, &mut here));
+        *run = here;
     }
 
     fn follow(&mut self, sample: &[u8], run: &mut Run) {
@@ -131,7 +141,7 @@ impl Counter {
         self.next = run.next;
         match lost {
             Lost::Unknown => Ok(()),
-            // Nobody knows what the first sample should be.
+            // Any first sample is right.
             Lost::Samples(_) if is_first && run.jumps == 0 => Ok(()),
             Lost::Samples(lost) if lost & self.mask == run.jumps => Ok(()),
             Lost::Samples(lost) => Err(self.wrong(run.first, lost, run.jump_at)),
@@ -160,7 +170,7 @@ impl Counter {
             Some((at, number, next)) => format!("sample {at} is {number} instead of {next}"),
             None => "nothing is missing".into(),
         };
-        let why = format!("{found}, and {said} are said to be lost in samples {first} to {end}");
+        let why = format!("{found}, and {said} are reported as lost in samples {first} to {end}");
         Error::new("verify", "the counter", io::Error::new(io::ErrorKind::InvalidData, why))
     }
 }
@@ -190,6 +200,21 @@ mod tests {
 
     fn block(numbers: impl IntoIterator<Item = u64>) -> Vec<u8> {
         numbers.into_iter().flat_map(u64::to_le_bytes).collect()
+    }
+
+    #[test]
+    fn a_channel_beyond_the_sample_is_none() {
+        let whole = format(&PARTS);
+        for sample_len in [0, 1] {
+            let error = Counter::new(&Format { sample_len, ..whole.clone() }).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        }
+        let mut far = whole.clone();
+        far.channels[0].offset = usize::MAX;
+        assert!(Counter::new(&far).is_err());
+        // The channels that are within count alone.
+        let mut counter = Counter::new(&Format { sample_len: 5, ..whole }).unwrap();
+        verify(&mut counter, &[7, 0, 0, 0, 9, 8, 0, 0, 0, 9], Lost::Samples(0)).unwrap();
     }
 
     #[test]
@@ -234,11 +259,12 @@ mod tests {
         let bytes = block(0..1000);
         for len in [1, 3, 7, 8, 9, 1000] {
             let mut counter = Counter::new(&format(&PARTS)).unwrap();
-            counter.verify_parts(bytes.chunks(len), Lost::Samples(0)).unwrap();
+            counter.verify_parts(bytes.chunks(len).map(Bytes::from), Lost::Samples(0)).unwrap();
             assert_eq!(counter.samples(), 1000);
             let mut bad = bytes.clone();
             bad[4000] ^= 1;
-            assert!(counter.verify_parts(bad.chunks(len), Lost::Samples(0)).is_err(), "{len}");
+            let bad = bad.chunks(len).map(Bytes::from);
+            assert!(counter.verify_parts(bad, Lost::Samples(0)).is_err(), "{len}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! How changes and waits get to the kernel.
+//! The system calls of changes and waits.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,22 +11,23 @@ use busbar_uapi::epoll::{
 };
 use rustix::event::Timespec;
 use rustix::io::{Errno, Result};
-use rustix::time::{Itimerspec, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+use rustix::time::TimerfdTimerFlags;
 
-use super::time::{Clock, Instant, Timeout, millis, timespec, whole_millis};
+use super::time::{Clock, Instant, Timeout, millis, whole_millis};
+use crate::poll::{Timer, timespec};
 
-/// What a [`Poller`](super::Poller) is made of; each means the same.
+/// The system calls that a [`Poller`](super::Poller) uses. All of them have the same results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Backend {
     /// `epoll_ctl_batch` and `epoll_pwait1`, which Busbar's kernel patches add: one call for a
     /// batch, one for any wait.
     Batch,
-    /// `epoll_ctl` for each change, `epoll_pwait2` (Linux 5.11) for time without suspend, or
-    /// `epoll_wait` where that is whole milliseconds, and [`Timerfd`](Self::Timerfd) for the rest.
+    /// `epoll_ctl` for each change; `epoll_pwait2` (Linux 5.11) for time without suspend, or
+    /// `epoll_wait` if it is whole milliseconds; [`Timerfd`](Self::Timerfd) for other clocks.
     Pwait2,
-    /// `epoll_ctl` for each change; a wait with a timeout takes up to four calls: one look at the
-    /// events, a timer that is set, `ppoll` on both, and another look.
+    /// `epoll_ctl` for each change. A wait with a timeout needs up to four calls: it looks at the
+    /// events, sets a timer, calls `ppoll` on both, and looks again.
     Timerfd,
     /// `epoll_ctl` for each change and `epoll_pwait` in milliseconds, rounded up. Notices within
     /// 100 ms that a clock was set, or that the system was suspended.
@@ -49,13 +50,13 @@ impl fmt::Display for Backend {
     }
 }
 
-/// Most of a wait in milliseconds by a clock that can be set or goes on in suspend.
+/// Longest wait in one call by a clock that can be set or that advances in suspend.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// Most of a wait in milliseconds in one call.
+/// Longest wait in one call.
 const ONE_CALL: Duration = Duration::from_millis(i32::MAX as u64);
 
-/// What a wait is given.
+/// The arguments of a wait.
 #[derive(Clone, Copy)]
 pub(super) struct Wait<'a> {
     pub epfd: BorrowedFd<'a>,
@@ -63,7 +64,7 @@ pub(super) struct Wait<'a> {
     pub mask: Option<&'a SignalSet>,
 }
 
-/// The calls of a poller. What the kernel, or a filter before it, does not allow is not tried again.
+/// The calls of a poller. A call that the kernel or a filter denies is not tried again.
 #[derive(Debug)]
 pub(super) struct Calls {
     /// Index into [`Backend::ALL`].
@@ -73,7 +74,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// `syscalls` only matter to [`Backend::Batch`].
+    /// `syscalls` are only used by [`Backend::Batch`].
     pub(super) fn new(backend: Backend, syscalls: Option<Syscalls>) -> Self {
         Self {
             backend: AtomicU8::new(backend as u8),
@@ -86,7 +87,7 @@ impl Calls {
         Backend::ALL[usize::from(self.backend.load(Ordering::Relaxed)).min(3)]
     }
 
-    /// Goes on with the next one, unless another thread did so already.
+    /// Changes to the next back end, unless another thread has done so.
     fn leave(&self, backend: Backend) {
         let (this, next) = (backend as u8, backend as u8 + 1);
         let _ = self.backend.compare_exchange(this, next, Ordering::Relaxed, Ordering::Relaxed);
@@ -121,8 +122,8 @@ impl Calls {
         }
     }
 
-    /// Does `commands` by `epoll_ctl_batch` if there is that; returns how many are done, and why it
-    /// went no further, unless the rest is to be done one by one.
+    /// Does `commands` by `epoll_ctl_batch` if the kernel has it. Returns how many are done and why it
+    /// stopped, unless the rest is to be done one by one.
     fn batch(
         &self,
         epfd: BorrowedFd<'_>,
@@ -130,11 +131,11 @@ impl Calls {
         commands: &mut [EpollCtlCmd],
     ) -> (usize, Option<Errno>) {
         let (mut done, end) = (0, commands.len());
-        // One alone costs less by `epoll_ctl`.
+        // A single command costs less by `epoll_ctl`.
         if self.backend() != Backend::Batch || end < 2 {
             return (0, None);
         }
-        // What was there before must not be taken for what the kernel says.
+        // An old result must not be mistaken for the kernel's.
         for command in &mut *commands {
             command.result = 0;
         }
@@ -150,7 +151,7 @@ impl Calls {
             }
             if done < most {
                 match failure(&commands[done]) {
-                    // The handler, if there is one, has run; the rest is yet to be done.
+                    // The signal handler has run; the rest is still to be done.
                     Errno::INTR => {}
                     errno => return (done, Some(errno)),
                 }
@@ -194,14 +195,14 @@ impl Calls {
         let duration = match wait.timeout {
             Timeout::After(duration) => duration,
             Timeout::At(end) if end.clock() == Clock::Monotonic => end.remaining(),
-            // That there are no timers is no reason to leave `epoll_pwait2`.
+            // A lack of timers is no reason to stop using `epoll_pwait2`.
             _ => {
                 return self.timerfd(wait, room).or_else(|errno| {
                     if is_denied(errno) { in_millis(wait, room) } else { Err(errno) }
                 });
             }
         };
-        // The older call is the cheaper one.
+        // The older call is cheaper.
         if let Some(millis) = whole_millis(duration) {
             return epoll::pwait(wait.epfd, room, millis, wait.mask);
         }
@@ -218,7 +219,7 @@ impl Calls {
             Timeout::At(end) => (end.clock(), TimerfdTimerFlags::ABSTIME, end.since_zero()),
         };
         let count = epoll::pwait(wait.epfd, room, 0, None)?;
-        // A timer that is set to zero would never fire.
+        // Setting a timer to zero would disarm it.
         if count > 0 || duration.is_zero() {
             return Ok(count);
         }
@@ -235,19 +236,17 @@ impl Calls {
 
 /// Waits until there are events or the timer fires.
 fn until(
-    timer: &OwnedFd,
+    timer: &Timer,
     flags: TimerfdTimerFlags,
-    it_value: Timespec,
+    value: Timespec,
     wait: Wait<'_>,
     room: &mut [EpollEvent],
 ) -> Result<usize> {
-    let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
-    // This also forgets that the timer has fired before.
-    timerfd_settime(timer, flags, &Itimerspec { it_interval, it_value })?;
+    timer.set_time(flags, value)?;
     loop {
         let [_, over] = epoll::wait_readable([wait.epfd, timer.as_fd()], wait.mask)?;
         let count = epoll::pwait(wait.epfd, room, 0, None)?;
-        // There is none if another thread was faster.
+        // Another thread may have taken the event.
         if count > 0 || over {
             return Ok(count);
         }
@@ -274,8 +273,8 @@ fn in_millis(wait: Wait<'_>, room: &mut [EpollEvent]) -> Result<usize> {
     }
 }
 
-/// Whether the kernel does not have a call, or a filter does not let it through: some of them say
-/// `EPERM`, which none of these calls says itself.
+/// Whether the kernel does not have a call, or a filter denies it. Some filters return `EPERM`, which
+/// none of these calls returns itself.
 fn is_denied(errno: Errno) -> bool {
     matches!(errno, Errno::NOSYS | Errno::PERM)
 }
@@ -285,27 +284,27 @@ fn single(epfd: BorrowedFd<'_>, command: &EpollCtlCmd) -> Result<()> {
     epoll::ctl(epfd, op, fd, events, data)
 }
 
-/// Why a batch ended at a command. Only if it cannot write there, the kernel does not say so.
+/// Why a batch ended at a command. The kernel writes no result only if the memory is not writable.
 fn failure(command: &EpollCtlCmd) -> Errno {
     command.outcome().err().unwrap_or(Errno::FAULT)
 }
 
 /// Timers that no thread waits for, kept for the next wait.
 ///
-/// One that is still set when its wait ends fires once for nobody.
+/// A timer that is still set when its wait ends expires once without effect.
 #[derive(Debug, Default)]
-struct Timers(Mutex<Vec<(Clock, OwnedFd)>>);
+struct Timers(Mutex<Vec<(Clock, Timer)>>);
 
 impl Timers {
-    fn take(&self, clock: Clock) -> Result<OwnedFd> {
+    fn take(&self, clock: Clock) -> Result<Timer> {
         let mut timers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match timers.iter().position(|(of, _)| *of == clock) {
             Some(index) => Ok(timers.swap_remove(index).1),
-            None => timerfd_create(clock.timer_id(), TimerfdFlags::CLOEXEC),
+            None => Timer::with_clock(clock.timer_id()),
         }
     }
 
-    fn put(&self, clock: Clock, timer: OwnedFd) {
+    fn put(&self, clock: Clock, timer: Timer) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push((clock, timer));
     }
 }

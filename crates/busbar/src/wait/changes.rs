@@ -1,4 +1,4 @@
-//! Changes to what a poller waits for, and what became of them.
+//! Changes to what a poller waits for, and their results.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,16 +8,16 @@ use busbar_uapi::epoll::{CTL_ADD, CTL_DEL, CTL_MOD, EpollCtlCmd};
 use rustix::io::Errno;
 
 use super::Interest;
-use crate::Error;
+use crate::{Error, Reason};
 
 /// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Wait for a descriptor.
     Add,
-    /// Wait for something else on it, or under another key.
+    /// Replace its interest and its key.
     Change,
-    /// Wait for it no longer.
+    /// Stop waiting for it.
     Remove,
 }
 
@@ -63,7 +63,7 @@ impl Failure {
         Self { operation, fd: command.fd, key: command.data, errno }
     }
 
-    /// What was to be done.
+    /// The kind of the change.
     #[must_use]
     pub const fn operation(self) -> Operation {
         self.operation
@@ -75,7 +75,7 @@ impl Failure {
         self.fd
     }
 
-    /// The key that it was to have; none if it was to be removed.
+    /// The key that it was to have; `None` for a removal.
     #[must_use]
     pub fn key(self) -> Option<u64> {
         (self.operation != Operation::Remove).then_some(self.key)
@@ -97,6 +97,8 @@ impl From<Failure> for Error {
             Operation::Remove => ("remove", format!("descriptor {fd} from a poller")),
         };
         let error = Self::new(tried, on, errno);
+        // Epoll has no permission to give: such files have no way to wait for them.
+        let error = if errno == Errno::PERM { error.because(Reason::Unsupported) } else { error };
         match help(operation, errno) {
             Some(help) => error.help(help),
             None => error,
@@ -106,13 +108,13 @@ impl From<Failure> for Error {
 
 fn help(operation: Operation, errno: Errno) -> Option<&'static str> {
     match errno {
-        Errno::EXIST => Some("it is there already: change it"),
-        Errno::NOENT => Some("it is not there, or was closed and opened since: add it"),
-        Errno::PERM => Some("nothing can be waited for on this file: it is always ready"),
+        Errno::EXIST => Some("it is in the poller already: change it"),
+        Errno::NOENT => Some("it is not in the poller, or was closed and opened since: add it"),
+        Errno::PERM => Some("this file cannot be polled: it is always ready"),
         Errno::LOOP => Some("the poller would wait for itself, or pollers nest too deep"),
         Errno::NOSPC => Some("the limit is /proc/sys/fs/epoll/max_user_watches"),
         Errno::INVAL if operation == Operation::Change => {
-            Some("exclusive cannot be changed: remove and add it")
+            Some("an exclusive interest cannot be changed: remove and add the descriptor")
         }
         Errno::INVAL => Some(
             "a poller cannot wait for itself; exclusive goes with readable, writable and edge, \
@@ -122,10 +124,10 @@ fn help(operation: Operation, errno: Errno) -> Option<&'static str> {
     }
 }
 
-/// Changes that go to the kernel together.
+/// Changes that are passed to the kernel together.
 ///
-/// They are made in order, each as if it were made alone, up to the first that fails. It borrows
-/// the descriptors, so none of them is closed before.
+/// They are made in order, each as if it were made alone. This borrows the descriptors, so none of them
+/// is closed before.
 #[derive(Clone, Debug, Default)]
 pub struct Changes<'fd> {
     pub(super) commands: Vec<EpollCtlCmd>,
@@ -139,17 +141,17 @@ impl<'fd> Changes<'fd> {
         Self { commands: Vec::new(), descriptors: PhantomData }
     }
 
-    /// Wait for `fd` under `key`.
+    /// Adds `fd` under `key`.
     pub fn add(&mut self, fd: &'fd impl AsFd, key: u64, interest: Interest) -> &mut Self {
         self.push(set(Operation::Add, number(fd), key, interest))
     }
 
-    /// From now on, wait for this on `fd`, under this key.
+    /// Replaces the key and the interest of `fd`.
     pub fn change(&mut self, fd: &'fd impl AsFd, key: u64, interest: Interest) -> &mut Self {
         self.push(set(Operation::Change, number(fd), key, interest))
     }
 
-    /// Do not wait for `fd` any more.
+    /// Removes `fd`.
     pub fn remove(&mut self, fd: &'fd impl AsFd) -> &mut Self {
         self.push(removal(number(fd)))
     }
@@ -159,32 +161,32 @@ impl<'fd> Changes<'fd> {
         self
     }
 
-    /// How many there are.
+    /// The number of changes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.commands.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.commands.is_empty()
     }
 
-    /// Forgets the first `count`, to go on behind one that failed.
+    /// Deletes the first `count`, to go on after one that failed.
     pub fn skip(&mut self, count: usize) -> &mut Self {
         self.commands.drain(..count.min(self.commands.len()));
         self
     }
 
-    /// Forgets all of them, and keeps the memory.
+    /// Deletes all of them, and keeps the memory.
     pub fn clear(&mut self) -> &mut Self {
         self.commands.clear();
         self
     }
 }
 
-/// What became of [`Changes`].
+/// The result of [`Changes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "changes may have failed"]
 pub struct Applied {
@@ -193,19 +195,19 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// How many succeeded. If one failed, this is its index, and those behind it were not tried.
+    /// How many succeeded. If one failed, this is its index, and those after it were not tried.
     #[must_use]
     pub const fn done(self) -> usize {
         self.done
     }
 
-    /// The one that failed.
+    /// The change that failed.
     #[must_use]
     pub const fn failure(self) -> Option<Failure> {
         self.failure
     }
 
-    /// An error if one failed, that tells which.
+    /// An error that names the change that failed, if one did.
     pub fn ok(self) -> crate::Result<()> {
         self.failure.map_or(Ok(()), |failure| Err(self.error(failure)))
     }
@@ -213,7 +215,10 @@ impl Applied {
     fn error(self, failure: Failure) -> Error {
         let (error, done) = (Error::from(failure), self.done);
         let help = help(failure.operation, failure.errno).map(|help| format!("{help}; "));
-        error.help(format!("{}it is change {done} of its batch, from 0", help.unwrap_or_default()))
+        error.help(format!(
+            "{}it is change {done} of the batch, counted from 0",
+            help.unwrap_or_default()
+        ))
     }
 }
 

@@ -22,7 +22,7 @@ impl Event {
         self.key
     }
 
-    /// There is something to read, or the end.
+    /// There is something to read, or the end was reached.
     #[must_use]
     pub const fn is_readable(self) -> bool {
         self.bits & epoll::IN != 0
@@ -34,13 +34,13 @@ impl Event {
         self.bits & epoll::OUT != 0
     }
 
-    /// There is something urgent.
+    /// There is urgent data.
     #[must_use]
     pub const fn is_priority(self) -> bool {
         self.bits & epoll::PRI != 0
     }
 
-    /// The peer sends no more.
+    /// The peer has stopped sending.
     #[must_use]
     pub const fn is_read_hangup(self) -> bool {
         self.bits & epoll::RDHUP != 0
@@ -52,7 +52,7 @@ impl Event {
         self.bits & epoll::HUP != 0
     }
 
-    /// The file has failed, or nobody reads the pipe any more.
+    /// The file has an error, or the other end of the pipe is closed.
     #[must_use]
     pub const fn is_error(self) -> bool {
         self.bits & epoll::ERR != 0
@@ -65,7 +65,7 @@ impl fmt::Debug for Event {
     }
 }
 
-/// Room for what a wait returns; each wait replaces what is in it.
+/// Room for the events of a wait; each wait replaces them.
 #[derive(Debug)]
 pub struct Events {
     pub(super) room: Box<[EpollEvent]>,
@@ -75,7 +75,7 @@ pub struct Events {
 
 impl Events {
     /// Room for `capacity` events, at least 1 and at most `INT_MAX / sizeof(struct epoll_event)`,
-    /// 178 956 970 on x86-64. What does not fit comes with the next wait.
+    /// 178 956 970 on x86-64. Events that do not fit are returned by the next wait.
     pub fn new(capacity: usize) -> Result<Self> {
         if capacity == 0 || capacity > epoll::EVENTS_MAX {
             let allowed = format!("1 to {}", epoll::EVENTS_MAX);
@@ -109,7 +109,7 @@ impl Events {
         self.room[..self.count].iter().map(|event| Event { key: event.u64, bits: event.events })
     }
 
-    /// The queued changes that the last wait could not make: not empty only after an error.
+    /// The queued changes that failed in the last wait; empty unless it returned an error.
     #[must_use]
     pub fn failures(&self) -> &[Failure] {
         &self.failures

@@ -5,41 +5,41 @@ use std::ops::BitOr;
 
 use busbar_uapi::epoll;
 
-/// What to wait for on a descriptor, and how to be told.
+/// What to wait for on a descriptor, and how it is reported.
 ///
-/// Failure and hang-up are always told. Without [`edge`](Self::edge) or
-/// [`one_shot`](Self::one_shot) it is a level: each wait tells it as long as it is so.
+/// Errors and hang-up are always reported. Without [`edge`](Self::edge) or
+/// [`one_shot`](Self::one_shot) it is level-triggered: each wait reports a state as long as it lasts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Interest(u32);
 
 impl Interest {
-    /// Nothing but failure and hang-up.
+    /// Nothing but errors and hang-up.
     pub const NONE: Self = Self(0);
     /// There is something to read (`EPOLLIN`).
     pub const READABLE: Self = Self(epoll::IN);
     /// There is room to write (`EPOLLOUT`).
     pub const WRITABLE: Self = Self(epoll::OUT);
-    /// There is something urgent (`EPOLLPRI`).
+    /// There is urgent data (`EPOLLPRI`).
     pub const PRIORITY: Self = Self(epoll::PRI);
-    /// The peer will send no more (`EPOLLRDHUP`).
+    /// The peer has stopped sending (`EPOLLRDHUP`).
     pub const READ_HANGUP: Self = Self(epoll::RDHUP);
 
-    /// Tells what happens, not what is: once for each arrival of more (`EPOLLET`).
+    /// Edge-triggered: reports changes of state, such as the arrival of data, once each (`EPOLLET`).
     #[must_use]
     pub const fn edge(self) -> Self {
         Self(self.0 | epoll::ET)
     }
 
-    /// Tells it once, then nothing until the next change (`EPOLLONESHOT`).
+    /// Reports once, then nothing until the next change of the interest (`EPOLLONESHOT`).
     #[must_use]
     pub const fn one_shot(self) -> Self {
         Self(self.0 | epoll::ONESHOT)
     }
 
-    /// Where many pollers hold one file, wakes at least one of them, not all (`EPOLLEXCLUSIVE`).
+    /// If many pollers wait for one file, wakes at least one of them, not all (`EPOLLEXCLUSIVE`).
     ///
-    /// The kernel takes it only with readable, writable and edge, and cannot change it afterwards:
-    /// remove and add the descriptor for that.
+    /// The kernel accepts it only with readable, writable and edge, and cannot change it afterwards:
+    /// remove and add the descriptor instead.
     #[must_use]
     pub const fn exclusive(self) -> Self {
         Self(self.0 | epoll::EXCLUSIVE)

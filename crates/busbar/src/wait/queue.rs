@@ -1,14 +1,14 @@
-//! Changes that go down with the next wait.
+//! Changes that are made at the next wait.
 //!
-//! Each shares its descriptor, which stays open until the change is made: a number is that of one file
-//! as long as something is queued for it. The changes are kept in order. For one number there is at most a
-//! removal, then an addition, then a change: a later one replaces what it makes void, and never becomes
+//! Each shares its descriptor, which stays open until the change is made: as long as something is queued for
+//! a number, it belongs to one file. The changes are kept in order. For one number there is at most a
+//! removal, then an addition, then a change: a later one replaces those that it makes void, and never becomes
 //! another kind of change. So
 //!
 //! - an addition voids the additions and changes before it, but not the removal before it;
-//! - a removal voids everything before it, and is itself done in any case: the addition that it
-//!   voids might have failed because the file was there already. It succeeds if nothing is there
-//!   to be removed.
+//! - a removal voids everything before it, and is always made itself: the addition that it
+//!   voids might have failed because the file was there already. It succeeds even if there is
+//!   nothing to remove.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,10 +20,10 @@ use rustix::io::Errno;
 
 use super::changes::Failure;
 
-/// `op` of a command that another one has made void.
+/// `op` of a command that a later one has made void.
 const VOID: i32 = 0;
 
-/// What is queued for one number.
+/// The indices of the commands that are queued for one number.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slots {
     remove: Option<usize>,
@@ -38,13 +38,13 @@ pub(super) type Shared = Arc<dyn AsFd + Send + Sync>;
 pub(super) struct Queue {
     commands: Vec<EpollCtlCmd>,
     slots: HashMap<RawFd, Slots>,
-    /// What the commands are about.
+    /// The descriptors of the commands.
     held: Vec<Shared>,
     pub(super) failures: Vec<Failure>,
 }
 
 impl Queue {
-    /// Puts a command at the end; tells whether something was queued for its number.
+    /// Appends a command; returns whether something was queued for its number.
     pub(super) fn push(&mut self, command: EpollCtlCmd) -> bool {
         let slots = self.slots.entry(command.fd).or_default();
         let had = slots.remove.is_some() || slots.add.is_some() || slots.change.is_some();
@@ -72,9 +72,9 @@ impl Queue {
         self.commands.is_empty() && self.held.is_empty() && self.failures.is_empty()
     }
 
-    /// Has everything done by `run`, which does all commands in order and sets the result of each.
+    /// Passes all commands to `run`, which does them in order and sets the result of each.
     ///
-    /// Keeps failures; but with `own_last` the result of the last command is not kept but returned.
+    /// Keeps failures. With `own_last`, the result of the last command is returned instead.
     pub(super) fn run(
         &mut self,
         own_last: bool,
@@ -94,7 +94,7 @@ impl Queue {
         own.map_or(Ok(()), |command| command.outcome())
     }
 
-    /// What was held, which is not needed any more.
+    /// The descriptors that need not be kept open any more.
     pub(super) fn take_held(&mut self) -> Vec<Shared> {
         std::mem::take(&mut self.held)
     }
@@ -126,7 +126,7 @@ mod tests {
         EpollCtlCmd { op, fd, data, ..EpollCtlCmd::default() }
     }
 
-    /// What goes down.
+    /// The commands that are passed on.
     fn drained(queue: &mut Queue) -> Vec<(i32, RawFd, u64)> {
         let mut seen = Vec::new();
         let last = queue.run(false, |commands| {

@@ -10,20 +10,20 @@ use rustix::time::{ClockId, TimerfdClockId, clock_gettime};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Clock {
-    /// Nobody can set it; it stands still in suspend (`CLOCK_MONOTONIC`).
+    /// It cannot be set, and stands still in suspend (`CLOCK_MONOTONIC`).
     Monotonic,
     /// The time of day since 1970, which can be set (`CLOCK_REALTIME`).
     Realtime,
-    /// As [`Monotonic`](Self::Monotonic), and it goes on in suspend (`CLOCK_BOOTTIME`).
+    /// As [`Monotonic`](Self::Monotonic), but it advances in suspend (`CLOCK_BOOTTIME`).
     Boottime,
 }
 
 impl Clock {
-    /// What time it is.
+    /// The current time.
     #[must_use]
     pub fn now(self) -> Instant {
         let Timespec { tv_sec, tv_nsec } = clock_gettime(self.id());
-        // A time of day before 1970 is as far in the past as 1970.
+        // A time of day before 1970 becomes 1970.
         let since_zero = match (u64::try_from(tv_sec), u32::try_from(tv_nsec)) {
             (Ok(seconds), Ok(nanoseconds)) => Duration::new(seconds, nanoseconds),
             _ => Duration::ZERO,
@@ -56,7 +56,7 @@ pub struct Instant {
 }
 
 impl Instant {
-    /// When `clock` shows `since_zero`.
+    /// The point in time at which `clock` shows `since_zero`.
     #[must_use]
     pub const fn new(clock: Clock, since_zero: Duration) -> Self {
         Self { clock, since_zero }
@@ -74,14 +74,14 @@ impl Instant {
         self.since_zero
     }
 
-    /// How long it is until then; zero if it is over.
+    /// The time until then; zero if it has passed.
     #[must_use]
     pub fn remaining(self) -> Duration {
         self.since_zero.saturating_sub(self.clock.now().since_zero)
     }
 }
 
-/// Stays at the end of time instead of going beyond it.
+/// The sum saturates at the end of time.
 impl Add<Duration> for Instant {
     type Output = Self;
 
@@ -90,7 +90,7 @@ impl Add<Duration> for Instant {
     }
 }
 
-/// The time of day; anything before 1970 is 1970.
+/// The time of day; a time before 1970 becomes 1970.
 impl From<SystemTime> for Instant {
     fn from(time: SystemTime) -> Self {
         let since_zero = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -113,13 +113,13 @@ impl From<std::time::Instant> for Instant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Timeout {
-    /// It does not end.
+    /// The wait does not end.
     Never,
-    /// After this time; at once if it is zero. Setting a clock does not move it.
+    /// After this time; at once if it is zero. Setting a clock has no effect on it.
     After(Duration),
-    /// After this time, that in suspend included.
+    /// After this time, which includes time in suspend.
     AfterWithSuspend(Duration),
-    /// When the clock of the instant reaches it, also by being set; at once if that is over.
+    /// When the clock of the instant reaches it, also by being set; at once if it has passed.
     At(Instant),
 }
 
@@ -141,21 +141,13 @@ impl<T: Into<Self>> From<Option<T>> for Timeout {
     }
 }
 
-/// What the kernel calls a time. More seconds than it can count are the most that it can.
-pub(super) fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
-    }
-}
-
-/// Milliseconds, rounded up, as many as fit.
+/// Milliseconds, rounded up, or the maximum.
 pub(super) fn millis(duration: Duration) -> i32 {
     let part = u128::from(!duration.subsec_nanos().is_multiple_of(1_000_000));
     i32::try_from(duration.as_millis() + part).unwrap_or(i32::MAX)
 }
 
-/// Milliseconds, if nothing is lost.
+/// Milliseconds, if that is exact.
 pub(super) fn whole_millis(duration: Duration) -> Option<i32> {
     let whole = duration.subsec_nanos().is_multiple_of(1_000_000);
     i32::try_from(duration.as_millis()).ok().filter(|_| whole)
@@ -184,9 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn times_beyond_what_the_kernel_counts_are_the_last() {
-        let last = Timespec { tv_sec: i64::MAX, tv_nsec: 999_999_999 };
-        assert_eq!(timespec(Duration::MAX), last);
+    fn times_beyond_what_the_clock_counts_are_the_last() {
         let late = Clock::Monotonic.now() + Duration::MAX;
         assert_eq!(late.since_zero(), Duration::MAX);
     }

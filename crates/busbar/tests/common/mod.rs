@@ -1,4 +1,4 @@
-//! What the conformance tests share.
+//! Functions that the conformance tests share.
 //!
 //! They need two coprocessors that announce `echo`, `sink` and `source`, with the control devices
 //!
@@ -18,16 +18,16 @@ use std::time::{Duration, Instant};
 
 use busbar::endpoint::{Builder, Controller, Endpoint, Implementation, MAX_MESSAGE};
 
-/// Time in which anything that is to happen happens, emulated and with a debug kernel too.
+/// Long enough for anything that has to happen, even in emulation with a debug kernel.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Time in which nothing should happen.
+/// How long to watch that nothing happens.
 pub const MOMENT: Duration = Duration::from_millis(50);
 
-/// Held for reading by most tests, for writing by those that tolerate no other.
+/// Held for reading by most tests, for writing by those that exclude all others.
 static COPROCESSORS: RwLock<()> = RwLock::new(());
 
-/// One implementation, and the coprocessor that it leads to.
+/// One implementation, and its coprocessor.
 pub struct Bench {
     pub implementation: Implementation,
     pub controller: Controller,
@@ -37,12 +37,12 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(implementation: Implementation) -> Self {
-        // A test that failed while it held the lock is no reason for the others to fail.
+        // A test that failed while it held the lock must not make the others fail.
         let guard = COPROCESSORS.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         Self::with(implementation, Some(guard))
     }
 
-    /// Holds all other tests off, for a test that disturbs them or would be disturbed.
+    /// Excludes all other tests, for a test that disturbs them or would be disturbed.
     pub fn exclusive(implementation: Implementation) -> (RwLockWriteGuard<'static, ()>, Self) {
         let guard = COPROCESSORS.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         (guard, Self::with(implementation, None))
@@ -62,7 +62,7 @@ impl Bench {
         self.controller.find(service).unwrap().destination
     }
 
-    /// An endpoint called `name` that leads to `service`.
+    /// An endpoint called `name` that sends to `service`.
     pub fn builder<'a>(&'a self, name: &'a str, service: &str) -> Builder<'a> {
         self.controller
             .endpoint(name)
@@ -94,7 +94,7 @@ impl Bench {
     }
 }
 
-/// Takes a message that is to come.
+/// Waits for a message and takes it.
 pub fn take(endpoint: &Endpoint) -> Vec<u8> {
     let mut buffer = [0; MAX_MESSAGE];
     let length = endpoint.recv_timeout(&mut buffer, PATIENCE).unwrap();
@@ -110,7 +110,7 @@ pub fn message(length: usize, seed: u8) -> Vec<u8> {
         .collect()
 }
 
-/// Sends and takes the same back.
+/// Sends a message and receives it back.
 pub fn exchange(endpoint: &Endpoint, seed: u8) {
     let sent = message(64, seed);
     endpoint.send(&sent).unwrap();
@@ -134,7 +134,7 @@ pub fn plays(role: &str) -> bool {
     env::var(ROLE).is_ok_and(|playing| playing == role)
 }
 
-/// This program as a process of its own that runs the test `name` in the part `role`.
+/// A process of this program that runs the test `name` in the part `role`.
 pub fn child(name: &str, role: &str) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
     command
@@ -158,7 +158,7 @@ pub fn succeed(mut child: Child) {
     assert!(status.success(), "{status}");
 }
 
-/// The standard input of a process started by [`child`], as what was handed to it.
+/// The standard input of a process started by [`child`], converted to what was passed to it.
 pub fn inherited() -> OwnedFd {
     std::io::stdin().as_fd().try_clone_to_owned().unwrap()
 }

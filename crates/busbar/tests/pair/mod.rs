@@ -15,35 +15,36 @@ use busbar::block::{Block, Memory};
 use busbar::receive::{Connection, Listener, Piece, ReceiveSetup, Receiver};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Time in which anything that is to happen happens, emulated and with a debug kernel too.
+/// More time than anything that has to happen takes, even emulated with a debug kernel.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Time in which nothing should happen.
 pub const MOMENT: Duration = Duration::from_millis(50);
 
-/// The receiving end and its address; the other one has 2 instead of 1.
+/// The receiving end and its address; the address of the other end has 2 instead of 1.
 pub const DEVICE: &str = "nic0";
 pub const PEER: &str = "vnic0";
-/// Where the other one is.
+/// The network namespace of the other end.
 pub const NAMESPACE: &str = "busbar-peer";
 pub const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 pub const V6: [&str; 2] = ["fd77::1", "fd77::2"];
-/// Said at once: udev changes those that nobody has said, and who has asked before finds nobody.
+/// Hardware addresses, set when the pair is made: udev changes those that were not set, after a neighbour may
+/// have resolved them.
 const MACS: [&str; 2] = ["02:77:00:00:00:01", "02:77:00:00:00:02"];
 pub const QUEUES: u32 = 16;
 
-/// Where data comes from and goes to.
+/// The network between sender and receiver.
 pub trait Place: Sync {
     /// A receiver with a block of so many bytes.
     fn receiver(&self, len: usize) -> Receiver;
-    /// Where it listens.
+    /// The address that the receiver listens on.
     fn address(&self) -> IpAddr;
-    /// Where it calls.
+    /// The address of the sender.
     fn peer_address(&self) -> IpAddr;
-    /// Does something where the data comes from.
+    /// Runs something at the end of the sender.
     fn far<T: Send>(&self, body: impl FnOnce() -> T + Send) -> T;
     /// Bytes of the smallest block.
     fn least(&self) -> usize;
-    /// Whether the processor copies.
+    /// Whether a processor copies the data.
     fn copies(&self) -> bool;
 
     fn listen(&self, receiver: &Receiver) -> (Listener, SocketAddr) {
@@ -89,7 +90,7 @@ impl Place for Loopback {
     }
 }
 
-/// A pair, which goes with this.
+/// A pair, which is removed when this is dropped.
 pub struct Pair {
     pub setup: ReceiveSetup,
     addresses: [&'static str; 2],
@@ -102,7 +103,7 @@ impl Pair {
         }
         let pair = Self { setup: ReceiveSetup::default(), addresses: V4 };
         Self::remove();
-        // Few processes: emulated, to start one takes its time.
+        // Few processes: to start one in an emulated machine takes long.
         let count = format!("numrxqueues {QUEUES} numtxqueues {QUEUES}");
         ip(
             &[],
@@ -130,7 +131,7 @@ impl Pair {
         self
     }
 
-    /// Removes what there is of a pair.
+    /// Removes the pair, if it exists.
     fn remove() {
         if Path::new(&format!("/sys/class/net/{DEVICE}")).exists() {
             run(&format!("ip link del {DEVICE}"));
@@ -149,7 +150,7 @@ fn end(index: usize, device: &str) -> String {
     )
 }
 
-/// Has `ip` do all of this.
+/// Runs these commands with `ip`.
 fn ip(options: &[&str], commands: &str) {
     let mut ip = Command::new("ip")
         .args(options)
@@ -195,7 +196,7 @@ impl Place for Pair {
     }
 }
 
-/// Does something in the namespace of the other end. Sockets that are made there stay there.
+/// Runs something in the namespace of the other end. Sockets that it makes stay in that namespace.
 pub fn far<T: Send>(body: impl FnOnce() -> T + Send) -> T {
     let inside = || {
         let namespace = File::open(format!("/run/netns/{NAMESPACE}")).unwrap();
@@ -209,12 +210,12 @@ pub fn far<T: Send>(body: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(inside).join().unwrap())
 }
 
-/// What a command says, which has to succeed.
+/// The output of a command, which has to succeed.
 pub fn run(command: &str) -> String {
     try_run(command).unwrap_or_else(|said| panic!("{command}: {said}"))
 }
 
-/// What a command says, or what it complains of if it fails.
+/// The output of a command, or its error output if it fails.
 pub fn try_run(command: &str) -> Result<String, String> {
     let mut words = command.split_whitespace();
     let output = Command::new(words.next().unwrap()).args(words).output().unwrap();
@@ -222,7 +223,7 @@ pub fn try_run(command: &str) -> Result<String, String> {
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
-/// Everything that a receiver may change of the device.
+/// All settings of the device that a receiver may change.
 pub fn settings() -> String {
     ["-g", "-k", "-x", "-n", "-l"].map(|what| run(&format!("ethtool {what} {DEVICE}"))).concat()
 }
@@ -253,7 +254,7 @@ pub fn send(mut socket: TcpStream, seed: u64, len: u64) -> JoinHandle<()> {
     })
 }
 
-/// Verifies what comes.
+/// Verifies received bytes.
 pub struct Check {
     seed: u64,
     pub at: u64,
@@ -266,7 +267,7 @@ impl Check {
 
     pub fn piece(&mut self, piece: &Piece) {
         match piece {
-            Piece::View(view) => self.bytes(&view.read().unwrap()),
+            Piece::View(view) => self.bytes(&view.read().unwrap().bytes().to_vec()),
             Piece::Bytes(bytes) => self.bytes(bytes),
         }
     }
@@ -282,12 +283,12 @@ impl Check {
     }
 }
 
-/// Takes a piece that is to come.
+/// Takes the next piece.
 pub fn take(connection: &mut Connection) -> Piece {
     connection.next_timeout(PATIENCE).unwrap().expect("a piece in time")
 }
 
-/// Takes pieces of so many bytes together, and keeps them.
+/// Takes pieces of so many bytes in all, and keeps them.
 pub fn hold(connection: &mut Connection, len: usize) -> Vec<Piece> {
     let (mut held, mut got) = (Vec::new(), 0);
     while got < len {

@@ -14,17 +14,17 @@ use super::{Answer, Diagnosis};
 const HEAP: &str = "/dev/dma_heap/system";
 const UDMABUF: &str = "/dev/udmabuf";
 
-/// What carries blocks, as far as it is there.
+/// What carries blocks on this machine.
 #[derive(Default)]
 struct Ways {
     /// Services that were announced.
     services: Vec<String>,
     controllers: usize,
-    /// Those of the controllers whose endpoints share buffers.
+    /// How many of the controllers have endpoints that share buffers.
     sharing: usize,
     netlink: bool,
     tty: bool,
-    /// Where shared buffers would be from.
+    /// Where shared buffers would be allocated.
     memory: Option<&'static str>,
 }
 
@@ -94,9 +94,9 @@ fn advise(diagnosis: &mut Diagnosis, machine: &Machine, ways: &Ways) {
 
 fn netlink() -> Answer {
     match Link::netlink_channels() {
-        Ok(devices) if devices.is_empty() => Err("none, but the module is there".into()),
+        Ok(devices) if devices.is_empty() => Err("none, but the module is loaded".into()),
         Ok(devices) => Ok(devices.join(", ")),
-        Err(error) if error.reason() == Reason::NotFound => Err("the driver is not there".into()),
+        Err(error) if error.reason() == Reason::NotFound => Err("the driver is not loaded".into()),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -113,7 +113,7 @@ fn note(diagnosis: &mut Diagnosis, one: &ControllerInfo) -> bool {
     diagnosis.note(format!("{} shares buffers", one.path.display()), shares(one))
 }
 
-/// Asks for something impossible, and hears whether the call is known.
+/// Makes the call with a wrong argument: the error tells whether the driver knows it.
 fn shares(one: &ControllerInfo) -> Answer {
     let endpoint = Controller::open(&one.path)
         .and_then(|it| it.endpoint("busbar-probe").destination(ADDR_ANY).create());

@@ -5,7 +5,7 @@ use busbar::endpoint::{Controller, ControllerInfo};
 use super::machine::Machine;
 use super::{Answer, Diagnosis};
 
-/// Modules by what they are for; those of Busbar last.
+/// Modules in the order of their layers; those of Busbar last.
 const MODULES: [&str; 5] =
     ["virtio_rpmsg_bus", "rpmsg_ctrl", "rpmsg_char", "rpmsg_eptfd", "vcoproc"];
 
@@ -43,7 +43,7 @@ fn processors(machine: &Machine) -> Answer {
     if all.is_empty() { Err("none".into()) } else { Ok(all.join(", ")) }
 }
 
-/// What a control device turned out to be good for.
+/// What a control device can create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Descriptors,
@@ -103,7 +103,7 @@ fn advise(diagnosis: &mut Diagnosis, machine: &Machine, kinds: &[Kind]) {
     }
 }
 
-/// The first thing that is missing on the way to a control device.
+/// The first thing that is missing for a control device.
 fn lacking(machine: &Machine) -> String {
     let devices = machine.entries("sys/class/remoteproc", "remoteproc");
     let state = |device: &String| machine.read(&format!("sys/class/remoteproc/{device}/state"));
@@ -123,7 +123,7 @@ fn lacking(machine: &Machine) -> String {
     }
 }
 
-/// A coprocessor runs, and has no control device.
+/// What is missing if a coprocessor runs but has no control device.
 fn drivers_lacking(machine: &Machine) -> String {
     if !machine.has("sys/bus/rpmsg") {
         let how = machine.how_to_load_in_tree("virtio_rpmsg_bus", "CONFIG_RPMSG_VIRTIO");

@@ -6,7 +6,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
 };
 
-/// Type of the messages of the family that knows the others, `GENL_ID_CTRL`.
+/// Message type of the family that describes the others, `GENL_ID_CTRL`.
 const CONTROL: u16 = 0x10;
 /// `NLMSG_ERROR`.
 const ERROR: u16 = 2;
@@ -74,7 +74,7 @@ fn error(message: &[u8]) -> Errno {
     }
 }
 
-/// Kind and content of each attribute; ends at what is none.
+/// Kind and content of each attribute, up to the first malformed one.
 fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (length, after) = rest.split_first_chunk()?;

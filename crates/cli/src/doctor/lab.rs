@@ -21,7 +21,7 @@ fn examine(machine: &Machine, busbar_dev: Answer) -> Diagnosis {
     let has_kvm = diagnosis.note("/dev/kvm", kvm());
     match (has_qemu, has_kvm) {
         (true, true) => diagnosis.uses("KVM, if a trial boot works, otherwise emulation"),
-        (true, false) => diagnosis.uses("emulation: slower, and the same otherwise"),
+        (true, false) => diagnosis.uses("emulation: slower, otherwise the same"),
         (false, _) => {
             diagnosis.uses("nothing: there is no QEMU");
             diagnosis.advise("apt-get install qemu-system-x86, then: busbar lab shell");

@@ -17,7 +17,7 @@ pub enum Module {
 }
 
 impl Module {
-    /// Whether the kernel has it now.
+    /// Whether it is in the running kernel.
     pub fn answer(self) -> Answer {
         match self {
             Self::Loaded => Ok("loaded".into()),
@@ -28,7 +28,7 @@ impl Module {
     }
 }
 
-/// The files below a root, `/` but in tests.
+/// The files below a root: `/`, except in tests.
 pub struct Machine {
     root: PathBuf,
     kernel: String,
@@ -78,12 +78,12 @@ impl Machine {
         names
     }
 
-    /// The text of a file without the white space around it.
+    /// The trimmed text of a file.
     pub fn read(&self, path: &str) -> Option<String> {
         Some(fs::read_to_string(self.path(path)).ok()?.trim().to_owned())
     }
 
-    /// Whether these names are there, and which.
+    /// The names that are there, or that there are none.
     pub fn listed(&self, dir: &str, prefix: &str) -> Answer {
         let names = self.entries(dir, prefix);
         if names.is_empty() { Err("none".into()) } else { Ok(names.join(", ")) }
@@ -169,7 +169,7 @@ mod tests {
             fs::write(path, text).unwrap();
         };
         put("sys/module/vcoproc/refcnt", "0");
-        // What is built in has a folder there, too, if it has parameters.
+        // A built-in module has a folder there, too, if it has parameters.
         put("sys/module/udmabuf/parameters/size_limit_mb", "64");
         let built_in = "kernel/drivers/remoteproc/remoteproc.ko\nkernel/drivers/a/udmabuf.ko\n";
         put("lib/modules/6.12.0/modules.builtin", built_in);

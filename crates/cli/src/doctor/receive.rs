@@ -54,7 +54,7 @@ fn advise(
     if is_without {
         let how = machine.how_to_load("vnic").map_or(String::new(), |how| how + "; ");
         diagnosis.advise(format!(
-            "the driver of a NIC that can do it; or for a virtual pair: {how}ip link add nic0 type vnic"
+            "the driver of a NIC that supports it; or for a virtual pair: {how}ip link add nic0 type vnic"
         ));
     }
     if !has_index_tokens {
@@ -69,7 +69,7 @@ fn binds(offer: &Result<Offer, String>) -> Answer {
     match offer {
         Ok(Offer { binds: Some(true), .. }) => Ok("offered".into()),
         Ok(Offer { binds: Some(false), .. }) => Err("not in this kernel".into()),
-        Ok(Offer { binds: None, .. }) => Err("it takes CAP_NET_ADMIN to ask".into()),
+        Ok(Offer { binds: None, .. }) => Err("asking needs CAP_NET_ADMIN".into()),
         Err(why) => Err(why.clone()),
     }
 }
@@ -82,7 +82,7 @@ fn index_tokens(offer: &Result<Offer, String>) -> Answer {
     }
 }
 
-/// Takes a page of it, and tells how much a block may have.
+/// Allocates a page, and tells how large a block may be.
 fn pages(machine: &Machine) -> Answer {
     Block::with(1, &Memory::Pages).map_err(|error| error.to_string())?;
     let read = |limit: &str| machine.read(&format!("{UDMABUF}/{limit}"));

@@ -55,7 +55,7 @@ fn advise(diagnosis: &mut Diagnosis, machine: &Machine, is_without: bool) {
     }
 }
 
-/// Asks the driver, unless somebody else has the device.
+/// Asks the driver, unless another process uses the device.
 fn note(diagnosis: &mut Diagnosis, machine: &Machine, device: &str) {
     let read = |file: &str| machine.read(&format!("{DEVICES}/{device}/{file}"));
     let label = format!("{device} ({})", read("name").unwrap_or_default());
@@ -75,7 +75,7 @@ fn note(diagnosis: &mut Diagnosis, machine: &Machine, device: &str) {
     diagnosis.note(label, answer);
 }
 
-/// Takes a page of it.
+/// Allocates a page.
 fn memory(memory: &Memory) -> Answer {
     match Block::with(1, memory) {
         Ok(block) => Ok(format!("{} bytes at least", block.len())),

@@ -1,4 +1,4 @@
-//! What there is to wait with: the calls, and the back end that a poller settles on.
+//! What there is to wait with: the calls, and the back end that a poller chooses.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub fn diagnose() -> Diagnosis {
     diagnosis
 }
 
-/// What the library makes of this kernel, and what would make it better.
+/// What the library uses on this kernel, and what would improve it.
 fn conclude(diagnosis: &mut Diagnosis, settled: &Result<Backend, String>) {
     match settled {
         Ok(backend) => diagnosis.uses(format!("back end {backend}: {}", meaning(*backend))),
@@ -33,7 +33,7 @@ fn conclude(diagnosis: &mut Diagnosis, settled: &Result<Backend, String>) {
     }
     if !matches!(settled, Ok(Backend::Batch)) {
         diagnosis.advise(
-            "for one call in place of many: a kernel with kernel/patches/6.12/0001 to 0007 \
+            "for one call in place of many: a kernel with kernel/patches/6.12/0001 to 0008 \
              (docs/board.md), or the lab's: busbar lab shell",
         );
     }
@@ -58,9 +58,7 @@ fn patches() -> Answer {
     match Syscalls::probe(&epfd) {
         Ok(Some(_)) => Ok("the kernel has Busbar's patches".into()),
         Ok(None) => Err("the kernel is without Busbar's patches".into()),
-        Err(errno) => {
-            Err(format!("a filter of system calls does not let it be asked: {}", no(errno)))
-        }
+        Err(errno) => Err(format!("a filter of system calls prevents the question: {}", no(errno))),
     }
 }
 
@@ -77,13 +75,13 @@ fn timers() -> Answer {
     timer.map(|_| "tell every clock".into()).map_err(no)
 }
 
-/// What a poller of this back end makes do with.
+/// The back end that a poller asked for this one uses in the end.
 fn settle(backend: Backend) -> Result<Backend, String> {
     let poller = Poller::with_backend(backend).map_err(|error| error.to_string())?;
     settled(&poller)
 }
 
-/// Has it make a change and wait: what is missing shows when it is used.
+/// Makes it change its set and wait: a missing call shows only when it is used.
 fn settled(poller: &Poller) -> Result<Backend, String> {
     let text = |error: busbar::Error| error.to_string();
     let ready = eventfd(1, EventfdFlags::CLOEXEC).map_err(no)?;
@@ -110,7 +108,7 @@ mod tests {
         assert!(concluded(&Ok(Backend::Batch)).advice.is_empty());
         for backend in [Backend::Pwait2, Backend::Timerfd, Backend::Millis] {
             let advice = concluded(&Ok(backend)).advice.join("\n");
-            assert!(advice.contains("kernel/patches/6.12/0001 to 0007"), "{advice}");
+            assert!(advice.contains("kernel/patches/6.12/0001 to 0008"), "{advice}");
             assert_eq!(advice.contains("Linux 5.11"), backend != Backend::Pwait2, "{advice}");
         }
         assert!(concluded(&Err("denied".into())).uses.join("").contains("nothing: denied"));

@@ -25,7 +25,7 @@ pub struct Args {
     #[command(flatten)]
     route: Route,
 
-    /// Send blocks of so many bytes, 1 to 496, and print messages as they are, instead of lines
+    /// Send blocks of so many bytes, 1 to 496, instead of lines, and print messages without line ends
     #[arg(short, long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1..=MAX_SIZE))]
     size: Option<u16>,
 
@@ -34,7 +34,7 @@ pub struct Args {
     linger: Linger,
 }
 
-/// None for ever.
+/// How long to go on; `None` is for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Linger(Option<Duration>);
 
@@ -89,7 +89,7 @@ struct Cat<'a> {
     is_raw: bool,
     /// When the input ended and all of it was sent.
     ended: Option<Instant>,
-    /// Why the input ended early; what comes until the end is printed all the same.
+    /// Why the input ended early; messages that arrive until the end are printed nevertheless.
     failure: Option<Error>,
 }
 
@@ -221,12 +221,12 @@ impl Splitter {
         Ok(Some(self.take(end, end + 1)))
     }
 
-    /// What follows the last line or block, once the input has ended.
+    /// The rest after the last line or block, once the input has ended.
     fn rest(&mut self) -> Option<Vec<u8>> {
         (self.is_closed && !self.bytes.is_empty()).then(|| std::mem::take(&mut self.bytes))
     }
 
-    /// The first `length` bytes, and drops `used`.
+    /// Returns the first `length` bytes, and drops `used`.
     fn take(&mut self, length: usize, used: usize) -> Vec<u8> {
         let mut message: Vec<u8> = self.bytes.drain(..used).collect();
         message.truncate(length);

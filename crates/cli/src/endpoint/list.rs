@@ -38,7 +38,7 @@ struct RemoteprocRow<'a> {
 #[derive(Serialize)]
 struct ChannelRow<'a> {
     service: &'a str,
-    /// Absent for any.
+    /// Absent if it is any address.
     source: Option<u32>,
     destination: u32,
     driver: Option<&'a str>,
@@ -92,7 +92,7 @@ fn table(all: &[ControllerInfo]) -> String {
         for (service, address) in services(one) {
             let [path, driver, device, state] = left;
             rows.push([path, driver, device, state, service, address]);
-            // What follows belongs to the same controller.
+            // The next lines belong to the same controller.
             left = Default::default();
         }
     }

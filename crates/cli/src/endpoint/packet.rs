@@ -1,18 +1,18 @@
-//! What `ping` sends: a run, a sequence number and a pattern that shows damage.
+//! A message of `ping`: number of the run, sequence number and a pattern that shows damage.
 
 use std::fmt;
 
 /// Bytes before the pattern: run and sequence number, little-endian, 32 bits each.
 pub const HEADER: usize = 8;
 
-/// Why a message that came is not the one that was sent.
+/// Why a received message is not the one that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Too short, or of another run: no reply to this ping.
     Foreign,
-    /// Of this many bytes instead of those that were sent.
+    /// The length is wrong; this many bytes were sent.
     Length(usize),
-    /// The byte at this place is this one instead of that.
+    /// The byte at this offset is wrong.
     Byte { at: usize, is: u8, should: u8 },
 }
 

@@ -1,4 +1,4 @@
-//! `busbar endpoint ping`, to be read like ping(8).
+//! `busbar endpoint ping`, whose output is like that of ping(8).
 
 use std::os::fd::AsFd;
 use std::process::ExitCode;
@@ -31,11 +31,11 @@ pub struct Args {
     #[command(flatten)]
     route: Route,
 
-    /// Messages to send; without it, until SIGINT
+    /// Messages to send [default: until SIGINT]
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..))]
     count: Option<u32>,
 
-    /// Seconds between two messages; 0 sends the next as soon as the last was answered
+    /// Seconds between two messages; 0 sends the next one as soon as the last one was answered
     #[arg(short, long, default_value = "1", value_parser = seconds)]
     interval: Duration,
 
@@ -116,7 +116,7 @@ impl Ping<'_> {
         }
     }
 
-    /// When something is to be done next if no reply comes; none if all is done.
+    /// When to act next if no reply comes; none if all is done.
     fn wait_until(&self, now: Instant) -> Option<Instant> {
         if !self.is_all_sent() {
             return Some(if self.is_due() { now } else { self.due() });
@@ -152,7 +152,7 @@ impl Ping<'_> {
         let at = Instant::now();
         if self.connection.endpoint.try_send(message)? {
             self.statistics.sent(at);
-            // From when it was due, not from when it was sent: the pace is kept.
+            // Counted from when it was due, not from when it was sent, so that the rate is kept.
             self.next = (self.next + self.args.interval).max(at);
         } else {
             self.next = at + RETRY;
@@ -268,7 +268,7 @@ impl Ping<'_> {
     }
 }
 
-/// Replies came faster than they were taken: some are missing, the endpoint works.
+/// Replies came faster than they were read: some are missing, but the endpoint works.
 fn is_message_lost(error: &Error) -> bool {
     error.reason() == Reason::Lost
 }

@@ -1,4 +1,4 @@
-//! What `ping` counts.
+//! The statistics of `ping`.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -26,12 +26,12 @@ struct Sent {
     answered: bool,
 }
 
-/// What a reply is the answer to.
+/// The message that a reply answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
     First(Duration),
     Duplicate(Duration),
-    /// To no message that is remembered.
+    /// It answers no message that is remembered.
     Unknown,
 }
 
@@ -55,7 +55,7 @@ struct Times {
 }
 
 impl Statistics {
-    /// Number of the next message; they begin with 1.
+    /// Number of the next message; the first is 1.
     pub fn next(&self) -> u32 {
         self.transmitted.wrapping_add(1)
     }
@@ -100,7 +100,7 @@ impl Statistics {
         self.sent.back().map(|sent| sent.at)
     }
 
-    /// Part of the messages without an intact reply, 0 to 100.
+    /// Percentage of the messages without an intact reply.
     pub fn loss(&self) -> f64 {
         match self.transmitted {
             0 => 0.0,

@@ -1,10 +1,11 @@
-//! Where received data goes to.
+//! Destinations of received data.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use busbar::block::Bytes;
 use busbar::receive::Piece;
 use busbar::{Error, Result};
 
@@ -71,28 +72,28 @@ impl Output {
         })
     }
 
-    /// Takes what comes next. Data that nobody looks at is not touched.
+    /// Takes the next data. Data that is only discarded is not touched.
     pub fn take(&mut self, piece: &Piece) -> Result<()> {
         if matches!(self, Self::Null) {
             return Ok(());
         }
         match piece {
-            Piece::View(view) => self.take_bytes(&view.read()?),
-            Piece::Bytes(bytes) => self.take_bytes(bytes),
+            Piece::View(view) => self.take_bytes(view.read()?.bytes()),
+            Piece::Bytes(bytes) => self.take_bytes(Bytes::from(&bytes[..])),
         }
     }
 
-    fn take_bytes(&mut self, bytes: &[u8]) -> Result<()> {
+    fn take_bytes(&mut self, bytes: Bytes<'_>) -> Result<()> {
         match self {
             Self::Null => Ok(()),
             Self::File(file, name) => {
-                file.write_all(bytes).map_err(|why| Error::new("write", name.clone(), why))
+                bytes.write_all_to(file).map_err(|why| Error::new("write", name.clone(), why))
             }
-            Self::Verify(verify) => verify.bytes(bytes),
+            Self::Verify(verify) => bytes.try_for_each_chunk(|chunk| verify.bytes(chunk)),
         }
     }
 
-    /// Bytes that were as they should be.
+    /// Bytes that were verified.
     pub fn verified(&self) -> Option<u64> {
         match self {
             Self::Verify(verify) => Some(verify.at()),

@@ -1,4 +1,4 @@
-//! What there is to say while data comes, and in the end.
+//! What is printed while data arrives, and at the end.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -11,21 +11,21 @@ use serde::Serialize;
 use crate::print::{complain, json_line, print_line};
 use crate::progress::{self, EACH, cpu};
 
-/// What has come.
+/// What was received.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Counts {
     pub connections: u64,
     pub bytes: u64,
     /// Bytes that a processor has copied to where they were received.
     pub copied: u64,
-    /// Views that are out.
+    /// Views that were not returned yet.
     pub tokens: usize,
-    /// Bytes that they hold, of `memory`.
+    /// Bytes of `memory` that they hold.
     pub held: usize,
     pub memory: usize,
-    /// How often memory was short, where that is counted.
+    /// How often memory was short, if the kernel counts it.
     pub shortages: Option<u64>,
-    /// Calls that returned tokens, and tokens that the kernel did not take.
+    /// Calls that returned tokens, and tokens that the kernel refused.
     pub returns: u64,
     pub refused: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -34,7 +34,8 @@ pub struct Counts {
 
 impl Counts {
     pub fn take(&mut self, now: Statistics) {
-        let Statistics { bytes, copied, views, held, memory, shortages, returns, refused } = now;
+        let Statistics { bytes, copied, views, held, memory, shortages, returns, refused, .. } =
+            now;
         (self.bytes, self.copied, self.tokens) = (bytes, copied, views);
         (self.held, self.memory, self.shortages) = (held, memory, shortages);
         (self.returns, self.refused) = (returns, refused);
@@ -57,12 +58,12 @@ struct Line<'a> {
     counts: &'a Counts,
     seconds: f64,
     cpu_seconds: f64,
-    /// Since the line before, as the share of processors below.
+    /// Bytes per second since the previous line; so is the share of processors below.
     bytes_per_second: f64,
     cpu_share: f64,
 }
 
-/// A moment, to tell what has happened since.
+/// The state at one time, to tell what has happened since.
 pub struct Mark {
     time: Instant,
     cpu: f64,
@@ -74,7 +75,7 @@ impl Mark {
         Self { time: Instant::now(), cpu: cpu(), bytes }
     }
 
-    /// Seconds, of them those of processors, and bytes each second.
+    /// Seconds, seconds of processor time, and bytes per second.
     #[allow(clippy::cast_precision_loss)] // for people
     fn until(&self, now: &Self) -> (f64, f64, f64) {
         let seconds = now.time.duration_since(self.time).as_secs_f64();
@@ -98,7 +99,7 @@ impl Report {
         Self { counts: Counts::default(), json, bar, start: Mark::new(0), last: Mark::new(0) }
     }
 
-    /// Says where it listens.
+    /// Prints where it listens.
     pub fn listening(&self, device: &str, receiver: &Receiver, address: SocketAddr) -> Result<()> {
         let (queues, token_mode) = (receiver.queues(), receiver.tokens());
         let token_mode = token_mode.as_ref().map(Tokens::to_string);
@@ -120,7 +121,7 @@ impl Report {
         Ok(())
     }
 
-    /// Somebody has called.
+    /// A connection was accepted.
     pub fn connected(&mut self) {
         if self.counts.connections == 0 {
             (self.start, self.last) = (Mark::new(0), Mark::new(0));
@@ -128,17 +129,17 @@ impl Report {
         self.counts.connections += 1;
     }
 
-    /// This moment.
+    /// The state now.
     pub fn now(&self) -> Mark {
         Mark::new(self.counts.bytes)
     }
 
-    /// Whether it is time to tell how it stands.
+    /// Whether it is time to print progress.
     pub fn is_due(&self) -> bool {
         self.counts.connections > 0 && self.last.time.elapsed() >= EACH
     }
 
-    /// Tells how it stands.
+    /// Prints progress.
     pub fn progress(&mut self) -> Result<()> {
         let now = self.now();
         let (seconds, cpu, rate) = self.last.until(&now);
@@ -160,12 +161,12 @@ impl Report {
         Ok(())
     }
 
-    /// Says what goes wrong with one connection.
+    /// Prints the error of one connection.
     pub fn warn(&self, error: &Error) {
-        self.bar.suspend(|| complain(&format!("busbar: {error}; the others go on")));
+        self.bar.suspend(|| complain(&format!("busbar: {error}; the other connections go on")));
     }
 
-    /// The last word, of what was until `end`.
+    /// Prints the summary, up to `end`.
     pub fn summary(&self, end: &Mark) -> Result<()> {
         self.bar.finish_and_clear();
         let (seconds, cpu, rate) = self.start.until(end);

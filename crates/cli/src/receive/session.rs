@@ -1,4 +1,4 @@
-//! Connections are accepted, and their data goes on.
+//! Accepts connections, and passes their data on.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,18 @@ use super::output::{Output, To};
 use super::report::Report;
 use crate::progress::{TICK, explain_listen, interruption};
 
-/// Pieces of a connection between two looks at anything else.
+/// Views that are taken from one connection before the others have their turn.
 const BATCH: usize = 1024;
 const STOP: u64 = 0;
 const OTHERS: u64 = 1;
 
 pub fn run(args: &Args) -> Result<()> {
-    // Before anything is set that has to be undone.
+    // Before any setting that has to be undone.
     let stop = interruption()?;
     let receiver = args.receiver()?;
     let mut report = Report::new(args.json);
     let passed = pass(args, &stop, &receiver, &mut report);
-    // What went wrong is said after what went well, and undoing does not wait for either.
+    // The summary comes before the error; undoing the settings comes before both.
     let counted = receiver.statistics().map(|now| report.counts.take(now));
     let end = report.now();
     let closed = receiver.close();
@@ -51,7 +51,7 @@ struct Session<'a> {
     poller: Poller,
     report: &'a mut Report,
     links: Vec<(Connection, Output)>,
-    /// Bytes that were verified of connections that have ended.
+    /// Verified bytes of the connections that have ended.
     done: u64,
 }
 
@@ -62,7 +62,7 @@ impl Session<'_> {
         loop {
             match self.poller.wait_timeout(&mut events, if is_idle { TICK } else { Duration::ZERO })
             {
-                // Of a signal, the stop tells.
+                // A signal is seen by way of `stop`.
                 Err(error) if error.reason() == Reason::Interrupted => continue,
                 waited => waited?,
             };
@@ -82,7 +82,7 @@ impl Session<'_> {
         }
     }
 
-    /// Takes who has called, as many as are wanted.
+    /// Accepts waiting connections, as many as are wanted.
     fn accept(&mut self) -> Result<()> {
         while self.report.counts.connections < self.args.connections {
             let Some(connection) = self.listener.try_accept()? else { break };
@@ -96,14 +96,14 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Passes on what there is, for a while. Whether there was something.
+    /// Passes on what has arrived, for a while, and tells whether there was anything.
     fn transfer(&mut self) -> Result<bool> {
         let mut moved = false;
         for index in (0..self.links.len()).rev() {
             let (connection, output) = &mut self.links[index];
             match drain(connection, output) {
                 Ok(some) => moved |= some,
-                // A peer that dies is no reason to leave the others.
+                // The other connections go on if one peer dies.
                 Err(Failure::Peer(error)) if self.args.connections > 1 => self.report.warn(&error),
                 Err(Failure::Peer(error) | Failure::Here(error)) => {
                     self.count();
@@ -133,7 +133,7 @@ enum Failure {
     Here(Error),
 }
 
-/// Passes on what has come, for a while. Whether there was something.
+/// Passes on what has arrived, for a while, and tells whether there was anything.
 fn drain(connection: &mut Connection, output: &mut Output) -> Result<bool, Failure> {
     for passed in 0..BATCH {
         match connection.try_next().map_err(Failure::Peer)? {

@@ -1,10 +1,10 @@
-//! Every byte is what it should be.
+//! Verifies every byte of a stream.
 
 use std::io;
 
 use busbar::{Error, Result};
 
-/// What is to come.
+/// The expected bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// 64-bit numbers from 0, the least significant byte first.
@@ -21,7 +21,7 @@ impl Pattern {
         text.parse().ok().filter(|count| (2..=256).contains(count)).map(Self::Bytes)
     }
 
-    /// The byte at this place of the stream.
+    /// The byte at this offset of the stream.
     fn byte(self, at: u64) -> u8 {
         let [first, ..] = match self {
             Self::Counter => ((at / 8) >> (8 * (at % 8))).to_le_bytes(),
@@ -53,7 +53,7 @@ impl Verify {
             if *found != expected {
                 let why = format!("byte {} is {found} instead of {expected}", self.at);
                 let why = io::Error::new(io::ErrorKind::InvalidData, why);
-                return Err(Error::new("verify", "what was received", why));
+                return Err(Error::new("verify", "the received data", why));
             }
             self.at += 1;
         }

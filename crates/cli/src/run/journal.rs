@@ -1,4 +1,4 @@
-//! What happens, in a file.
+//! A file of events.
 
 use std::fs::File;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use busbar::{Error, Result};
 use serde::Serialize;
 
-/// A file of JSON objects, a line each.
+/// A file of JSON objects, one per line.
 pub struct Journal {
     file: File,
     name: String,
@@ -30,7 +30,7 @@ impl Journal {
         Ok(Self { file, name })
     }
 
-    /// Appends a line, in one write: whoever reads has whole ones.
+    /// Appends a line in one write, so that a reader sees whole lines.
     pub fn write(&mut self, what: &impl Serialize) -> Result<()> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let line = serde_json::to_string(&Entry { time: now.as_secs_f64(), what })

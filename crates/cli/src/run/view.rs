@@ -1,4 +1,4 @@
-//! What is seen of a pipeline while it runs, and in the end.
+//! What is printed about a pipeline while it runs, and at the end.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -18,12 +18,12 @@ pub struct View {
     all: MultiProgress,
     lines: HashMap<String, ProgressBar>,
     start: Instant,
-    /// Processor time before.
+    /// Processor time at the start.
     cpu: f64,
     last: Mark,
 }
 
-/// When something was so.
+/// The state at one time.
 struct Mark {
     time: Instant,
     cpu: f64,
@@ -43,7 +43,7 @@ struct Line<'a> {
     remaining: Option<HashMap<&'a str, usize>>,
 }
 
-/// What has happened.
+/// An event, as JSON.
 #[derive(Serialize)]
 struct Happened<'a> {
     event: &'a str,
@@ -69,11 +69,11 @@ impl View {
     }
 
     pub fn event(&self, happened: &Event) -> Result<()> {
-        let Event { node, what, text } = happened;
+        let Event { node, what, text, .. } = happened;
         if self.json {
             return json_line(&Happened { event: what, node, text });
         }
-        // Events of a coprocessor are no trouble, and may be many.
+        // Events of a coprocessor are ordinary, and may be many.
         if *what != "event" {
             let colon = if text.is_empty() { "" } else { ": " };
             self.all.suspend(|| complain(&format!("busbar: `{node}` {what}{colon}{text}")));
@@ -112,7 +112,7 @@ impl View {
         line.tick();
     }
 
-    /// The last word; also for the journal.
+    /// Prints the summary, and returns it for the journal.
     pub fn summary(&self, counters: &Counters, remaining: &[(String, usize)]) -> Result<Summary> {
         self.lines.values().for_each(ProgressBar::finish_and_clear);
         if self.json {
@@ -129,7 +129,7 @@ impl View {
         let rate = |bytes: u64| rate(bytes, seconds);
         let mut text = String::new();
         for source in &counters.sources {
-            // Text takes all that is written.
+            // Writing to a string does not fail.
             let _ = writeln!(text, "{}", source_text(source, rate(source.bytes)));
         }
         for sink in &counters.sinks {
@@ -174,7 +174,7 @@ impl Mark {
         Self { time: Instant::now(), cpu: cpu(), bytes: sources.chain(sinks).collect() }
     }
 
-    /// Megabytes each second since `before`.
+    /// Megabytes per second since `before`.
     fn rate(&self, before: &Self, node: &str, seconds: f64) -> f64 {
         let bytes = |mark: &Self| mark.bytes.get(node).copied().unwrap_or(0);
         rate(bytes(self).saturating_sub(bytes(before)), seconds)
@@ -218,7 +218,7 @@ fn sink_text(sink: &SinkCounters, rate: f64) -> String {
         &[
             (sink.unknown, "blocks of unknown loss"),
             (sink.dropped_blocks, "blocks dropped"),
-            (sink.failed, "blocks lost on the way"),
+            (sink.failed, "blocks lost in flight"),
             (sink.restarts, "restarts"),
             (sink.reconnects, "reconnects"),
             (sink.resent, "blocks sent again"),
@@ -233,7 +233,7 @@ fn milliseconds(micros: u64) -> f64 {
     micros as f64 / 1e3
 }
 
-/// What there is something of.
+/// Appends the counts that are not 0.
 fn add(text: &mut String, counts: &[(u64, &str)]) {
     for (count, what) in counts.iter().filter(|(count, _)| *count > 0) {
         let _ = write!(text, ", {count} {what}");

@@ -13,9 +13,9 @@ use super::{Expected, Flags};
 use crate::drive;
 use crate::progress::interruption;
 
-/// In which what is under way has to arrive, at least.
+/// Time in which the blocks in flight have to arrive.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// What the nodes are called.
+/// Names of the nodes.
 const SOURCE: &str = "source";
 const SUM: &str = "sum";
 const SINK: &str = "sink";
@@ -26,7 +26,7 @@ pub fn run(from: SourceKind, to: SinkKind, flags: &Flags) -> Result<()> {
     let mut pipeline = drive::open(config(from, to, flags), &stop)?;
     let mut report = Report::new(flags.json, flags.count);
     let mut until = None;
-    // Seconds count from when it is known what comes.
+    // The time counts from when the kind of the samples is known.
     let is_enough = |pipeline: &Pipeline| {
         let now = Instant::now();
         if until.is_none() && flags.seconds.is_some() && has_begun(&pipeline.counters()) {
@@ -36,7 +36,7 @@ pub fn run(from: SourceKind, to: SinkKind, flags: &Flags) -> Result<()> {
         until.is_some_and(|until| now >= until)
     };
     let result = drive::turns(&mut pipeline, &stop, &mut report, is_enough);
-    // What went wrong is said after what went well.
+    // The summary comes before the error.
     let counters = pipeline.counters();
     if result.is_err() && !has_begun(&counters) {
         return result;
@@ -74,7 +74,7 @@ fn config(from: SourceKind, to: SinkKind, flags: &Flags) -> Config {
     config
 }
 
-/// Whether it is known what comes.
+/// Whether the kind of the samples is known.
 fn has_begun(counters: &Counters) -> bool {
     counters.sinks[0].state != "new"
 }

@@ -8,7 +8,7 @@ use busbar::{Error, Result};
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Example, of 480 samples from the thousandth on:
+Example, 480 samples from number 1000 on:
   busbar stream picture sine.sigmf-meta sine.png --from 1000 --samples 480")]
 pub struct Args {
     /// The recording, with either extension or none
@@ -21,7 +21,7 @@ pub struct Args {
     /// How many samples, such as 500, 10k or 1M
     #[arg(long, value_name = "SAMPLES", value_parser = super::count, default_value = "1000")]
     samples: u64,
-    /// Pixels
+    /// Width and height in pixels
     #[arg(long, value_name = "WIDTHxHEIGHT", value_parser = pixels, default_value = "1200x600")]
     size: (u32, u32),
 }

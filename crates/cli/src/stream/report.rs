@@ -1,4 +1,4 @@
-//! What there is to say while samples pass, and in the end.
+//! What is printed while samples pass, and at the end.
 
 use std::fmt::Write as _;
 use std::time::Instant;
@@ -12,21 +12,21 @@ use crate::drive::Audience;
 use crate::print::{complain, json_line, print_line};
 use crate::progress::{self, cpu};
 
-/// What has passed.
+/// What was passed on.
 #[derive(Debug, Serialize)]
 struct Counts {
     samples: u64,
     bytes: u64,
     /// Samples that are known to be lost.
     lost: u64,
-    /// Blocks of which it is not known whether samples were lost before them.
+    /// Blocks before which an unknown number of samples was lost.
     unknown: u64,
-    /// Blocks with which the converter has failed.
+    /// Blocks that the converter returned with an error.
     failed: u64,
-    /// Bytes that were copied, as often as they were.
+    /// Bytes copied; a byte that was copied twice counts twice.
     copied: u64,
     reconnects: u64,
-    /// Frames that could not be.
+    /// Frames that were not valid.
     corrupted: u64,
     /// Blocks that were sent again.
     resent: u64,
@@ -74,7 +74,7 @@ pub struct Report {
 }
 
 impl Audience for Report {
-    /// What goes wrong without an end to the stream.
+    /// Prints a failure that does not end the stream.
     fn event(&mut self, event: &Event) -> Result<()> {
         self.bar.suspend(|| complain(&format!("busbar: {}; going on", event.text)));
         Ok(())
@@ -109,7 +109,7 @@ impl Report {
         Self { json, bar, start: Instant::now(), cpu: cpu() }
     }
 
-    /// The last word.
+    /// Prints the summary.
     pub fn summary(&self, counters: &Counters) -> Result<()> {
         self.bar.finish_and_clear();
         let counts = Counts::new(counters);
@@ -132,13 +132,13 @@ impl Report {
             (counts.verified.unwrap_or(0), "verified"),
         ];
         for (count, what) in more.into_iter().filter(|(count, _)| *count > 0) {
-            // Text takes all that is written.
+            // Writing to a string does not fail.
             let _ = write!(text, ", {count} {what}");
         }
         print_line(&text)
     }
 
-    /// Megabytes each second, on average.
+    /// Megabytes per second, on average.
     #[allow(clippy::cast_precision_loss)] // for people
     fn speed(&self, counts: &Counts) -> f64 {
         counts.bytes as f64 / 1e6 / self.start.elapsed().as_secs_f64().max(1e-9)

@@ -18,7 +18,7 @@ pub fn arm() {
     }
     fs::write(Path::new(DEBUGFS).join("fail_page_alloc/min-order"), "0").unwrap();
     for fault in ["failslab", "fail_page_alloc", "fail_usercopy"] {
-        // What another test let through first is not to be let through by this one.
+        // Resets `space`, which another test may have set.
         for setting in ["verbose", "space"] {
             fs::write(Path::new(DEBUGFS).join(fault).join(setting), "0").unwrap();
         }
@@ -36,8 +36,8 @@ impl FailNth {
 
     /// Runs `call` with the `n`th allocation or copy failing; also whether one did.
     ///
-    /// There is nothing but the call between arming and looking, and looking is a copy itself: if
-    /// that is what fails, the call was unharmed.
+    /// Only the call is between arming and reading the result, and reading is a copy itself: if
+    /// that copy fails, the call had no fault.
     pub fn run<T>(&self, n: u32, call: impl FnOnce() -> T) -> (T, bool) {
         let (mut left, n) = ([0; 16], n.to_string());
         pwrite(&self.0, n.as_bytes(), 0).expect("arm");

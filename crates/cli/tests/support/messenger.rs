@@ -1,4 +1,4 @@
-//! A firmware service in the hands of a test.
+//! A firmware service controlled by a test.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use busbar_coprocessor::service::{Port, Service};
 /// The address of the other side, and the bytes.
 pub type Message = (u32, Vec<u8>);
 
-/// Tells the test of each message, and sends what the test wants to be sent.
+/// Passes each message to the test, and sends the test's messages.
 pub struct Messenger {
     name: &'static str,
     came: Sender<Message>,
@@ -17,7 +17,7 @@ pub struct Messenger {
 }
 
 impl Messenger {
-    /// The service, what comes to it, and what it is to send.
+    /// The service, its received messages, and the messages for it to send.
     pub fn new(name: &'static str) -> (Self, Receiver<Message>, Sender<Message>) {
         let ((came, messages), (commands, to_send)) = (channel(), channel());
         (Self { name, came, to_send, next: Instant::now() }, messages, commands)

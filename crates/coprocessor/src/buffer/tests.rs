@@ -1,7 +1,9 @@
+use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 use busbar::bulk::packet::{Direction, Kind};
+use rustix::fs::MemfdFlags;
 
 use super::*;
 use crate::mock::{BUFFERS, Dmabufs};
@@ -72,7 +74,7 @@ fn what_is_taken_back_is_an_error_and_no_signal() {
         assert_eq!(read(&part).unwrap(), [turn; 3 * PAGE]);
         bench.dmabufs.take_back(address);
         assert_eq!(read(&part).unwrap_err().errno(), Some(Errno::FAULT));
-        // Also once it is given anew: the mapping has gone with the access.
+        // Also after it was given again: the failed access has replaced the mapping.
         bench.dmabufs.give(address, &[turn; 3 * PAGE]);
         assert_eq!(part.write(0, &[9]).unwrap_err().errno(), Some(Errno::FAULT));
         assert_eq!(bench.dmabufs.bytes(address, 1), [turn]);
@@ -148,21 +150,49 @@ fn what_cannot_be_mapped_is_an_error() {
     }
     let error = Buffers::default().part(&message(address, 0, 1)).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::OPNOTSUPP));
-    // A part far away does not cost the one that is mapped.
+    // A distant part does not replace the existing mapping.
     bench.dmabufs.give(address, b"here");
     bench.part(address, 0, 4);
     let _ = bench.buffers.part(&message(address, 1 << 39, 1 << 30));
     assert_eq!(read(&bench.part(address, 0, 4)).unwrap(), b"here");
 }
 
-/// Dies of another `SIGBUS` than those of a [`Part`], in a process of its own.
+/// Maps this many bytes, for any request.
+#[derive(Debug)]
+struct Fixed(File, usize);
+
+impl Window for Fixed {
+    fn map(&self, _address: u64, _length: usize) -> io::Result<Area> {
+        Area::new(&self.0, 0, self.1)
+    }
+}
+
+#[test]
+fn an_area_that_is_shorter_than_asked_for_is_refused() {
+    let given = message(1 << 40, 0, 3 * PAGE as u64);
+    for (pages, is_enough) in [(1, false), (2, false), (3, true), (4, true)] {
+        let file = File::from(rustix::fs::memfd_create("fixed", MemfdFlags::CLOEXEC).unwrap());
+        file.set_len(4 * PAGE as u64).unwrap();
+        let mut buffers = Buffers::new(Some(Arc::new(Fixed(file, pages * PAGE))));
+        let part = buffers.part(&given);
+        assert_eq!(part.is_ok(), is_enough, "{pages} pages: {part:?}");
+        if let Ok(part) = part {
+            part.write(3 * PAGE - 8, &[7; 8]).unwrap();
+            assert!(part.is(3 * PAGE - 8, &[7; 8]).unwrap());
+        } else {
+            assert_eq!(buffers.mapped.len(), 0);
+        }
+    }
+}
+
+/// Is killed by a `SIGBUS` that no [`Part`] has caused, in a process of its own.
 #[test]
 fn any_other_bus_error_still_ends_the_process() {
     const CHILD: &str = "BUSBAR_TEST_BUS_ERROR";
     if std::env::var_os(CHILD).is_some() {
-        let memfd = rustix::fs::memfd_create("empty", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let memfd = rustix::fs::memfd_create("empty", MemfdFlags::CLOEXEC).unwrap();
         let area = Area::new(&memfd, 0, PAGE).unwrap();
-        // SAFETY: mapped; what follows is what is tested.
+        // SAFETY: mapped; the SIGBUS of the access is the purpose of this test.
         let byte = unsafe { area.base.as_ptr().read_volatile() };
         unreachable!("{byte} was read");
     }
@@ -173,4 +203,11 @@ fn any_other_bus_error_still_ends_the_process() {
         .output()
         .unwrap();
     assert_eq!(output.status.signal(), Some(libc::SIGBUS), "{output:?}");
+}
+
+#[test]
+fn an_area_that_no_address_space_has_is_bad_input() {
+    let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let error = Area::new(&file, 0, usize::MAX).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
 }

@@ -1,11 +1,11 @@
-//! Takes blocks and sends them back, in messages and in shared buffers.
+//! Receives blocks and sends them back, in messages and in shared buffers.
 //!
 //! The packets are those of [`busbar::bulk::packet`]. From each address of Linux blocks are joined,
 //! checked and answered, and the last good one is kept: a request with length 0 has it sent back,
 //! or, for an address that has sent none, the last one of all. A request with a length has that
 //! many bytes sent, byte i being `i & 0xff`. What is sent keeps to the credit that Linux grants.
 //!
-//! A shared buffer that is to be read is a block too: every byte is read, its check sum computed,
+//! A shared buffer that is to be read is a block too: every byte is read, its checksum computed,
 //! and it is kept. One that is to be filled gets the last good block if that has exactly as many
 //! bytes, and otherwise the pattern. [`Bulk::buffers`] makes a service that only compares them with the
 //! pattern, or gives them back as they are.
@@ -15,7 +15,7 @@
 //! the last one of all.
 //!
 //! Bounds: [`MAX_BLOCK`] bytes in a block, [`MAX_PEERS`] addresses, [`MAX_KEPT`] bytes kept,
-//! [`MAX_GIVEN`] shared buffers at a time; the address that was silent the longest is forgotten
+//! [`MAX_GIVEN`] shared buffers at a time; the address that has been silent for the longest time is forgotten
 //! first. Work on a buffer is done in slices, so that no other service waits for long.
 
 mod given;
@@ -79,7 +79,7 @@ impl Content for Kept {
     }
 }
 
-/// What becomes of shared buffers that are to be read.
+/// What is done with shared buffers that are to be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Treatment {
     /// Each is a block, and kept.
@@ -88,7 +88,7 @@ pub enum Treatment {
     /// Every byte is compared with that of the pattern, where it lies. The status of a buffer that
     /// has another one is `EBADMSG`.
     Checked,
-    /// They are given back as they are, also those that are to be filled.
+    /// They are given back unchanged, also those that are to be filled.
     Untouched,
 }
 
@@ -102,13 +102,13 @@ struct Late {
 
 #[derive(Clone, Copy, Debug)]
 enum Answer {
-    /// To a block: in its place among what is sent to that address.
+    /// For a block: sent in order with everything else to that address.
     Block(Encoded),
-    /// To a shared buffer: at once.
+    /// For a shared buffer: sent at once.
     Buffer(BufferMessage),
 }
 
-/// Takes and sends blocks, see the [module](self).
+/// Receives and sends blocks, see the [module](self).
 #[derive(Debug)]
 pub struct Bulk {
     name: String,
@@ -147,27 +147,27 @@ impl Bulk {
         Self { buffers, ..self }
     }
 
-    /// Answers blocks and gives buffers back no sooner than so long after they have come.
+    /// Answers blocks and gives buffers back after this delay at the earliest.
     #[must_use]
     pub fn delay(self, delay: Duration) -> Self {
         Self { delay, ..self }
     }
 
-    /// A fault for tests: flips a bit in every so many-th block that it sends in messages.
+    /// A fault for tests: flips a bit in every n-th block that it sends in messages.
     #[must_use]
     pub fn corrupt(mut self, every: NonZeroU64) -> Self {
         self.faults.corrupt = Some(every);
         self
     }
 
-    /// A fault for tests: ends every so many-th block that it sends in messages a byte too soon.
+    /// A fault for tests: ends every n-th block that it sends in messages one byte early.
     #[must_use]
     pub fn truncate(mut self, every: NonZeroU64) -> Self {
         self.faults.truncate = Some(every);
         self
     }
 
-    /// Takes note of what a message has brought.
+    /// Handles the content of a message.
     fn handle(&mut self, port: &mut Port<'_>, from: u32, event: Event) -> Result<()> {
         if let Some(answer) = event.answer() {
             self.answer(port, from, Answer::Block(answer))?;
@@ -261,7 +261,7 @@ impl Bulk {
         Ok(())
     }
 
-    /// Goes on with everything, as far as there is room for messages.
+    /// Goes on with all work for which there is room for messages.
     fn go_on(&mut self, port: &mut Port<'_>, now: Instant) -> Result<()> {
         while port.room() > 0 && self.late.front().is_some_and(|late| late.due <= now) {
             let Some(Late { to, answer, .. }) = self.late.pop_front() else { break };
@@ -274,12 +274,12 @@ impl Bulk {
         Ok(())
     }
 
-    /// Whether something could be done at once if there were room.
+    /// Whether there is work that needs only room for messages.
     fn is_busy(&self) -> bool {
         !self.given.is_empty() || self.peers.iter().any(|peer| peer.outgoing.is_ready())
     }
 
-    /// Sends what is due to all addresses, to each its share.
+    /// Sends to all addresses what is due, each its share.
     fn send(&mut self, port: &mut Port<'_>) -> Result<()> {
         let ready = self.peers.iter().filter(|peer| peer.outgoing.is_ready()).count();
         let Some(share) = port.room().checked_div(ready) else { return Ok(()) };
@@ -308,7 +308,7 @@ impl Bulk {
         Ok(())
     }
 
-    /// `block` is what is to be kept, `crc` that of what was read or written.
+    /// `block` is the block to keep, `crc` the checksum of the data read or written.
     fn give_back(
         &mut self,
         port: &mut Port<'_>,
@@ -343,7 +343,7 @@ impl Service for Bulk {
 
     fn on_message(&mut self, port: &mut Port<'_>, from: u32, data: &[u8]) -> Result<()> {
         let events = self.peers.get(from).joiner.push(data);
-        // What one event has gone wrong with does not keep the others from being answered.
+        // An error of one event does not prevent answers to the others.
         let handled = events.map(|event| self.handle(port, from, event)).fold(Ok(()), Result::and);
         handled.and(self.go_on(port, Instant::now()))
     }

@@ -8,12 +8,12 @@
 //! 2. `set SOURCE sampling_frequency N`, if a [rate](Control::rate) was;
 //! 3. `start SOURCE`.
 //!
-//! An `error` ends that, and is counted. When the start was carried out, events begin:
-//! `event trigger K` and `event overload K` each so many milliseconds, where `K` counts from 1. Those
-//! that a full ring has held up are left out. When the pipeline says `stop SOURCE`, they end, and
-//! `stop SOURCE` is commanded once no other command is under way.
+//! An `error` ends this sequence, and is counted. When the start was carried out, events begin:
+//! `event trigger K` and `event overload K` at their periods, where `K` counts from 1. Events
+//! that a full ring has delayed are left out. When the pipeline says `stop SOURCE`, they end, and
+//! `stop SOURCE` is commanded once no other command is in progress.
 //!
-//! A source belongs to whoever has said `start` last: a pipeline that comes back after a crash takes it
+//! A source belongs to the address that sent `start` last: a pipeline that comes back after a crash takes it
 //! over from the one before. At most [`MAX_SOURCES`] are led at a time; for one more, the one that was
 //! started first is forgotten.
 
@@ -45,7 +45,7 @@ pub struct Control {
     last: u32,
 }
 
-/// What is commanded and told.
+/// Commands and events to send.
 #[derive(Clone, Debug, Default)]
 struct Settings {
     gain: Option<u8>,
@@ -59,15 +59,15 @@ struct Settings {
 struct Lead {
     pipeline: u32,
     source: Name,
-    /// What is yet to be commanded.
+    /// Commands to send.
     commands: VecDeque<Action>,
-    /// What was commanded and not answered.
+    /// The command that was sent but not answered.
     waits: Option<(u32, Action)>,
     events: Vec<Event>,
     is_ending: bool,
 }
 
-/// What happens again and again.
+/// A periodic event.
 #[derive(Clone, Debug)]
 struct Event {
     name: &'static str,
@@ -77,13 +77,13 @@ struct Event {
 }
 
 impl Control {
-    /// One that is announced as `name`, and only starts and stops.
+    /// A service that is announced as `name`, and only starts and stops.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), settings: Settings::default(), leads: VecDeque::new(), last: 0 }
     }
 
-    /// Sets the gain of all channels first, to so many percent, at most 100.
+    /// Sets the gain of all channels first, in percent, at most 100.
     #[must_use]
     pub fn gain(mut self, percent: u8) -> Self {
         self.settings.gain = Some(percent.min(100));
@@ -97,14 +97,14 @@ impl Control {
         self
     }
 
-    /// Tells of a trigger each `period`, a millisecond at least.
+    /// Sends a trigger event each `period`, at least a millisecond.
     #[must_use]
     pub fn trigger(mut self, period: Duration) -> Self {
         self.settings.trigger = Some(period.max(SHORTEST));
         self
     }
 
-    /// Tells of an overload each `period`, a millisecond at least.
+    /// Sends an overload event each `period`, at least a millisecond.
     #[must_use]
     pub fn overload(mut self, period: Duration) -> Self {
         self.settings.overload = Some(period.max(SHORTEST));
@@ -139,7 +139,7 @@ impl Control {
         lead.command(port, &mut self.last)
     }
 
-    /// An answer: `failed` is why the command was not carried out.
+    /// Handles an answer: `failed` is why the command was not carried out.
     fn answer(
         &mut self,
         port: &mut Port<'_>,
@@ -179,7 +179,7 @@ fn not_carried_out(number: u32, action: &Action, why: &str) -> Error {
 }
 
 impl Settings {
-    /// What a source is begun with.
+    /// The commands that start a source.
     fn commands(&self, source: &Name) -> Result<VecDeque<Action>> {
         let set = |attribute: String, value: String| -> Result<Action> {
             let (attribute, value) = (attribute.parse()?, value.parse()?);
@@ -197,7 +197,7 @@ impl Settings {
         Ok(commands)
     }
 
-    /// What is told from `now` on.
+    /// The events from `now` on.
     fn events(&self, now: Instant) -> Vec<Event> {
         let periods = [("trigger", self.trigger), ("overload", self.overload)];
         let event = |(name, period): (_, Option<Duration>)| {
@@ -209,7 +209,7 @@ impl Settings {
 }
 
 impl Lead {
-    /// Commands what comes next, if nothing is under way.
+    /// Sends the next command, if none is in progress.
     fn command(&mut self, port: &mut Port<'_>, last: &mut u32) -> Result<()> {
         if self.waits.is_some() {
             return Ok(());
@@ -293,7 +293,7 @@ mod tests {
         bench.message(from, line).unwrap_err().to_string()
     }
 
-    /// What is told at the next deadline, `late` after it.
+    /// The events at the next deadline, handled `late` after it.
     fn tick(bench: &mut Bench, late: Duration) -> Vec<String> {
         let sent = bench.tick(bench.deadline().unwrap() + late).unwrap();
         lines(&sent, LINUX).into_iter().map(str::to_owned).collect()
@@ -358,7 +358,7 @@ mod tests {
         let error = fails(&mut bench, LINUX, b"error 1 no such attribute");
         assert!(error.contains("`set adc sampling_frequency 1`: no such attribute"), "{error}");
         assert_eq!(bench.deadline(), None);
-        // It can be stopped, or started again.
+        // The source can be stopped, or started again.
         says(&mut bench, LINUX, "start adc", &["2 set adc sampling_frequency 1"]);
         says(&mut bench, LINUX, "ok 2", &["3 start adc"]);
         fails(&mut bench, LINUX, b"error 3 busy");
@@ -453,7 +453,7 @@ mod tests {
                 (0u32..2, "(start|stop) [ab]|(ok|error) [1-9]( no)?|[a-z ]{0,9}"), 0..40),
         ) {
             let mut bench = Bench::new(Control::new("control").gain(1).trigger(ms(1)));
-            // What each source of each pipeline was commanded, without an answer.
+            // The unanswered command of each source of each pipeline.
             let mut open = std::collections::HashMap::new();
             for (from, line) in &lines {
                 let request = Request::decode(line.as_bytes());

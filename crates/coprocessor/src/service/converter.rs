@@ -1,8 +1,8 @@
 //! A small converter of the coprocessor's own: samples in messages.
 //!
-//! Whoever sends a message is sent samples from then on, until somebody else asks: 64-bit counters from 0,
+//! The sender of a message is sent samples from then on, until another one asks: 64-bit counters from 0,
 //! the least significant byte first, which is the pattern `counter` of four 16-bit channels, as many
-//! in a message as fit. What a full ring has held up is made good afterwards.
+//! in a message as fit. Samples that a full ring has delayed are sent afterwards.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::message::MTU;
 
 /// Samples in a message.
 const SAMPLES: u64 = MTU as u64 / 8;
-/// Samples each second, where nothing else is said.
+/// Default number of samples per second.
 const RATE: u64 = 20_000;
 
 /// Sends samples, see the [module](self).
@@ -27,7 +27,7 @@ pub struct Converter {
 }
 
 impl Converter {
-    /// A converter that is announced as `name`, with so many samples each second, at least 1.
+    /// A converter that is announced as `name`, with this many samples per second, at least 1.
     #[must_use]
     pub fn new(name: impl Into<String>, rate: Option<u64>) -> Self {
         let rate = rate.unwrap_or(RATE).max(1);

@@ -1,4 +1,4 @@
-//! Crashes on request, to test what Linux makes of it.
+//! Crashes on request, to test how Linux handles it.
 
 use busbar::Result;
 
@@ -6,10 +6,10 @@ use super::{Port, Service};
 
 const HELP: &[u8] = b"send `crash` to report a crash, or `exit` to end the process\n";
 
-/// Crashes when it is told to.
+/// Crashes on request.
 ///
-/// The message `crash` has the process report a crash and live on: Linux recovers. The message
-/// `exit` has it abort, which is what a process looks like that was killed. A line feed may
+/// After the message `crash` the process reports a crash and runs on: Linux recovers. After the message
+/// `exit` it aborts, which looks like a process that was killed. A line feed may
 /// follow. Anything else is answered with what is allowed.
 #[derive(Clone, Debug)]
 pub struct Crash {

@@ -23,14 +23,14 @@ pub const HEADER_SIZE: usize = 12;
 pub struct Data<'a> {
     /// Sequence number, from 0.
     pub sequence: u32,
-    /// What it carries.
+    /// Payload.
     pub payload: &'a [u8],
 }
 
 /// Why a message is no [`Data`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It does not begin like one.
+    /// It does not begin with `DATA`.
     Foreign,
     /// It is shorter than its header, or its checksum is wrong.
     Corrupt,

@@ -6,7 +6,7 @@ use super::{Port, Service};
 
 /// Answers each message with itself.
 ///
-/// This is what measures round trips, and all that the clients in Linux's tree ask for: the
+/// This serves to measure round trips, and is all that the clients in Linux's tree need: the
 /// `rpmsg_client_sample` module wants any answer to each of its messages, `rpmsg_tty` and the
 /// default endpoint of `rpmsg_char` want to read something back.
 #[derive(Clone, Debug)]

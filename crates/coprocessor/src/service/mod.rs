@@ -1,4 +1,4 @@
-//! Firmware services: what answers at the addresses of the coprocessor.
+//! Firmware services: they answer at the addresses of the coprocessor.
 //!
 //! A service is a name and what to do with a message:
 //!
@@ -31,6 +31,7 @@ pub mod source;
 mod spec;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::Instant;
 
 use busbar::bulk::packet::BufferMessage;
@@ -50,12 +51,12 @@ pub use sink::Sink;
 pub use source::Source;
 pub use spec::Spec;
 
-/// The first address that is given to a service which asks for none.
+/// The first address for services without an address of their own.
 pub const FIRST_ADDRESS: u32 = 0x400;
-/// Messages that a service can send in one call at least, whatever Linux does.
+/// Messages that a service can always send in one call, whatever Linux does.
 pub const ROOM: usize = 64;
 
-/// What answers at one address of the coprocessor.
+/// A service at one address of the coprocessor.
 ///
 /// All services run on one thread, so that none may block. Nothing that a service sends is
 /// lost, and yet sending never waits: no service is called while a message still waits for a
@@ -70,7 +71,7 @@ pub trait Service {
     fn on_message(&mut self, port: &mut Port<'_>, from: u32, data: &[u8]) -> Result<()>;
 
     /// Linux has set up the rings and knows the service: the first time, and again after each
-    /// recovery. What was begun before is over.
+    /// recovery. Earlier requests have ended.
     fn on_start(&mut self, _port: &mut Port<'_>) -> Result<()> {
         Ok(())
     }
@@ -128,15 +129,15 @@ impl Port<'_> {
         Ok(())
     }
 
-    /// Maps what Linux has given with `message`, to be read or filled in place.
+    /// Maps the buffer that Linux has given with `message`, to read or fill it in place.
     ///
-    /// Fails where it cannot be mapped. Whether it is given at all shows at the first access.
-    /// Once it is given back, by sending [`BufferMessage::done`], it is not to be used any more.
+    /// Fails where it cannot be mapped. If it is not given at all, the first access fails.
+    /// After it was given back, by sending [`BufferMessage::done`], it must not be used any more.
     pub fn buffer(&mut self, message: &BufferMessage) -> Result<Part> {
         self.buffers.part(message)
     }
 
-    /// Tells whoever runs the coprocessor of a block.
+    /// Reports a block to the user of the coprocessor.
     pub fn report(&mut self, transfer: Transfer) {
         self.transfers.push(transfer);
     }
@@ -147,7 +148,7 @@ impl Port<'_> {
         self.channels.channels()
     }
 
-    /// Has the coprocessor crash after this call, for `reason`. What was sent may be lost.
+    /// Makes the coprocessor crash after this call, for `reason`. Messages just sent may be lost.
     pub fn crash(&mut self, reason: impl Into<String>) {
         self.crash.get_or_insert_with(|| reason.into());
     }
@@ -158,13 +159,13 @@ impl Port<'_> {
 pub struct Transfer {
     /// Linux's end.
     pub peer: u32,
-    /// Whether the service has sent it, and not taken it.
+    /// Whether the service has sent it; otherwise it was received.
     pub sent: bool,
-    /// Whether a shared buffer held it, and no messages.
+    /// Whether it was in a shared buffer; otherwise it came in messages.
     pub shared: bool,
     /// Bytes.
     pub length: u64,
-    /// Their check sum, see [`busbar::bulk::packet::crc16`].
+    /// Its checksum, see [`busbar::bulk::packet::crc16`].
     pub crc: u16,
 }
 
@@ -233,6 +234,13 @@ struct Entry {
 #[derive(Default)]
 pub struct Services {
     entries: Vec<Entry>,
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.entries.iter().map(|entry| entry.service.name());
+        f.debug_list().entries(names).finish()
+    }
 }
 
 impl Services {
@@ -377,7 +385,7 @@ pub(crate) mod testing {
     use crate::buffer::Window;
     use crate::message;
 
-    /// A service and what it has sent: destination and data.
+    /// A service and the messages that it has sent: destination and data.
     pub(crate) struct Bench {
         services: Services,
         channels: Directory,

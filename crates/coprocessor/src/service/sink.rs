@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | 0–3 | `TELL` | `TOLD` |
 //! | 4–7 | token, any | the same token |
-//! | 8–11 | flags: bit 0 begins to count anew afterwards | 0 |
+//! | 8–11 | flags: bit 0 resets the counts afterwards | 0 |
 //! | 12–… | | 64 bits each: messages, bytes, lost, repeated, corrupt, foreign |
 //!
 //! All numbers are little-endian.
@@ -22,7 +22,7 @@ use super::data::{Data, Fault};
 use super::{Port, Service};
 use crate::wire::{Fields, u32_at, u64_at};
 
-/// Senders whose counts are kept; the one that was silent the longest is forgotten first.
+/// Senders whose counts are kept; the one that has been silent for the longest time is forgotten first.
 pub const MAX_SENDERS: usize = 1024;
 
 const QUERY_TAG: [u8; 4] = *b"TELL";
@@ -31,12 +31,12 @@ const QUERY_SIZE: usize = 12;
 const ANSWER_SIZE: usize = 60;
 const FLAG_RESET: u32 = 1 << 0;
 
-/// Asks a sink what it has counted.
+/// Asks a sink for its counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Comes back with the answer.
+    /// Returned with the answer.
     pub token: u32,
-    /// Begin to count anew, with sequence number 0, after the answer.
+    /// Start the counts again, with sequence number 0, after the answer.
     pub reset: bool,
 }
 
@@ -52,7 +52,7 @@ impl Query {
             .finish()
     }
 
-    /// Nothing where `message` is no query.
+    /// `None` if `message` is no query.
     #[must_use]
     pub fn decode(message: &[u8]) -> Option<Self> {
         if message.len() != QUERY_SIZE || !message.starts_with(&QUERY_TAG) {
@@ -63,16 +63,16 @@ impl Query {
     }
 }
 
-/// What a sink has had from one sender since it began to count.
+/// Counts of a sink for one sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Messages but for queries, whatever was in them.
+    /// Messages except queries, with any content.
     pub messages: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Sequence numbers that were skipped and have not come since.
+    /// Sequence numbers that were skipped and have not arrived since.
     pub lost: u64,
-    /// Messages with a sequence number lower than one that had come before.
+    /// Messages with a lower sequence number than an earlier one.
     pub repeated: u64,
     /// Messages with a wrong checksum.
     pub corrupt: u64,
@@ -81,7 +81,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Whether `messages` numbered messages have come, each once, in order and intact.
+    /// Whether `messages` numbered messages have arrived, each once, in order and intact.
     #[must_use]
     pub fn is_complete(&self, messages: u64) -> bool {
         let faults = self.lost + self.repeated + self.corrupt + self.foreign;
@@ -94,7 +94,7 @@ impl Counts {
 pub struct Answer {
     /// Token of the query.
     pub token: u32,
-    /// What was counted.
+    /// The counts.
     pub counts: Counts,
 }
 
@@ -129,12 +129,12 @@ impl Answer {
     }
 }
 
-/// What is known of one sender.
+/// The state of one sender.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sender {
     counts: Counts,
     expected: u32,
-    /// When it was heard last, in messages to the sink.
+    /// Time of its last message, in messages to the sink.
     heard: u64,
 }
 
@@ -149,7 +149,7 @@ impl Sender {
         }
     }
 
-    /// Numbers wrap around: one of the half ahead was skipped to, one of the half behind is old.
+    /// Numbers wrap around: a number in the half ahead is new, one in the half behind is old.
     fn number(&mut self, sequence: u32) {
         let ahead = sequence.wrapping_sub(self.expected);
         if ahead < 1 << 31 {

@@ -21,8 +21,8 @@
 //! | 16–23 | bytes sent |
 //! | 24–31 | nanoseconds from the request to the last message |
 //!
-//! All numbers are little-endian. What a full ring held up is made good afterwards: the rate is
-//! kept on the whole.
+//! All numbers are little-endian. Messages that a full ring has delayed are sent afterwards: the rate is
+//! kept on average.
 
 use std::time::{Duration, Instant};
 
@@ -44,7 +44,7 @@ const SUMMARY_SIZE: usize = 32;
 /// Asks a source to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Comes back with the summary.
+    /// Returned with the summary.
     pub token: u32,
     /// Number of messages.
     pub count: u32,

@@ -12,17 +12,17 @@ use super::{
     Bulk, Control, Converter, Crash, Echo, Service, Services, Sink, Source, Stm32mp1, Treatment,
 };
 
-/// What a kind of service is called, announced as by default, and does.
+/// A kind of service: its name, its announced name by default, and what it does.
 struct Kind {
     name: &'static str,
     announced: &'static str,
     does: &'static str,
-    /// What can be said of it.
+    /// Its options.
     options: &'static [Switch],
     make: fn(String, &Options) -> Box<dyn Service + Send>,
 }
 
-/// What an option is called and does; each has a number.
+/// An option: its name and what it does; each has a number.
 struct Switch {
     name: &'static str,
     does: &'static str,
@@ -44,7 +44,7 @@ impl Switch {
     }
 }
 
-/// What was said of a service.
+/// The values of a service's options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Options {
     corrupt: Option<NonZeroU64>,
@@ -73,13 +73,13 @@ impl Options {
 
 const CORRUPT: Switch = Switch {
     name: "corrupt",
-    does: "flips a bit in every N-th block that it sends in messages",
+    does: "flips a bit of every N-th block that it sends in messages",
     allowed: 1..=u64::MAX,
     set: |options, number| options.corrupt = NonZeroU64::new(number),
 };
 const TRUNCATE: Switch = Switch {
     name: "truncate",
-    does: "sends a byte too few of every N-th block that it sends in messages",
+    does: "omits the last byte of every N-th block that it sends in messages",
     allowed: 1..=u64::MAX,
     set: |options, number| options.truncate = NonZeroU64::new(number),
 };
@@ -103,30 +103,30 @@ const RATE: Switch = Switch {
 };
 const TRIGGER: Switch = Switch {
     name: "trigger",
-    does: "tells of a trigger each N milliseconds",
+    does: "sends a trigger event every N milliseconds",
     allowed: 1..=DAY,
     set: |options, number| options.trigger = Some(Duration::from_millis(number)),
 };
 const OVERLOAD: Switch = Switch {
     name: "overload",
-    does: "tells of an overload each N milliseconds",
+    does: "sends an overload event every N milliseconds",
     allowed: 1..=DAY,
     set: |options, number| options.overload = Some(Duration::from_millis(number)),
 };
 
 const SAMPLES: Switch = Switch {
     name: "rate",
-    does: "sends so many samples each second",
+    does: "sends N samples per second",
     allowed: 1..=100_000_000,
     set: |options, number| options.rate = Some(number),
 };
 
-/// In milliseconds.
+/// Longest period, in milliseconds.
 const DAY: u64 = 86_400_000;
 
-/// Those of the services for blocks.
+/// Options of the services for blocks.
 const BULK: &[Switch] = &[CORRUPT, TRUNCATE, DELAY];
-/// Those of the service that leads a pipeline.
+/// Options of the service that controls a pipeline.
 const CONTROL: &[Switch] = &[GAIN, RATE, TRIGGER, OVERLOAD];
 
 const KINDS: [Kind; 15] = [
@@ -154,14 +154,14 @@ const KINDS: [Kind; 15] = [
     Kind {
         name: "control",
         announced: "control",
-        does: "tunes, starts and stops the source of a pipeline, and tells it of events",
+        does: "tunes, starts and stops the source of a pipeline, and sends it events",
         options: CONTROL,
         make: |name, options| Box::new(options.control(name)),
     },
     Kind {
         name: "converter",
         announced: "converter",
-        does: "sends samples to who asks, 20000 a second or +rate=N",
+        does: "sends samples on request, 20000 per second or +rate=N",
         options: &[SAMPLES],
         make: |name, options| Box::new(Converter::new(name, options.rate)),
     },
@@ -196,14 +196,14 @@ const KINDS: [Kind; 15] = [
     Kind {
         name: "stm32mp1",
         announced: "rpmsg-netlink",
-        does: "takes blocks as the firmware of the STM32MP1 example does",
+        does: "receives blocks like the firmware of the STM32MP1 example",
         options: &[],
         make: |name, _| Box::new(Stm32mp1::new(name)),
     },
     Kind {
         name: "bulk",
         announced: "bulk",
-        does: "takes blocks and sends them back, in messages and in shared buffers",
+        does: "receives blocks and sends them back, in messages and in shared buffers",
         options: BULK,
         make: |name, options| Box::new(options.bulk(name)),
     },
@@ -244,13 +244,13 @@ const KINDS: [Kind; 15] = [
 /// | `echo` | `echo` | answers each message with itself |
 /// | `sink` | `sink` | counts and checks numbered messages |
 /// | `source` | `source` | sends numbered messages on request |
-/// | `control` | `control` | tunes, starts and stops the source of a pipeline, and tells it of events |
+/// | `control` | `control` | tunes, starts and stops the source of a pipeline, and sends it events |
 /// | `sample` | `rpmsg-client-sample` | echo for Linux's module `rpmsg_client_sample` |
 /// | `tty` | `rpmsg-tty` | echo for Linux's module `rpmsg_tty` |
 /// | `raw` | `rpmsg-raw` | echo for the default endpoint of Linux's module `rpmsg_char` |
 /// | `crash` | `crash` | crashes on request |
-/// | `stm32mp1` | `rpmsg-netlink` | takes blocks as the firmware of the STM32MP1 example does |
-/// | `bulk` | `bulk` | takes blocks and sends them back, in messages and in shared buffers |
+/// | `stm32mp1` | `rpmsg-netlink` | receives blocks like the firmware of the STM32MP1 example |
+/// | `bulk` | `bulk` | receives blocks and sends them back, in messages and in shared buffers |
 /// | `bulk-netlink` | `rpmsg-netlink` | bulk for Busbar's module `rpmsg_netlink` |
 /// | `bulk-tty` | `rpmsg-tty` | bulk for Linux's module `rpmsg_tty` |
 /// | `handover` | `handover` | bulk that gives shared buffers back untouched |
@@ -261,7 +261,7 @@ const KINDS: [Kind; 15] = [
 ///
 /// The options of `control` say what it tells a pipeline: `gain=N` in percent and `rate=N` in samples
 /// per second before the start, then `trigger=N` and `overload=N` each N milliseconds. Those of the last
-/// five kinds are faults for tests: `corrupt=N` and `truncate=N` spoil every N-th block that is sent,
+/// five kinds are faults for tests: `corrupt=N` and `truncate=N` damage every N-th block that is sent,
 /// `delay=N` holds answers back for N milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
@@ -272,7 +272,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// The kinds of services and what they do, one a line.
+    /// The kinds of services and what they do, one per line.
     #[must_use]
     pub fn kinds() -> String {
         let mut lines = String::new();
@@ -283,13 +283,13 @@ impl Spec {
         lines
     }
 
-    /// The options of those for blocks and what they do, one a line.
+    /// The options of the services for blocks and what they do, one per line.
     #[must_use]
     pub fn options() -> String {
         Self::switches(BULK)
     }
 
-    /// The options of the one that leads a pipeline and what they do, one a line.
+    /// The options of the service that controls a pipeline and what they do, one per line.
     #[must_use]
     pub fn control_options() -> String {
         Self::switches(CONTROL)

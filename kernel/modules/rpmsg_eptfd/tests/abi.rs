@@ -1,5 +1,5 @@
-//! The ways into an endpoint beside plain `read` and `write`: vectors, `io_uring`, 32-bit programs,
-//! and the way out by SIGKILL.
+//! Ways to use an endpoint beside plain `read` and `write`: vectors, `io_uring`, 32-bit programs,
+//! and the end by SIGKILL.
 
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
@@ -82,7 +82,7 @@ fn sysfs_tells_the_address_that_an_open_node_has() {
     }
 }
 
-/// Puts `entry` into the ring; what it points to outlives its completion.
+/// Puts `entry` into the ring; the memory that it refers to outlives its completion.
 fn submit(ring: &mut IoUring, entry: squeue::Entry, tag: u64) {
     let entry = entry.user_data(tag);
     // SAFETY: every caller keeps the buffers until the ring is gone.
@@ -91,14 +91,14 @@ fn submit(ring: &mut IoUring, entry: squeue::Entry, tag: u64) {
     ring.submit().expect("submit");
 }
 
-/// What the next request to complete was, and its result.
+/// The next completed request, and its result.
 fn completed(ring: &mut IoUring) -> (u64, i32) {
     ring.submit_and_wait(1).expect("wait");
     let done = ring.completion().next().expect("a completion");
     (done.user_data(), done.result())
 }
 
-/// Threads that the kernel has made to wait on behalf of rings of this process.
+/// Threads that the kernel has created to wait on behalf of rings of this process.
 fn workers() -> usize {
     let names = fs::read_dir("/proc/self/task").unwrap().flatten();
     names
@@ -207,10 +207,10 @@ fn a_32_bit_program_makes_every_call() {
     assert_eq!(status.code(), Some(0), "the line of abi32.c that failed");
 }
 
-/// Set in a process that makes one call and is to be killed in it.
+/// Set in a process that makes one call, during which it is killed.
 const VICTIM: &str = "BUSBAR_TEST_VICTIM";
 
-/// `EINTR` of the calls that wait for each other: a process that is killed goes at once.
+/// `EINTR` of the calls that wait for each other: a process that is killed ends at once.
 #[test]
 #[ignore = "needs the lab"]
 fn a_kill_ends_the_wait_for_another_call() {

@@ -29,7 +29,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 use rustix::process::{Signal, kill_process};
 use support::{BAD_POINTER, default_endpoint, eptfd, open_descriptors, raw_ioctl, wait_until};
 
-/// What a free local address is.
+/// Any free local address.
 const FREE: u32 = 0x321;
 const MEGABYTE: u64 = 1 << 20;
 
@@ -39,7 +39,7 @@ fn poll_now(fd: impl AsFd, interest: PollFlags) -> PollFlags {
     fds[0].revents()
 }
 
-/// Who may use a DMABUF as far as its fences go.
+/// Accesses to a DMABUF that its fences permit.
 fn usable(buffer: &OwnedFd) -> (bool, bool) {
     let ready = poll_now(buffer, PollFlags::IN | PollFlags::OUT);
     (ready.contains(PollFlags::IN), ready.contains(PollFlags::OUT))
@@ -56,7 +56,7 @@ fn attached(bench: &Bench, endpoint: &OwnedFd, len: u64) -> OwnedFd {
     buffer
 }
 
-/// How a fence has ended.
+/// The status of a fence.
 fn outcome(fences: &OwnedFd) -> Option<Result<(), Errno>> {
     dmabuf::sync_file_status(fences).expect("a sync file").1
 }
@@ -230,7 +230,7 @@ fn send_errors() {
     assert_eq!(send(TO_REMOTE, 0, 1), Err(Errno::PIPE));
     assert_eq!(dmabuf::attach(&endpoint, heap(PAGE)), Err(Errno::PIPE));
     assert_eq!(dmabuf::detach(&endpoint, &other), Err(Errno::PIPE));
-    // Also where nothing has ever been attached.
+    // Also if nothing was ever attached.
     let bare = bench.endpoint();
     rpmsg::destroy_ept(&bare).unwrap();
     for _ in 0..2 {
@@ -248,7 +248,7 @@ fn parts_of_a_buffer_are_sent_at_once_unless_they_overlap() {
     let buffer = attached(&bench, &endpoint, 2 * PAGE);
     let give = |flags, offset, length| bench.give(&endpoint, &buffer, flags, offset, length);
 
-    // Two of them share a page, in which one can be written.
+    // Two of them share a page, in which one is writable.
     fill(&buffer, 0, &[1; 3000]);
     let (from, read) = give(TO_REMOTE, 0, 1000);
     let (_, write) = give(FROM_REMOTE, 1000, 1000);
@@ -270,7 +270,7 @@ fn parts_of_a_buffer_are_sent_at_once_unless_they_overlap() {
     assert_eq!(reading.read().unwrap(), [1; 1000], "the other part stays where it was");
     assert_eq!(contents(&buffer, 0, 3000), [[1; 1000], [2; 1000], [1; 1000]].concat());
 
-    // What is back can be sent again at once, and comes back in any order.
+    // A returned part can be sent again at once, and parts are returned in any order.
     let (_, again) = give(FROM_REMOTE, 1500, 10);
     bench.remote.map(&again).write(&[4; 10]).unwrap();
     bench.remote.give_back(from, &again);
@@ -323,7 +323,7 @@ fn fences_tell_who_may_use_the_buffer() {
     assert_eq!(outcome(&file), Some(Ok(())));
     answer(&endpoint);
 
-    // The fence of one part says nothing of another.
+    // The fences of two parts are independent.
     let (_, first) = bench.give(&endpoint, &buffer, FROM_REMOTE, 0, 1);
     let (_, second) = bench.give(&endpoint, &buffer, FROM_REMOTE, 1, 1);
     bench.remote.give_back(from, &second);
@@ -342,7 +342,7 @@ fn the_remote_answers_what_it_likes() {
     let buffer = attached(&bench, &endpoint, PAGE);
     let give = || bench.give(&endpoint, &buffer, FROM_REMOTE, 100, 1000);
 
-    // Fewer bytes, an error, and what cannot be.
+    // Fewer bytes, an error, and invalid values.
     let (protocol, longest) = (71, 4095);
     for (length, status, expected) in [
         (0, 0, (0, 0)),
@@ -356,7 +356,7 @@ fn the_remote_answers_what_it_likes() {
     ] {
         let (from, part) = give();
         let file = fences(&buffer);
-        // The rest of the answer is the kernel's.
+        // The kernel fills in the rest of the answer.
         let lies = Message { address: 1, offset: 2, direction: 3, reserved: 4, ..part };
         bench.remote.send(from, &lies.done(length, status).encode());
         assert_eq!(answer(&endpoint), part.done(expected.0, expected.1).read());
@@ -365,7 +365,7 @@ fn the_remote_answers_what_it_likes() {
         assert_eq!(outcome(&file), Some(expected));
     }
 
-    // What is no answer to anything is a message like any other.
+    // A message that answers nothing is an ordinary message.
     let (from, part) = give();
     let done = part.done(1, 0);
     let strangers = [
@@ -404,7 +404,7 @@ fn an_answer_to_what_is_not_out_reaches_no_reader() {
     }
     bench.remote.give_back(from, &part);
     assert_eq!(answer(&endpoint), done.read(), "the first that is read is the true one");
-    // Nor a second time.
+    // A second answer is not one either.
     bench.remote.give_back(from, &part);
     bench.remote.send(from, b"that was all");
     let mut bytes = [0; 64];
@@ -412,7 +412,7 @@ fn an_answer_to_what_is_not_out_reaches_no_reader() {
     assert_eq!(bytes[..12], *b"that was all");
     assert_eq!(fdinfo(&endpoint, "rpmsg-strays"), Some(5));
 
-    // An endpoint that has never had a buffer has nobody who could be misled.
+    // An endpoint that never had a buffer treats it as an ordinary message.
     let bare = bench.endpoint();
     rustix::io::write(&bare, b"where are you").unwrap();
     let (at, _) = bench.remote.message();
@@ -445,7 +445,7 @@ fn what_others_do_with_the_buffer_comes_first() {
     dmabuf::attach(&hasty, &buffer).unwrap();
     let refused = |flags| dmabuf::send(&hasty, &buffer, flags, 0, 1).unwrap_err();
 
-    // Two may read at a time.
+    // Two may read at the same time.
     let (from, read) = bench.give(&other, &buffer, TO_REMOTE, 0, PAGE);
     let (by, also_read) = bench.give(&hasty, &buffer, TO_REMOTE, 0, PAGE);
     assert_eq!(refused(FROM_REMOTE), Errno::BUSY);
@@ -465,10 +465,10 @@ fn what_others_do_with_the_buffer_comes_first() {
     let (from, write) = bench.remote.given();
     assert_eq!(sender.join().unwrap(), Ok(write.cookie));
 
-    // While one writes, nobody else does anything.
+    // While one writes, nothing else has access.
     assert_eq!(refused(TO_REMOTE), Errno::BUSY);
     assert_eq!(refused(FROM_REMOTE), Errno::BUSY);
-    // Whoever waits is told of the end.
+    // Waiting callers get the end.
     let sender = spawn({
         let (other, buffer) = (other.try_clone().unwrap(), buffer.try_clone().unwrap());
         move || dmabuf::send(&other, &buffer, TO_REMOTE, 0, PAGE)
@@ -489,7 +489,7 @@ fn a_remote_that_keeps_all_pushes_back() {
     let buffer = attached(&bench, &endpoint, 2 * PAGE);
     let send = |at| dmabuf::send(&endpoint, &buffer, TO_REMOTE, at, 1);
     for at in 0..1024 {
-        // The ring is shorter, and the remote takes what is in it.
+        // The ring is shorter, and the remote takes its messages.
         wait_until("room in the ring", || match send(at) {
             Ok(_) => true,
             Err(why) => {
@@ -499,14 +499,14 @@ fn a_remote_that_keeps_all_pushes_back() {
         });
     }
     assert_eq!(fdinfo(&endpoint, "rpmsg-given"), Some(1024));
-    // For a millisecond, which may have passed by the time of the look.
+    // For a millisecond, which may be over before poll is called.
     wait_until("a pause", || {
         assert_eq!(send(1024), Err(Errno::AGAIN));
         !poll_now(&endpoint, PollFlags::OUT).contains(PollFlags::OUT)
     });
     let parts: Vec<_> = (0..1024).map(|_| bench.remote.given()).collect();
 
-    // A blocking one waits for one to come back.
+    // A blocking send waits until a part is returned.
     let flags = rustix::fs::fcntl_getfl(&endpoint).unwrap();
     rustix::fs::fcntl_setfl(&endpoint, flags - OFlags::NONBLOCK).unwrap();
     let sender = spawn({
@@ -518,7 +518,7 @@ fn a_remote_that_keeps_all_pushes_back() {
     bench.remote.give_back(parts[500].0, &parts[500].1);
     let (_, last) = bench.remote.given();
     assert_eq!(sender.join().unwrap(), Ok(last.cookie));
-    // The end gives back all of them at once.
+    // The end returns all of them at once.
     drop(parts);
     rpmsg::destroy_ept(&endpoint).unwrap();
     assert_eq!(usable(&buffer), BY_ALL);
@@ -542,7 +542,7 @@ fn detach_in_flight_takes_effect_when_the_remote_is_done() {
     dmabuf::attach(&endpoint, &buffer).expect("attach again");
     let overlapping = dmabuf::send(&endpoint, &buffer, TO_REMOTE, 0, 1);
     assert_eq!(overlapping, Err(Errno::BUSY), "the remote still has that byte");
-    // Even closed it stays as long as the remote has it.
+    // It stays as long as the remote has it, even after it was closed.
     dmabuf::detach(&endpoint, &buffer).unwrap();
     drop(buffer);
     assert_eq!(view.read().unwrap()[..5], *b"alive");
@@ -584,7 +584,7 @@ fn close_in_flight_leaves_the_part_to_the_remote() {
     assert_eq!(outcome(&file), Some(Ok(())));
     view.assert_gone();
     wait_until("the address", || rpmsg::create_ept_fd(&bench.control, info).is_ok());
-    // The fence is known by the sync file and by nobody else: the buffer has forgotten it.
+    // Only the sync file still refers to the fence: the buffer does not any more.
     wait_until("the endpoint to go", || references() == before + 1);
     drop(file);
     assert_eq!(references(), before);
@@ -645,7 +645,7 @@ fn destroyed_in_flight() {
     view.assert_gone();
     assert_eq!(fdinfo(&endpoint, "rpmsg-buffers"), Some(0));
 
-    // The answer is late, and not one to a part of whoever has the address now.
+    // The answer is late, and does not count for a part of the present owner of the address.
     let next = bench.endpoint_with(FREE, SERVICE, OFlags::RDWR);
     dmabuf::attach(&next, &buffer).unwrap();
     let (_, other) = bench.give(&next, &buffer, FROM_REMOTE, 0, PAGE);
@@ -755,7 +755,7 @@ fn child_touches_what_it_has_given_back() {
     remote.give_back(from, &part);
     assert_eq!(remote.message().1, b"go on");
     #[allow(unsafe_code)]
-    // SAFETY: it is the point of this process that this is SIGBUS.
+    // SAFETY: this access raises SIGBUS, which is the purpose of this process.
     unsafe {
         view.base().write_volatile(1);
     }
@@ -774,7 +774,7 @@ fn remote_killed_in_flight() {
     dmabuf::send(&endpoint, &buffer, FROM_REMOTE, 0, PAGE).unwrap();
     assert_eq!(rustix::io::read(&endpoint, &mut text), Ok(5));
     let file = fences(&buffer);
-    // One more, the endpoint of which has been closed.
+    // One more, whose endpoint was closed.
     let own = heap(PAGE);
     dmabuf::attach(&closed, &own).unwrap();
     dmabuf::send(&closed, &own, FROM_REMOTE, 0, PAGE).unwrap();
@@ -798,7 +798,7 @@ fn remote_killed_in_flight() {
     assert_eq!(other.signal_of_death(), Some(Signal::KILL.as_raw()));
 }
 
-/// The end of the endpoint and the end of its file both let go of its buffers.
+/// The end of the endpoint and the end of its file both release its buffers.
 #[test]
 #[ignore = "needs the lab"]
 fn closed_while_the_end_takes_its_buffers_away() {
@@ -845,7 +845,7 @@ fn child_sends() {
     else {
         return;
     };
-    // SAFETY: inherited for this, and used by nobody else in this process.
+    // SAFETY: inherited for this purpose, and used nowhere else in this process.
     let (endpoint, buffer) =
         unsafe { (OwnedFd::from_raw_fd(endpoint), OwnedFd::from_raw_fd(buffer)) };
     fill(&buffer, 0, b"from the child");
@@ -869,7 +869,7 @@ fn descriptors_work_in_another_process() {
     inherit(&mut command, &endpoint, &buffer);
     assert!(command.status().unwrap().success());
 
-    // It has ended, and what it has sent is as good as before.
+    // It has ended, and its messages are still valid.
     let (from, part) = bench.remote.given();
     assert_eq!(bench.remote.map(&part).read().unwrap()[..14], *b"from the child");
     bench.remote.give_back(from, &part);
@@ -952,7 +952,7 @@ fn full_ring_pushes_back() {
 #[test]
 #[ignore = "needs the lab"]
 fn channel_released_in_flight() {
-    // It answers with what it was sent, which gives nothing back.
+    // It echoes the message, which returns nothing.
     let side = eptfd(&["raw"]);
     let control = File::options().read(true).write(true).open(side.controller()).unwrap();
     let before = references();
@@ -972,8 +972,8 @@ fn channel_released_in_flight() {
     assert!(references() > closed);
     let file = fences(&buffer);
 
-    // A remote that withdraws the channel does the same, but in a way in which the bus takes two of
-    // its locks, and lockdep calls that recursive.
+    // A remote that withdraws the channel has the same effect, but then the bus takes two of
+    // its locks, which lockdep reports as recursive.
     let mut name = [0; NAME_SIZE];
     name[..9].copy_from_slice(b"rpmsg-raw");
     rpmsg::release_dev(&control, EndpointInfo { name, src: ADDR_ANY, dst: SERVICE }).unwrap();
@@ -984,7 +984,7 @@ fn channel_released_in_flight() {
     wait_until("the endpoint to go", || references() == before);
 }
 
-/// The control device, and whether it is all over.
+/// The control device, and whether the test is over.
 struct Stress {
     controller: Mutex<PathBuf>,
     over: AtomicBool,
@@ -993,7 +993,7 @@ struct Stress {
 }
 
 impl Stress {
-    /// Makes an endpoint and gives parts to the remote. Whatever fails, fails because somebody else
+    /// Creates an endpoint and gives parts to the remote. A call may fail only because another thread
     /// has the part or because the remote has gone.
     fn use_one(&self, rng: &mut fastrand::Rng) -> Result<(), Errno> {
         let path = self.controller.lock().unwrap().clone();
@@ -1040,12 +1040,12 @@ impl Stress {
         Ok(())
     }
 
-    /// Is the remote for so many parts; keeps some for a while, and some of the last for good.
+    /// Acts as the remote for this many parts; keeps some for a while, and some of the last for good.
     fn serve(remote: &Remote, parts: u32, rng: &mut fastrand::Rng) {
         let mut kept = Vec::new();
         for _ in 0..parts {
             let mut came = None;
-            // Nothing may come because all wait for what is kept.
+            // Perhaps nothing comes because all wait for the kept parts.
             wait_until("a part", || {
                 came = remote.has_message();
                 if came.is_none() && !kept.is_empty() && rng.bool() {
@@ -1055,7 +1055,7 @@ impl Stress {
             });
             let (from, part) = came.map(|(from, data)| (from, Message::decode(&data))).unwrap();
             let view = remote.map(&part);
-            // It may have been taken away by now.
+            // Its access may have been revoked already.
             let touched = if rng.bool() { view.write(b"x") } else { view.read().map(drop) };
             assert!(matches!(touched, Ok(()) | Err(Errno::FAULT)), "{part:x?}: {touched:?}");
             kept.push((from, part, view));
@@ -1119,7 +1119,7 @@ fn buffers_change_hands_in_any_order_while_the_remote_crashes() {
     println!("{rounds} crashes, {:?} parts", stress.given);
 }
 
-/// Parts have less time as long as this lives.
+/// Parts have a shorter timeout until this is dropped.
 struct Hurry;
 
 impl Hurry {
@@ -1141,7 +1141,7 @@ fn a_fence_ends_in_time_and_the_part_stays_with_the_remote() {
     let bench = Bench::new();
     let endpoint = bench.nonblocking();
     let buffer = attached(&bench, &endpoint, 2 * PAGE);
-    // One that has all the time in the world, before and after one that has not.
+    // A part with a long timeout, before and after one with a short timeout.
     let (from, slow) = bench.give(&endpoint, &buffer, TO_REMOTE, PAGE, 1);
     let hurry = Hurry::new(50);
     let (_, part) = bench.give(&endpoint, &buffer, FROM_REMOTE, 0, PAGE);
@@ -1157,7 +1157,7 @@ fn a_fence_ends_in_time_and_the_part_stays_with_the_remote() {
     statuses.sort_unstable();
     assert_eq!(statuses, [-Errno::TIMEDOUT.raw_os_error(), 0]);
     view.assert_gone();
-    // It is not back.
+    // It was not returned.
     assert_eq!(fdinfo(&endpoint, "rpmsg-given"), Some(3));
     assert_eq!(dmabuf::send(&endpoint, &buffer, TO_REMOTE, 0, 1), Err(Errno::BUSY));
     assert_eq!(rustix::io::read(&endpoint, &mut [0; 64]), Err(Errno::AGAIN));
@@ -1167,7 +1167,7 @@ fn a_fence_ends_in_time_and_the_part_stays_with_the_remote() {
     bench.remote.give_back(by, &read);
     answer(&other);
 
-    // Late, and the reader is told so.
+    // The answer is late, and the reader gets this status.
     bench.remote.give_back(from, &part);
     let late = Errno::TIMEDOUT.raw_os_error().cast_unsigned();
     assert_eq!(answer(&endpoint), part.done(PAGE, late).read());
@@ -1197,7 +1197,7 @@ fn a_fence_ends_in_time_when_nobody_recovers_the_remote() {
     assert_eq!(other.signal_of_death(), Some(Signal::KILL.as_raw()));
     wait_until("the fence", || usable(&buffer) == BY_ALL);
     assert_eq!(outcome(&file), Some(Err(Errno::TIMEDOUT)));
-    // What has become of it makes no difference to the end.
+    // Its status makes no difference to the end.
     rpmsg::destroy_ept(&endpoint).unwrap();
     assert_eq!(dmabuf::send(&endpoint, &buffer, TO_REMOTE, 0, 1), Err(Errno::PIPE));
 }

@@ -53,7 +53,7 @@ fn endpoint(control: &File, dst: u32, flags: OFlags) -> OwnedFd {
 
 /// The first service of a coprocessor.
 const FIRST: u32 = 0x400;
-/// What a free local address is.
+/// Any free local address.
 const FREE: u32 = 0x321;
 
 fn nonblocking() -> OFlags {
@@ -132,7 +132,7 @@ fn create_fd_leaves_nothing_behind_when_it_fails_late() {
     let control = control(&side);
     let before = open_descriptors();
 
-    // The descriptor cannot be told: the structure is in memory that is only readable.
+    // The descriptor cannot be returned: the structure is in read-only memory.
     #[allow(unsafe_code)]
     // SAFETY: a new mapping, never unmapped, made read-only after it was written.
     let page = unsafe {
@@ -159,7 +159,7 @@ fn create_fd_leaves_nothing_behind_when_it_fails_late() {
     assert_eq!(open_descriptors(), before);
 }
 
-/// The limit of the system, which is none for whoever may administrate it.
+/// The limit of the system, which does not apply with `CAP_SYS_ADMIN`.
 #[test]
 #[ignore = "needs the lab"]
 fn create_fd_needs_a_file() {
@@ -206,7 +206,7 @@ fn endpoint_calls() {
     let read_only = endpoint(&control, FIRST, OFlags::RDONLY);
     assert_eq!(write(&read_only, b"x"), Err(Errno::BADF));
 
-    // A message that could not be copied out is still there.
+    // A message that could not be copied is not lost.
     write(&ept, b"stays").unwrap();
     wait_until("an answer", || poll_now(&ept, PollFlags::IN).contains(PollFlags::IN));
     assert_eq!(read_to_nowhere(&ept), Err(Errno::FAULT));
@@ -244,7 +244,7 @@ fn write_from_nowhere(fd: &OwnedFd) -> Result<usize, Errno> {
     write(fd, page.bytes())
 }
 
-/// Eight bytes that this process owns and can neither read nor write.
+/// Eight bytes of this process that it can neither read nor write.
 struct Inaccessible(*mut u8);
 
 #[allow(unsafe_code)]
@@ -257,7 +257,7 @@ impl Inaccessible {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: only the kernel is given this, and it checks.
+        // SAFETY: only the kernel gets this address, and it checks each access.
         unsafe { std::slice::from_raw_parts_mut(self.0, 8) }
     }
 }
@@ -280,7 +280,7 @@ fn full_ring_pushes_back() {
         assert!(sent <= 256, "the ring has 256 buffers");
     };
     assert_eq!(refused, Errno::AGAIN);
-    // It is reported again a millisecond later, which may be over before poll is asked.
+    // It is reported again a millisecond later, which may be over before poll is called.
     wait_until("EPOLLOUT to be withheld", || {
         assert_eq!(write(&ept, b"fill"), Err(Errno::AGAIN));
         !poll_now(&ept, PollFlags::OUT).contains(PollFlags::OUT)

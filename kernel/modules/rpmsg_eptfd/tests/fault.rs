@@ -1,4 +1,4 @@
-//! Every allocation and every copy on the way to an endpoint fails once: nothing may be left.
+//! Every allocation and every copy of each call fails once; nothing may be left behind.
 
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
@@ -20,7 +20,7 @@ use support::{eptfd, open_descriptors, wait_until};
 const FREE: u32 = 0x321;
 const FIRST: u32 = 0x400;
 
-/// Makes one call after another with the first, the second … fault; returns how many there were.
+/// Repeats a call with the first, the second … fault; returns their number.
 fn each_fault<T>(
     nth: &FailNth,
     mut call: impl FnMut() -> Result<T, Errno>,
@@ -93,7 +93,7 @@ fn create_node_undoes_everything() {
     assert!(faults >= 5, "only {faults} faults were possible");
 }
 
-/// The driver core makes the device even where devtmpfs had no memory for its node.
+/// The driver core creates the device even if devtmpfs had no memory for its node.
 fn open_by_number(device: &Path) -> File {
     let number = fs::read_to_string(device.join("dev")).unwrap();
     let (major, minor) = number.trim().split_once(':').unwrap();
@@ -163,7 +163,7 @@ fn send_undoes_everything() {
     let mut sent = 0;
     let call = || dmabuf::send(&endpoint, &buffer, FROM_REMOTE, 0, PAGE);
     let faults = each_fault(&nth, call, |fault| {
-        // What was sent is there, and what was not has left nothing.
+        // A part that was sent arrives, and one that was not has left nothing behind.
         if fdinfo(&endpoint, "rpmsg-given") == Some(1) {
             let (from, part) = bench.remote.given();
             bench.remote.map(&part).write(&[1; 4096]).expect("access to what is given");

@@ -29,12 +29,12 @@ fn unload() {
     modprobe(&["-r", "rpmsg_eptfd"]).unwrap();
 }
 
-/// Until udevd has dealt with all that it has heard of.
+/// Waits until udevd has processed all events.
 fn udev_settles() {
     assert!(Command::new("udevadm").arg("settle").status().unwrap().success());
 }
 
-/// Loaded with `options`, and unloaded in the end, so that others get it as it is by default.
+/// The module, loaded with `options` and unloaded at the end, so that other tests get the defaults.
 struct Loaded;
 
 impl Loaded {
@@ -66,7 +66,7 @@ fn unloading_waits_for_the_last_descriptor() {
     rpmsg::destroy_ept(&endpoint).unwrap();
     refused();
     drop(endpoint);
-    // A node that nobody has open is no reason to stay.
+    // A node that is not open does not prevent unloading.
     modprobe(&["-r", "rpmsg_eptfd"]).unwrap();
     assert!(!side.controller().exists());
 }
@@ -90,7 +90,7 @@ fn unloading_waits_for_what_is_known_of_a_part_and_not_for_its_buffer() {
     drop(file);
     modprobe(&["-r", "rpmsg_eptfd"]).unwrap();
 
-    // What remains of the fence in the buffer is not the module's.
+    // The rest of the fence in the buffer does not belong to the module.
     let file = dmabuf::export_sync_file(&buffer, dmabuf::Access::ReadWrite).unwrap();
     assert_eq!(dmabuf::sync_file_status(&file), Ok((1, Some(Ok(())))));
 }
@@ -122,7 +122,7 @@ fn a_first_number_beyond_the_minors_is_refused() {
     }
 }
 
-/// The file of `modprobe.d` that `make install-modules` brings.
+/// The file for `modprobe.d` that `make install-modules` installs.
 struct Installed;
 
 impl Installed {
@@ -142,8 +142,8 @@ impl Drop for Installed {
     }
 }
 
-/// udevd loads modules too, and keeps for some seconds what it has read of `/etc/modprobe.d`. (Of
-/// `/run/modprobe.d` it knows nothing if that came later than udevd.)
+/// udevd loads modules, too, and caches `/etc/modprobe.d` for some seconds. (It does not see
+/// `/run/modprobe.d` if that was created after udevd started.)
 fn udev_rereads() {
     assert!(Command::new("udevadm").args(["control", "--reload"]).status().unwrap().success());
 }
@@ -177,7 +177,7 @@ fn is_loaded(module: &str) -> bool {
 fn nothing_loads_it_that_does_not_mean_to() {
     unload();
     let pair = ["rpmsg_ctrl", "rpmsg_char"];
-    // Loaded by nothing else before, they are now by the coming of their devices.
+    // Only the appearance of their devices loads them.
     modprobe(&[&["-r"][..], &pair].concat()).unwrap();
     modprobe(&["-a", "virtio_rpmsg_bus", "rpmsg_ns", "vcoproc"]).unwrap();
     let coprocessor = coprocessor();
@@ -197,11 +197,11 @@ fn it_takes_the_place_of_the_pair() {
     for other in ["rpmsg_ctrl", "rpmsg_char"] {
         let said = modprobe(&["rpmsg_eptfd"]).unwrap_err();
         assert!(said.contains("busy"), "beside {other}: {said}");
-        // Not `modprobe -r`, which takes what it depends on along.
+        // Not `modprobe -r`, which also removes the modules that it depends on.
         assert!(Command::new("rmmod").arg(other).status().unwrap().success());
     }
 
-    // Nothing but the coming of the device loads and binds the module.
+    // Only the appearance of the device loads and binds the module.
     let coprocessor = coprocessor();
     let find = || -> Option<std::path::PathBuf> {
         let nodes = fs::read_dir("/dev").unwrap().flatten();

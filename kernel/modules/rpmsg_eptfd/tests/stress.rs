@@ -1,4 +1,4 @@
-//! Four threads make, use and destroy endpoints while the coprocessor is killed and restarted.
+//! Four threads create, use and destroy endpoints while the coprocessor is killed and restarted.
 
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
@@ -18,14 +18,14 @@ use support::{eptfd, open_descriptors};
 
 const ECHO: u32 = 0x400;
 
-/// Makes an endpoint and sends through it; whether an answer came. Whatever fails, fails because
+/// Creates an endpoint and sends through it; returns whether an answer came. A call may fail only because
 /// the coprocessor is gone at that moment.
 fn use_one(controller: &Path, number: u64) -> Option<()> {
     let control = File::options().read(true).write(true).open(controller).ok()?;
     let flags = (OFlags::RDWR | OFlags::CLOEXEC).bits();
     let info = EndpointFdInfo { name: [b's'; NAME_SIZE], src: ADDR_ANY, dst: ECHO, flags, fd: -1 };
     let endpoint = rpmsg::create_ept_fd(&control, info).ok()?;
-    // Every close order is taken.
+    // Every order of closing occurs.
     let control = number.is_multiple_of(2).then_some(control);
     let message = number.to_le_bytes();
     write(&endpoint, &message).ok()?;

@@ -1,4 +1,4 @@
-//! Blocks through the driver and back: every size, every client, and what flow control promises.
+//! Blocks through the driver and back: all sizes, several clients, and flow control.
 
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
@@ -15,7 +15,7 @@ use client::{Attributes, Client, coprocessor, noise, pattern, socket};
 use rustix::io::Errno;
 use rustix::process::{Signal, kill_process};
 
-/// Around every edge there is: header, message, page, part, window, 16 bits.
+/// Sizes around every boundary: header, message, page, part, window, 16 bits.
 const SIZES: [usize; 26] = [
     1,
     2,
@@ -82,7 +82,7 @@ fn a_block_of_no_bytes_is_a_block() {
     assert_eq!(client.receive(channel, 0), Ok(Vec::new()));
 }
 
-/// Parts may have any length, and the last message of one is filled by the next.
+/// Parts may have any length, and the next part fills up the last message of a part.
 #[test]
 #[ignore = "needs the lab"]
 fn parts_may_be_cut_anywhere() {
@@ -106,7 +106,7 @@ fn parts_may_be_cut_anywhere() {
     }
 }
 
-/// Each of several clients gets its own answers and its own block back, and nobody else's.
+/// Each of several clients gets its own answers and its own block back, and no others.
 #[test]
 #[ignore = "needs the lab"]
 fn clients_do_not_meet() {
@@ -129,7 +129,7 @@ fn clients_do_not_meet() {
     });
 }
 
-/// While one moves a large block, another's small ones are not starved.
+/// While one transfers a large block, small blocks of another still make progress.
 #[test]
 #[ignore = "needs the lab"]
 fn a_large_block_leaves_room_for_small_ones() {
@@ -151,7 +151,7 @@ fn a_large_block_leaves_room_for_small_ones() {
     assert!(small >= 4, "{small} small blocks while 128 parts of a large one went");
 }
 
-/// A remote that takes nothing: the ring fills, nobody waits in the kernel, nothing is lost.
+/// With a remote that takes nothing, the ring fills, no task waits in the kernel, nothing is lost.
 #[test]
 #[ignore = "needs the lab"]
 fn a_full_ring_pushes_back() {
@@ -185,7 +185,7 @@ fn a_full_ring_pushes_back() {
     let nowait = Attributes::part(channel, 3, 0, b"now").flag(block::NOWAIT);
     let refused = other.request(command::SEND, &nowait).unwrap_err();
     assert_eq!((refused.errno, &*refused.message), (Errno::AGAIN, "the ring of the bus is full"));
-    // Whoever asks for something else is not held up by any of this.
+    // Other requests are not delayed by this.
     assert_eq!(other.channel(), channel);
 
     kill_process(side.process().unwrap(), Signal::CONT).unwrap();
@@ -204,7 +204,7 @@ fn a_full_ring_pushes_back() {
     assert_eq!(other.send(channel, b"now"), (0, 3));
 }
 
-/// What fits is taken, and told; the block goes on from there.
+/// The driver accepts and reports the bytes that fit; the block continues from there.
 #[test]
 #[ignore = "needs the lab"]
 fn nowait_takes_what_there_is_room_for() {
@@ -250,7 +250,7 @@ fn nowait_takes_what_there_is_room_for() {
     assert!(client.receive(channel, 0) == Ok(bytes));
 }
 
-/// A reader that takes its time holds the remote up; the kernel keeps a window, not a block.
+/// A slow reader makes the remote wait; the kernel keeps a window, not a block.
 #[test]
 #[ignore = "needs the lab"]
 fn a_slow_reader_pushes_back() {
@@ -271,7 +271,7 @@ fn a_slow_reader_pushes_back() {
     assert!(bytes == pattern(1 << 20));
 }
 
-/// Several requests in one datagram, none of which asks for an acknowledgement.
+/// Several requests in one datagram, none of them with a request for acknowledgement.
 #[test]
 #[ignore = "needs the lab"]
 fn a_small_block_takes_one_request_and_one_notification() {

@@ -1,6 +1,7 @@
-//! Each errno that a request can return, and what the kernel says about it.
+//! Each errno that a request can return, and the kernel's message for it.
 //!
-//! Noise has none in particular, and does no harm. `ENOMEM` is in `fault.rs`, and what a remote brings about in `remote.rs`.
+//! Random requests must do no harm. `ENOMEM` is in `fault.rs`, and errors caused by a remote are in
+//! `remote.rs`.
 
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
@@ -16,13 +17,13 @@ use rustix::io::Errno;
 use rustix::process::{Signal, kill_process};
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, set_capabilities, unshare_unsafe};
 
-/// The attribute that a refusal points at, of a request with these.
+/// The attribute of the request that a refusal points at.
 fn blamed(refusal: &Refusal, attributes: &Attributes) -> Option<u16> {
     let at = refusal.offset? as usize - 20;
     Some(u16::from_ne_bytes(attributes.0[at + 2..at + 4].try_into().unwrap()))
 }
 
-/// Makes a request that must be refused so, because of this attribute.
+/// Makes a request that must be refused with this error, because of this attribute.
 fn refuse(
     client: &mut Client,
     command: u8,
@@ -140,7 +141,7 @@ fn parts_that_do_not_fit_are_refused() {
     let said = "no block is being sent";
     refuse(&part(3000, 9, &bytes[..9]), Errno::INVAL, Some(block::OFFSET), said);
 
-    // A block that has begun goes on where it is, and as it began. Nothing of this ends it.
+    // A block continues at its position, with its length and checksum. No refusal ends it.
     let sealed = |part: Attributes| part.u16(block::CRC, crc16(&bytes));
     let note = client.part(&sealed(part(3000, 0, &bytes[..1000]))).unwrap();
     assert_eq!(note.command, command::SEND_NEXT_NTF);
@@ -185,7 +186,7 @@ fn refuse_in(
     refuse(client, command::SEND, attributes, errno, attribute, said);
 }
 
-/// `EBADMSG`: the coprocessor finds it, and keeps what it had.
+/// `EBADMSG`: the coprocessor detects it, and keeps its last block.
 #[test]
 #[ignore = "needs the lab"]
 fn a_wrong_check_sum_is_told() {
@@ -208,7 +209,7 @@ fn a_wrong_check_sum_is_told() {
         let second = Attributes::part(channel, 3000, cut, &bad[cut..]);
         assert_eq!(client.part(&second).unwrap().done(), refused, "cut at {cut}");
         assert!(client.receive(channel, 0) == Ok(good.clone()), "cut at {cut}");
-        // And at once the next one.
+        // The next one works at once.
         assert_eq!(client.send(channel, &good), (0, 700));
     }
     client.assert_silent();
@@ -248,7 +249,7 @@ fn one_block_at_a_time() {
     assert_eq!(client.note().data(), b"first");
 }
 
-/// `ECANCELED` to whoever waits; then all begins anew.
+/// Waiting clients get `ECANCELED`; then everything starts again.
 #[test]
 #[ignore = "needs the lab"]
 fn reset_ends_what_is_under_way() {
@@ -271,7 +272,7 @@ fn reset_ends_what_is_under_way() {
     assert_eq!(note.u32(block::STATUS), Some(CANCELED));
     kill_process(side.process().unwrap(), Signal::CONT).unwrap();
 
-    // In the middle of a block, and of receiving one.
+    // In the middle of sending a block, and of receiving one.
     let bytes = noise(100_000, 1);
     let part = Attributes::part(channel, 100_000, 0, &bytes[..PART_MAX]);
     client.part(&part.u16(block::CRC, crc16(&bytes))).unwrap();
@@ -286,7 +287,7 @@ fn reset_ends_what_is_under_way() {
     client.assert_silent();
 }
 
-/// `EPERM`: channels are for everybody to see, and for the administrator to use.
+/// `EPERM`: every user can list channels, and only the administrator can use them.
 #[test]
 #[ignore = "needs the lab"]
 fn using_a_channel_needs_cap_net_admin() {
@@ -313,14 +314,14 @@ fn using_a_channel_needs_cap_net_admin() {
     thread::spawn(unprivileged).join().unwrap();
 }
 
-/// A socket in another network namespace is as good as any.
+/// A socket in another network namespace works as well.
 #[test]
 #[ignore = "needs the lab"]
 #[allow(unsafe_code)]
 fn a_client_may_be_in_a_network_of_its_own() {
     let _side = coprocessor(&["bulk-netlink"]);
     let elsewhere = || {
-        // SAFETY: nothing but the network of this thread changes.
+        // SAFETY: only the network namespace of this thread changes.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
         let mut client = Client::new();
         let channel = client.channel();
@@ -331,7 +332,7 @@ fn a_client_may_be_in_a_network_of_its_own() {
     thread::spawn(elsewhere).join().unwrap();
 }
 
-/// A request of which hardly anything is right except for whom it is.
+/// A request to the right family with random content.
 fn mangled(client: &mut Client, channel: u32, random: &mut fastrand::Rng) -> Vec<u8> {
     let mut attributes = Attributes::new();
     for _ in 0..random.usize(..7) {
@@ -345,7 +346,7 @@ fn mangled(client: &mut Client, channel: u32, random: &mut fastrand::Rng) -> Vec
     }
     let flags = [0, 0, 0x004, 0x300, 0x304][random.usize(..5)];
     let mut message = client.message(random.u8(..14), flags, &attributes);
-    // Not the family, or it would be for somebody else.
+    // The family stays, or the request would go to another one.
     for _ in 0..random.usize(..4) {
         let at = random.usize(16..message.len());
         message[at] = random.u8(..);
@@ -365,7 +366,7 @@ fn noise_does_no_harm() {
     let channel = Client::new().channel();
     let mut random = fastrand::Rng::with_seed(5);
     for _ in 0..100 {
-        // A new one each time: this one has long had more answers than it takes.
+        // A new socket each time: the buffer of this one is full of answers.
         let mut client = Client::new();
         for _ in 0..20 {
             let message = mangled(&mut client, channel, &mut random);

@@ -1,5 +1,5 @@
-//! Every allocation on the way of a request fails once, and remotes crash under load: nothing may
-//! be left, and nobody may wait for ever.
+//! Every allocation for a request fails once, and remotes crash under load: nothing may
+//! be left behind, and no client may wait for ever.
 
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
@@ -18,16 +18,16 @@ use rustix::process::{Signal, kill_process};
 use support::fault::{FailNth, arm};
 use support::{modprobe, open_descriptors, wait_until};
 
-/// What a request has come to: refused, or taken and then told so.
+/// The end of a request: it was refused, or accepted and then reported.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
-    /// The request did not reach the driver, or its refusal not the client.
+    /// The request did not reach the driver, or its refusal did not reach the client.
     Lost(Errno),
     Refused(Errno),
     Told(u32),
 }
 
-/// Makes a request without anything between that allocates, and waits for its end.
+/// Makes a request by a single system call, and waits for its end.
 fn end(
     client: &mut Client,
     nth: &FailNth,
@@ -47,7 +47,7 @@ fn end(
     }
 }
 
-/// The same with the first, the second … allocation failing; returns how many there were.
+/// The same with the first, the second … allocation failing; returns their number.
 fn each_fault(
     channel: u32,
     command: u8,
@@ -68,7 +68,7 @@ fn each_fault(
             }
             End::Told(status) => panic!("fault {fault}: status {status}"),
         }
-        // Whatever it was, the next is well.
+        // Whatever failed, the next request works.
         client.drain();
         client.reset(channel).unwrap();
         client.drain();
@@ -90,7 +90,7 @@ fn each_request_undoes_what_it_has_begun() {
     let descriptors = open_descriptors();
     let of = || Attributes::new().u32(block::CHANNEL, channel);
 
-    // The first request also makes client, conversation and endpoint.
+    // The first request also creates client, conversation and endpoint.
     let part = Attributes::part(channel, 1000, 0, &noise(1000, 1));
     let faults = each_fault(channel, command::SEND, &part, |_| {});
     assert!(faults >= 6, "send: only {faults} faults were possible");
@@ -104,8 +104,8 @@ fn each_request_undoes_what_it_has_begun() {
     assert_eq!(open_descriptors(), descriptors);
 }
 
-/// The part that finds no room has to be kept somewhere. If it cannot, that is told; and nothing of
-/// it is ever taken for something else.
+/// A part without room in the ring has to be stored. If that fails, it is reported; and no byte of
+/// it is ever taken for another block.
 #[test]
 #[ignore = "needs the lab"]
 fn a_part_that_finds_no_room_is_kept_or_refused() {
@@ -129,7 +129,7 @@ fn a_part_that_finds_no_room_is_kept_or_refused() {
             assert_eq!(client.part(&part(offset)).unwrap().command, command::SEND_NEXT_NTF);
             offset += PART_MAX;
         }
-        // The ring has room for most of this one; nobody takes the rest for now.
+        // The ring has room for most of this one; the rest is not taken yet.
         let (end, hit) = end(&mut client, &nth, fault, command::SEND, &part(offset));
         let taken = end == End::Lost(Errno::NOMSG);
         let refused = [Errno::NOMEM, Errno::FAULT, Errno::NOBUFS];
@@ -147,7 +147,7 @@ fn a_part_that_finds_no_room_is_kept_or_refused() {
     }
 }
 
-/// Crashes while everybody is at it.
+/// Crashes while several clients transfer blocks.
 #[test]
 #[ignore = "needs the lab"]
 fn crashes_under_load() {
@@ -190,14 +190,14 @@ fn crashes_under_load() {
     println!("{rounds} crashes, {moved:?} blocks moved");
 }
 
-/// One block there and back; nothing if the coprocessor was gone meanwhile.
+/// Sends and receives one block; `None` if the coprocessor went away.
 fn exchange(client: &mut Client, random: &mut fastrand::Rng) -> Option<()> {
     let channel = client.channels().first()?.u32(1)?;
     client.drain();
     let bytes = noise(random.usize(1..80_000), random.u64(..));
     let status = client.try_send(channel, &bytes)?;
     if status != 0 {
-        // EPIPE, or what was sent to the one before reached the next.
+        // EPIPE, or messages to the previous coprocessor reached the next one.
         assert_eq!(status, 32);
         return None;
     }

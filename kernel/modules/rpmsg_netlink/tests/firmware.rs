@@ -17,7 +17,7 @@ use rustix::process::{Signal, kill_process};
 use support::busbar;
 
 const LONGEST: usize = PLAIN_MAX as usize;
-/// Numbers of `errno.h`, as they travel.
+/// Numbers of `errno.h`, as in messages.
 const BUSY: u32 = 16;
 const MSGSIZE: u32 = 90;
 const OPNOTSUPP: u32 = 95;
@@ -41,7 +41,7 @@ fn part(channel: u32, bytes: &[u8], offset: usize, end: usize) -> Attributes {
         .u16(block::CRC, crc16(bytes))
 }
 
-/// As [`Client::send`], for as long as the firmware has another client's block.
+/// As [`Client::send`], repeated while the firmware has another client's block.
 fn send_in_turn(client: &mut Client, channel: u32, bytes: &[u8]) {
     let whole = Attributes::part(channel, bytes.len(), 0, bytes);
     loop {
@@ -100,7 +100,7 @@ fn a_block_may_come_in_parts() {
     }
 }
 
-/// Its answers all go to one address, and are each given to whom it is for.
+/// All its answers go to one address, and each is given to the right client.
 #[test]
 #[ignore = "needs the lab"]
 fn clients_take_turns() {
@@ -119,7 +119,7 @@ fn clients_take_turns() {
     });
 }
 
-/// `EOPNOTSUPP`, `EMSGSIZE` and `EBUSY`, at once; the firmware hears nothing of it.
+/// `EOPNOTSUPP`, `EMSGSIZE` and `EBUSY`, at once; nothing is sent to the firmware.
 #[test]
 #[ignore = "needs the lab"]
 fn what_it_cannot_do_is_refused() {
@@ -155,7 +155,7 @@ fn what_it_cannot_do_is_refused() {
     other.assert_silent();
 }
 
-/// The first requests are taken before it is known what can be done.
+/// The first requests are accepted before the kind of firmware is known.
 #[test]
 #[ignore = "needs the lab"]
 fn what_it_cannot_do_is_found_out_by_the_first_requests() {
@@ -194,7 +194,7 @@ fn what_it_cannot_do_is_found_out_by_the_first_requests() {
     }
 }
 
-/// The firmware waits for the rest of a block, whoever has gone.
+/// The firmware waits for the rest of a block, even if its client is gone.
 #[test]
 #[ignore = "needs the lab"]
 fn a_block_that_is_given_up_harms_nobody() {
@@ -203,17 +203,17 @@ fn a_block_that_is_given_up_harms_nobody() {
     let channel = client.channel();
     let bytes = noise(20_000, 1);
     for cut in [1, 10, 490, 5000, 19_999] {
-        // By whoever closes,
+        // By a client that closes its socket,
         let mut other = Client::new();
         other.part(&part(channel, &bytes, 0, cut)).unwrap();
         drop(other);
         assert_eq!(client.send(channel, b"after"), (0, 5), "closed after {cut} bytes");
-        // or has it end.
+        // or that resets the block.
         client.part(&part(channel, &bytes, 0, cut)).unwrap();
         client.reset(channel).unwrap();
         assert_eq!(client.send(channel, b"after"), (0, 5), "reset after {cut} bytes");
     }
-    // Its answer comes when nobody wants it any more.
+    // Its answer comes too late.
     for late in [CANCELED, TIMEDOUT] {
         kill_process(firmware.process().unwrap(), Signal::STOP).unwrap();
         let whole = Attributes::part(channel, bytes.len(), 0, &bytes);
@@ -229,7 +229,7 @@ fn a_block_that_is_given_up_harms_nobody() {
     client.assert_silent();
 }
 
-/// A crash ends it, and it is found out anew.
+/// A crash ends it, and the kind of firmware is detected again.
 #[test]
 #[ignore = "needs the lab"]
 fn it_may_crash() {
@@ -262,5 +262,8 @@ fn the_command_sends_to_it() {
     assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
     let received = bulk("receive");
     let said = String::from_utf8_lossy(&received.stderr);
-    assert!(!received.status.success() && said.contains("only takes blocks"), "{said}");
+    assert!(
+        !received.status.success() && said.contains("receives blocks and sends none"),
+        "{said}"
+    );
 }

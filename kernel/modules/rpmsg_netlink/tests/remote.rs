@@ -1,7 +1,7 @@
-//! What a remote can do to its clients: crash, lie, and fall silent.
+//! A remote that crashes, sends wrong answers, or none.
 //!
 //! Here the test itself is the coprocessor. It sees each message that the driver sends, and
-//! answers as it likes.
+//! can answer anything.
 
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
@@ -37,7 +37,7 @@ use support::messenger::Messenger;
 use support::{modprobe, wait_until};
 
 const CORE: &str = "/dev/vcoproc0";
-/// Numbers of `errno.h`, as they travel.
+/// Numbers of `errno.h`, as in messages.
 const PROTO: u32 = 71;
 const BADMSG: u32 = 74;
 const PIPE: u32 = 32;
@@ -46,7 +46,7 @@ const OPNOTSUPP: u32 = 95;
 const INTR: u32 = 4;
 const TIMEDOUT: u32 = 110;
 
-/// The coprocessor in the hands of the test.
+/// The coprocessor, controlled by the test.
 struct Remote {
     came: Receiver<(u32, Vec<u8>)>,
     to_send: Sender<(u32, Vec<u8>)>,
@@ -80,7 +80,7 @@ impl Remote {
         self.came.recv_timeout(Duration::from_secs(60)).expect("a message of the driver")
     }
 
-    /// The next message, which is this packet without a block.
+    /// Takes the next message, which has to be this packet without a block.
     fn control(&self) -> (u32, Control) {
         let (from, message) = self.next();
         let mut joiner = Joiner::new(1 << 20);
@@ -89,7 +89,7 @@ impl Remote {
         (from, control)
     }
 
-    /// Answers the opening of a conversation, or a reset. Returns where it is from.
+    /// Answers the opening of a conversation, or a reset. Returns the sender's address.
     fn opening(&self) -> u32 {
         loop {
             let (from, message) = self.next();
@@ -102,7 +102,7 @@ impl Remote {
         }
     }
 
-    /// Answers all resets that there are, until nothing comes any more.
+    /// Answers all resets, until no message comes any more.
     fn settle(&self) {
         while let Ok((from, message)) = self.came.recv_timeout(Duration::from_millis(100)) {
             let event = Joiner::new(1 << 20).push(&message).next();
@@ -126,7 +126,7 @@ impl Remote {
 }
 
 impl Drop for Remote {
-    /// At once, without withdrawing the name: of that lockdep reports a fault of the bus
+    /// At once, without withdrawing the name, for which lockdep reports a fault of the bus
     /// (docs/endpoint.md).
     fn drop(&mut self) {
         self.stop.stop_at_once();
@@ -154,7 +154,7 @@ impl Talk {
         let mut client = Client::new();
         let channel = client.channel();
         client.reset(channel).unwrap();
-        // First the driver asks what this is.
+        // First the driver detects the kind of firmware.
         let own = default_address(&mut client);
         assert_eq!(remote.opening(), own);
         let address = remote.opening();
@@ -182,7 +182,7 @@ impl Talk {
         self.say(&*Control::Status { length, status }.encode());
     }
 
-    /// After a lie the driver starts anew, and then all is well.
+    /// After an invalid answer the driver starts again, and then everything works.
     fn recovers(&mut self) {
         assert_eq!(self.remote.opening(), self.address);
         self.works();
@@ -202,8 +202,8 @@ impl Talk {
         self.client.assert_silent();
     }
 
-    /// The end of a request. The driver may still have been waiting for the answer of a reset when
-    /// what should have ended it came.
+    /// Waits for the end of a request. The driver may still have waited for the answer of a reset when
+    /// the message that should end it came.
     fn ended(&mut self) -> Note {
         loop {
             if let Some(note) = self.client.within(Duration::from_millis(300)) {
@@ -235,7 +235,7 @@ fn packet(bytes: &[u8]) -> Vec<Vec<u8>> {
     messages
 }
 
-/// Byte for byte what the wire format says.
+/// The bytes of the wire format.
 #[test]
 #[ignore = "needs the lab"]
 fn the_wire_is_as_it_is_written() {
@@ -254,7 +254,7 @@ fn the_wire_is_as_it_is_written() {
         (address, value)
     };
 
-    // The channel itself, once; nothing else is sent before the answer.
+    // The channel itself sends it, once; nothing else is sent before the answer.
     let (own, value) = opened();
     assert_eq!(own, default_address(&mut client));
     remote.send(own, &*Control::ResetDone { value: value ^ 1 }.encode());
@@ -263,7 +263,7 @@ fn the_wire_is_as_it_is_written() {
     // The conversation.
     let (address, value) = opened();
     assert_ne!(address, own);
-    // What comes before the answer is of somebody else, even if it looks right.
+    // A message before the answer belongs to another client, even if it is valid.
     remote.send(address, 606u16.to_le_bytes());
     remote.send(address, &*Control::ResetDone { value: value ^ 1 }.encode());
     client.assert_silent();
@@ -277,7 +277,7 @@ fn the_wire_is_as_it_is_written() {
     remote.send(address, 606u16.to_le_bytes());
     assert_eq!(client.note().done(), (0, 600));
 
-    // The long header, and one message for the header and what fits behind it.
+    // The long header, and one message for the header and the bytes that fit behind it.
     for length in [0xabcd - 6, 65_530] {
         let bytes = noise(length, 2);
         let sender = thread::spawn(move || (client.send(channel, &bytes), client, bytes));
@@ -310,7 +310,7 @@ fn within(attributes: Attributes, milliseconds: u32) -> Attributes {
     attributes.u32(block::TIMEOUT, milliseconds)
 }
 
-/// `ETIMEDOUT` to whoever waits, once. What comes later is too late.
+/// Waiting clients get `ETIMEDOUT`, once. A later answer is ignored.
 #[test]
 #[ignore = "needs the lab"]
 fn a_silent_remote_is_told() {
@@ -340,13 +340,13 @@ fn a_silent_remote_is_told() {
     assert_eq!(talk.data_status(), TIMEDOUT);
     let refusal = talk.client.fetch(talk.channel).unwrap_err();
     assert_eq!(refusal.errno, Errno::INVAL);
-    // It was given credit before.
+    // It has credit from before.
     assert!(matches!(talk.remote.control().1, Control::Credit { .. }));
     talk.recovers();
 }
 
-/// A remote that does not say what it is keeps nobody waiting, and may say it later, also when the
-/// question was lost.
+/// A remote that does not answer the first reset delays no client, and may answer later, also if the
+/// reset was lost.
 #[test]
 #[ignore = "needs the lab"]
 fn a_remote_that_never_answers_is_told() {
@@ -360,13 +360,13 @@ fn a_remote_that_never_answers_is_told() {
         client.request(command::RECEIVE, &wanted).unwrap();
         assert_eq!(client.note().u32(block::STATUS), Some(TIMEDOUT));
     }
-    // It has not seen any of it: it is asked anew when a request has found no end.
+    // It has received nothing: it is asked again after a request has timed out.
     while remote.came.recv_timeout(Duration::from_millis(300)).is_ok() {}
     let part = within(Attributes::part(channel, 4, 0, b"lost"), 300);
     assert_eq!(client.part(&part).unwrap().done(), (TIMEDOUT, 0));
     let own = default_address(&mut client);
     assert_eq!(remote.opening(), own);
-    // What was asked is what it is; the conversation is opened once.
+    // Only the kind is asked; the conversation is opened once.
     let address = loop {
         let from = remote.opening();
         if from != own {
@@ -377,7 +377,7 @@ fn a_remote_that_never_answers_is_told() {
     talk.works();
 }
 
-/// A remote may say what it is after it was taken for the example's firmware.
+/// A remote may answer the reset after it was taken for the example's firmware.
 #[test]
 #[ignore = "needs the lab"]
 fn a_late_answer_is_no_firmware() {
@@ -408,7 +408,7 @@ fn a_late_answer_is_no_firmware() {
     talk.works();
 }
 
-/// What finds no room ends in time too; and there is no try after the other meanwhile.
+/// A request without room in the ring also ends in time, and the driver does not retry all the time.
 #[test]
 #[ignore = "needs the lab"]
 fn a_stuck_remote_is_left_alone() {
@@ -434,7 +434,7 @@ fn a_stuck_remote_is_left_alone() {
     let tried = log.count();
     assert!((1..150).contains(&tried), "{tried} tries within three seconds");
 
-    // The reset that is due is for nobody who waits: in the end it is left to the next request.
+    // No request waits for the pending reset: it is left to the next request.
     thread::sleep(Duration::from_secs(u64::from(TIMEOUT) / 1000 + 2));
     let before = log.count();
     thread::sleep(Duration::from_secs(2));
@@ -473,7 +473,7 @@ impl Drop for Tries {
     }
 }
 
-/// The remote's own reasons reach whoever sent the block.
+/// The remote's own error numbers reach the sender of the block.
 #[test]
 #[ignore = "needs the lab"]
 fn a_refusal_is_told() {
@@ -484,14 +484,14 @@ fn a_refusal_is_told() {
         talk.status(length, status);
         assert_eq!(talk.client.note().done(), (status, length));
     }
-    // For EINTR netlink has no word, and the others are for nobody but the kernel.
+    // Netlink never returns EINTR, and the others are internal to the kernel.
     for status in [INTR, 512, 517, 4095] {
         talk.post(b"good");
         talk.remote.block();
         talk.status(4, status);
         assert_eq!(talk.client.note().done(), (PROTO, 4));
     }
-    // Between two parts the next one is refused with it.
+    // Between two parts, the next one is refused with the same error.
     let bytes = noise(PART_MAX + 4, 1);
     for (status, told) in [(NODATA, Errno::NODATA), (INTR, Errno::PROTO)] {
         let first = Attributes::part(talk.channel, bytes.len(), 0, &bytes[..PART_MAX]);
@@ -509,7 +509,7 @@ fn a_refusal_is_told() {
     talk.works();
 }
 
-/// Each is told as `EPROTO`, and the conversation starts anew.
+/// Each is reported as `EPROTO`, and the conversation starts again.
 #[test]
 #[ignore = "needs the lab"]
 fn a_wrong_answer_is_told() {
@@ -538,14 +538,14 @@ fn a_wrong_answer_is_told() {
             assert_eq!(talk.remote.opening(), talk.address);
         }
     }
-    // Nothing is nothing.
+    // A length of 0.
     for nothing in [&b""[..], b"x", b"12345"] {
         talk.say(nothing);
     }
     talk.works();
 }
 
-/// An answer to a block that has not all been sent.
+/// An answer to a block that was not sent completely.
 #[test]
 #[ignore = "needs the lab"]
 fn an_answer_that_is_early_is_told() {
@@ -564,14 +564,14 @@ fn an_answer_that_is_early_is_told() {
         let refusal = talk.client.request(command::SEND, &second).unwrap_err();
         assert_eq!(refusal.errno, Errno::INVAL);
     }
-    // Or nobody asks, and the next block just begins.
+    // Even if the client sends no further part, the next block simply begins.
     let first = Attributes::part(talk.channel, 3000, 0, &bytes[..2000]);
     talk.client.part(&first.u16(block::CRC, crc16(&bytes))).unwrap();
     talk.status(0, 90);
     talk.recovers();
 }
 
-/// A block that is not what its header says.
+/// A block that does not match its header.
 #[test]
 #[ignore = "needs the lab"]
 fn a_block_that_is_not_right_is_told() {
@@ -618,7 +618,7 @@ fn messages_left(length: usize) -> usize {
     (16 + length).div_ceil(496) - WINDOW as usize / 496
 }
 
-/// `EBADMSG` on both ends.
+/// `EBADMSG` at both ends.
 #[test]
 #[ignore = "needs the lab"]
 fn a_flipped_bit_is_found() {
@@ -628,7 +628,7 @@ fn a_flipped_bit_is_found() {
         messages[flipped / 496][flipped % 496] ^= 0x10;
         talk.ask(u32::try_from(length).unwrap());
         let mut messages = messages.into_iter();
-        // As far as the credit of the first window goes.
+        // As much as the credit of the first window permits.
         for message in messages.by_ref().take(WINDOW as usize / 496) {
             talk.say(message);
         }
@@ -636,7 +636,7 @@ fn a_flipped_bit_is_found() {
             assert_eq!(talk.client.note().data().len(), PART_MAX);
             talk.client.fetch(talk.channel).unwrap();
             assert!(matches!(talk.remote.control().1, Control::Credit { .. }));
-            // All but the last, in which the end of the block is.
+            // All except the last one, with the end of the block.
             for message in messages.by_ref().take(messages_left(length) - 1) {
                 talk.say(message);
             }
@@ -652,7 +652,7 @@ fn a_flipped_bit_is_found() {
     talk.works();
 }
 
-/// More than there is credit for: nothing is written beyond the window.
+/// More than the credit: nothing is written beyond the window.
 #[test]
 #[ignore = "needs the lab"]
 fn a_remote_that_does_not_wait_for_credit_is_cut_off() {
@@ -661,7 +661,7 @@ fn a_remote_that_does_not_wait_for_credit_is_cut_off() {
     for message in packet(&pattern(1 << 20)).into_iter().take(200) {
         talk.say(message);
     }
-    // The first part was good before the lie; the client hears of it with the second.
+    // The first part was valid; the client gets the error with the second one.
     let first = talk.client.note();
     assert_eq!(first.data().len(), PART_MAX);
     assert_eq!(talk.remote.opening(), talk.address);
@@ -670,7 +670,7 @@ fn a_remote_that_does_not_wait_for_credit_is_cut_off() {
     talk.works();
 }
 
-/// Whatever comes, unasked: the driver asks for a new start once, not once for each.
+/// For any number of unexpected messages the driver sends one reset, not one for each.
 #[test]
 #[ignore = "needs the lab"]
 fn noise_is_not_answered_with_noise() {
@@ -689,7 +689,7 @@ fn noise_is_not_answered_with_noise() {
     talk.recovers();
 }
 
-/// Random answers to random requests: whatever is told, everything is told once.
+/// Random answers to random requests: each request gets exactly one notification.
 #[test]
 #[ignore = "needs the lab"]
 fn every_request_has_its_end() {
@@ -706,7 +706,7 @@ fn every_request_has_its_end() {
             let wanted = wanted.u32(block::LENGTH, length);
             talk.client.request(command::RECEIVE, &wanted).unwrap();
         }
-        // One of these ends it, whatever it is.
+        // One of these ends the request.
         let mut lies = packet(&pattern(random.usize(1..3000)));
         lies.push(
             Control::Status { length: random.u32(..), status: random.u32(..200) }.encode().to_vec(),
@@ -727,7 +727,7 @@ fn every_request_has_its_end() {
     talk.works();
 }
 
-/// `EPIPE` to whoever waits, `ENODEV` to whoever comes after.
+/// Waiting clients get `EPIPE`, later requests `ENODEV`.
 #[test]
 #[ignore = "needs the lab"]
 fn a_crash_is_told() {
@@ -769,7 +769,7 @@ fn a_crash_is_told() {
     idle.reset(again).unwrap();
 }
 
-/// A socket that closes in the middle leaves nothing: the remote forgets, the address is free.
+/// A socket that closes in the middle leaves nothing behind: the remote is reset, the address is free.
 #[test]
 #[ignore = "needs the lab"]
 fn a_socket_may_close_at_any_time() {
@@ -799,7 +799,7 @@ fn a_socket_may_close_at_any_time() {
     assert!(client.receive(channel, 0) == Ok(bytes));
 }
 
-/// The address of the channel itself, to which a remote may send unasked.
+/// The address of the channel itself, to which a remote may send at any time.
 fn default_address(client: &mut Client) -> u32 {
     let device = client.channels()[0].text(channel_attribute::DEVICE).unwrap();
     let src = fs::read_to_string(Path::new("/sys/bus/rpmsg/devices").join(device).join("src"));
@@ -826,7 +826,7 @@ fn what_nobody_has_asked_for_goes_to_all_who_listen() {
     talk.works();
 }
 
-/// In every network, but to nobody who could not have spoken with the coprocessor.
+/// In every network namespace, but only to clients that may use the coprocessor.
 #[test]
 #[ignore = "needs the lab"]
 #[allow(unsafe_code)]
@@ -834,14 +834,14 @@ fn what_nobody_has_asked_for_goes_to_all_networks() {
     let mut talk = Talk::new();
     let to_all = default_address(&mut talk.client);
     let elsewhere = || {
-        // SAFETY: nothing but the network of this thread changes.
+        // SAFETY: only the network namespace of this thread changes.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
         let listener = Client::new();
         listener.join("messages").unwrap();
         listener
     };
     let mut listener = thread::spawn(elsewhere).join().unwrap();
-    // Who has opened the socket counts, not who joins.
+    // The opener of the socket counts, not the process that joins.
     let unprivileged = || {
         let all = capabilities(None).unwrap();
         let mut fewer = all;
@@ -860,7 +860,7 @@ fn what_nobody_has_asked_for_goes_to_all_networks() {
     talk.works();
 }
 
-/// A channel that goes is told in every network, whatever a listener in another one does.
+/// A removed channel is reported in every network namespace, whatever a listener in another one does.
 #[test]
 #[ignore = "needs the lab"]
 #[allow(unsafe_code)]
@@ -868,14 +868,14 @@ fn channels_are_told_in_all_networks() {
     let mut talk = Talk::new();
     let to_all = default_address(&mut talk.client);
     let elsewhere = || {
-        // SAFETY: nothing but the network of this thread changes.
+        // SAFETY: only the network namespace of this thread changes.
         unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
         let listener = Client::new();
         listener.join("channels").unwrap();
         listener
     };
     let mut listener = thread::spawn(elsewhere).join().unwrap();
-    // Full, and wants to have it known.
+    // Its buffer is full, and it wants an error for that.
     let deaf = Client::new();
     set_option(&deaf, BROADCAST_ERROR, 1).unwrap();
     deaf.join("channels").unwrap();
@@ -892,7 +892,7 @@ fn channels_are_told_in_all_networks() {
     listener.assert_silent();
 }
 
-/// Anybody can have a network of a user namespace of his own, and any number of them.
+/// Every user can create network namespaces in a user namespace of their own, in any number.
 #[test]
 #[ignore = "needs the lab"]
 fn networks_of_other_users_hear_no_messages() {
@@ -925,7 +925,7 @@ fn networks_of_other_users_hear_no_messages() {
     owner.wait().unwrap();
 }
 
-/// A network goes with its last process, whatever its sockets had under way, and not before the
+/// A network namespace ends with its last process, whatever its sockets had in progress, but not before the
 /// driver is done with it.
 #[test]
 #[ignore = "needs the lab"]
@@ -935,9 +935,9 @@ fn a_network_may_go_at_any_time() {
     for round in 0..support::rounds(6, 3) {
         let channel = Client::new().channel();
         let elsewhere = move || {
-            // SAFETY: nothing but the network of this thread changes.
+            // SAFETY: only the network namespace of this thread changes.
             unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
-            // Its other end goes when this network does.
+            // Its other end is removed when this network namespace ends.
             let link = ["link", "add", "here", "type", "veth", "peer", "there", "netns", "1"];
             assert!(Command::new("ip").args(link).status().unwrap().success());
             let mut clients: Vec<_> = (0..8).map(|_| Client::new()).collect();
@@ -948,7 +948,7 @@ fn a_network_may_go_at_any_time() {
         };
         let clients = thread::spawn(elsewhere).join().unwrap();
         assert!(Path::new("/sys/class/net/there").exists());
-        // The coprocessor may go at the same time.
+        // The coprocessor may stop at the same time.
         thread::scope(|scope| {
             scope.spawn(move || drop(clients));
             if round % 2 == 0 {
@@ -960,7 +960,7 @@ fn a_network_may_go_at_any_time() {
     }
 }
 
-/// A client that does not read what it is told: its socket says that something was lost, and so
+/// For a client that does not read its notifications, its socket reports a loss, and so
 /// does the driver.
 #[test]
 #[ignore = "needs the lab"]

@@ -1,7 +1,7 @@
-//! The YAML specification: everything made of it is as the kernel's own tools make it, and a client
-//! that knows nothing but the specification exchanges blocks with the driver.
+//! The YAML specification: all files generated from it are up to date, and a client
+//! that knows only the specification exchanges blocks with the driver.
 //!
-//! The tools are those of the lab kernel's sources. And: the codec, compiled as a program.
+//! The tools are those of the lab kernel's sources. Also the codec, compiled as a program.
 
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
@@ -28,7 +28,7 @@ fn uapi_header() -> PathBuf {
     Path::new(KERNEL).join("uapi/linux/rpmsg_netlink.h")
 }
 
-/// The lab's sources, wherever its cache is.
+/// The lab's sources, in its cache.
 fn linux() -> PathBuf {
     let from = |name, below: &str| std::env::var_os(name).map(|dir| Path::new(&dir).join(below));
     let cache = from("BUSBAR_CACHE", "source")
@@ -39,7 +39,7 @@ fn linux() -> PathBuf {
     found.find(|source| source.join("tools/net/ynl/cli.py").exists()).expect("tools/net/ynl")
 }
 
-/// Specification and schema as they lie in a kernel tree, which is how the tools want them.
+/// Specification and schema at the paths of a kernel tree, which the tools require.
 fn tree() -> tempfile::TempDir {
     let tree = tempfile::tempdir().unwrap();
     let specs = tree.path().join("Documentation/netlink/specs");
@@ -47,7 +47,7 @@ fn tree() -> tempfile::TempDir {
     fs::copy(module().join("rpmsg_netlink.yaml"), specs.join("rpmsg_netlink.yaml")).unwrap();
     let schema = "Documentation/netlink/genetlink.yaml";
     fs::copy(linux().join(schema), tree.path().join(schema)).unwrap();
-    // The generator goes up until it sees this.
+    // The generator searches upwards for this file.
     fs::write(tree.path().join("MAINTAINERS"), "").unwrap();
     tree
 }
@@ -75,7 +75,7 @@ fn what_is_generated_is_up_to_date() {
         (module().join("rpmsg_netlink-gen.h"), &["--mode", "kernel", "--header"]),
         (module().join("rpmsg_netlink-gen.c"), &["--mode", "kernel", "--source"]),
     ] {
-        // The code includes a header of the name that it is written to.
+        // The code includes a header with the name of its output file.
         let made = tree.path().join(file.file_name().unwrap());
         let spec = tree.path().join("Documentation/netlink/specs/rpmsg_netlink.yaml");
         run(python(&generator).args(arguments).arg("--spec").arg(spec).arg("-o").arg(&made));
@@ -169,7 +169,7 @@ fn a_client_made_of_the_specification_exchanges_blocks() {
     println!("{said}");
 }
 
-/// The command line tool of the kernel: one request, from the shell.
+/// Makes one request with the command line tool of the kernel.
 #[test]
 #[ignore = "needs the lab"]
 fn the_kernels_own_tool_lists_the_channels() {
@@ -222,6 +222,6 @@ fn the_codec_agrees_with_the_librarys() {
         let (first, second) = (u16::try_from(first).unwrap(), u16::try_from(second).unwrap());
         assert_eq!(said.trim().parse(), Ok(combine(first, second, length.into())));
     }
-    // Headers there and back, and a million of random bytes, within the program.
+    // The program encodes and decodes headers, and decodes a million random bytes.
     run(Command::new(&program).arg("headers"));
 }

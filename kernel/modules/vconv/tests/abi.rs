@@ -1,4 +1,4 @@
-//! What programs see of a converter: attributes, patterns, samples by `read` and by DMABUF.
+//! The interface of a converter: attributes, patterns, samples by `read` and by DMABUF.
 
 mod converter;
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
@@ -55,7 +55,7 @@ fn counter_comes_by_read() {
     let mut bytes = vec![0; 1 << 20];
     file.read_exact(&mut bytes).unwrap();
     assert_counter(&bytes, 0);
-    // It starts anew from any place: within a block, and between the two of them.
+    // It starts again from any position: within a block, and between the two of them.
     for samples in [8, 1024, 1025, 3072, 5] {
         rx.disable();
         rx.enable();
@@ -65,7 +65,7 @@ fn counter_comes_by_read() {
     }
 }
 
-/// Where the IIO documentation says that a channel is.
+/// The position of a channel according to the IIO documentation.
 fn place(at: &mut usize, len: usize, on: bool) -> Option<usize> {
     let start = at.next_multiple_of(len);
     on.then(|| {
@@ -113,7 +113,7 @@ fn check_layout(
     let u64_at =
         |sample: &[u8], at: usize| u64::from_le_bytes(sample[at..at + 8].try_into().unwrap());
     let start = time.map(|at| u64_at(bytes, at));
-    // A slow reader of two short blocks may lose some, which the count then tells.
+    // A slow reader of two short blocks may lose samples, which the count then shows.
     let mut number = 0;
     for (index, sample) in bytes.chunks_exact(len).enumerate() {
         number = match count {
@@ -144,7 +144,7 @@ fn times_are_those_of_start_and_rate() {
     let converter = Converter::new();
     let rx = &converter.rx;
     rx.channels(&["in_count0", "in_timestamp"]);
-    // A period that is no whole number of nanoseconds.
+    // A period that is not a whole number of nanoseconds.
     rx.set("sampling_frequency", 7_000_000);
     rx.set("current_timestamp_clock", "monotonic");
     let monotonic = || {
@@ -177,7 +177,7 @@ fn block_of(rx: &Device, pattern: &str) -> Vec<i16> {
     let block = Block::new(LEN);
     block.write(&vec![0xa5; LEN]);
     iio::attach(&buffer, &block).unwrap();
-    // What is queued before the buffer is enabled begins with sample 0, whatever the rate.
+    // Blocks queued before the buffer is enabled begin with sample 0, at any rate.
     iio::enqueue(&buffer, &block, LEN as u64, 0).unwrap();
     let fences = block.fences();
     rx.enable();
@@ -196,7 +196,7 @@ fn sine_is_one() {
         rx.set("sampling_frequency", rate);
         rx.set("sine_frequency", frequency);
         let values = block_of(rx, "sine");
-        // Without a rate the frequency is at 1 MS/s. Phases are multiples of 2^-32 turns, the table
+        // Without a rate the frequency refers to 1 MS/s. Phases are multiples of 2^-32 turns, the table
         // has 4096.
         let rate = if rate == 0 { 1_000_000.0 } else { f64::from(rate) };
         for (index, sample) in (0_u32..).zip(values.chunks_exact(4)) {
@@ -241,7 +241,7 @@ fn none_touches_nothing() {
     converter.rx.channels(&RX_VOLTAGES);
     let untouched = i16::from_le_bytes([0xa5; 2]);
     assert!(block_of(&converter.rx, "none").iter().all(|&value| value == untouched));
-    // Except for what is asked for beside the voltages.
+    // Except for the channels beside the voltages.
     converter.rx.channels(&["in_voltage0_i", "in_count0"]);
     let values = block_of(&converter.rx, "none");
     for (index, sample) in (0_i16..).zip(values.chunks_exact(8)) {
@@ -477,8 +477,8 @@ fn cyclic_block_repeats_until_another_comes() {
         got.extend(received[0].read(800));
         assert!(got.len() < 4 << 20, "the cyclic block does not end");
     }
-    // Where the receiver was not running yet, the first passes went nowhere, but whole ones: what
-    // came is the period again and again, from some place in it on, and then the last block.
+    // Before the receiver was running, the first passes were discarded, always whole ones: the
+    // received samples are the period repeatedly, from some position on, and then the last block.
     let (repeated, end) = got.split_at(got.len() - 800);
     let at = (0..2400).step_by(8).find(|&at| repeated.starts_with(&period[at..])).expect("a place");
     assert!(repeated.iter().zip(period.iter().cycle().skip(at)).all(|(a, b)| a == b));

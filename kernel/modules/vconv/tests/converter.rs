@@ -1,4 +1,4 @@
-//! What the tests of `vconv` share: a converter of one's own, its devices, and blocks for them.
+//! Shared by the tests of `vconv`: a converter for each test, its devices, and blocks for them.
 
 #![allow(dead_code)]
 
@@ -35,7 +35,7 @@ pub fn load() {
     assert!(Path::new(FOLDER).exists());
 }
 
-/// A converter made with configfs, gone with this.
+/// A converter created with configfs, and removed when this is dropped.
 pub struct Converter {
     folder: PathBuf,
     pub rx: Device,
@@ -58,7 +58,7 @@ impl Converter {
         Self { folder, rx, tx }
     }
 
-    /// One that receives what it transmits, all voltages.
+    /// A converter that receives what it transmits, with all voltages.
     pub fn looped() -> Self {
         let converter = Self::new();
         converter.rx.set("loopback", 1);
@@ -67,7 +67,7 @@ impl Converter {
         converter
     }
 
-    /// As if the hardware were pulled out.
+    /// Removes the device, as if the hardware were unplugged.
     pub fn remove(&self) -> io::Result<()> {
         fs::remove_dir(&self.folder)
     }
@@ -108,7 +108,7 @@ impl Device {
         File::options().read(true).write(true).custom_flags(flags).open(&self.node).unwrap()
     }
 
-    /// The file of the buffer, not blocking.
+    /// The file of the buffer, non-blocking.
     pub fn buffer(&self) -> OwnedFd {
         let buffer = iio::buffer_fd(self.open(), 0).expect("the buffer");
         non_blocking(&buffer, true);
@@ -131,7 +131,7 @@ impl Device {
         }
     }
 
-    // Numbers and words alike.
+    // For numbers and words.
     #[allow(clippy::needless_pass_by_value)]
     pub fn try_set(&self, attribute: &str, value: impl ToString) -> Result<(), Errno> {
         let result = fs::write(self.folder.join(attribute), value.to_string());
@@ -224,20 +224,20 @@ impl Block {
         dmabuf::end(self, Access::Write).unwrap();
     }
 
-    /// Whether the device is done with it within `patience`.
+    /// Whether the device has finished with it within `patience`.
     pub fn done_within(&self, patience: std::time::Duration) -> bool {
         let patience = Timespec::try_from(patience).unwrap();
         let mut fds = [PollFd::new(self, PollFlags::OUT)];
         poll(&mut fds, Some(&patience)).unwrap() == 1
     }
 
-    /// What the present fences will say, to be asked for before they are signalled.
+    /// A sync file of the current fences; it has to be exported before they are signalled.
     pub fn fences(&self) -> OwnedFd {
         dmabuf::export_sync_file(self, Access::ReadWrite).expect("a sync file")
     }
 }
 
-/// Waits until the fences in a sync file are signalled, and says how.
+/// Waits until the fences in a sync file are signalled, and returns the status.
 pub fn outcome(fences: &OwnedFd) -> Result<(), Errno> {
     let mut end = None;
     wait_until("a fence", || {

@@ -1,6 +1,6 @@
-//! Every errno of the buffer's calls, as a program meets it on a converter.
+//! Every errno of the calls of a converter's buffer.
 //!
-//! Not here: `ENOMEM`; `EBUSY` of ATTACH for a DMABUF that somebody holds locked at that moment; and
+//! Not tested here: `ENOMEM`; `EBUSY` of ATTACH for a DMABUF that is locked at that moment; and
 //! `EBUSY` of ENQUEUE in `read` mode, which needs an attached DMABUF, and then there is no such mode.
 
 mod converter;
@@ -159,7 +159,7 @@ fn enqueue_twice() {
     let (rx, tx) = (&converter.rx, &converter.tx);
     rx.channels(&RX_VOLTAGES);
     tx.channels(&TX_VOLTAGES);
-    // A receiver is about to write: nobody may come near.
+    // A receiver will write: no other access is permitted.
     let buffer = rx.buffer();
     let block = &attached(&buffer, 1, LEN)[0];
     iio::enqueue(&buffer, block, 4096, 0).unwrap();
@@ -173,7 +173,7 @@ fn enqueue_twice() {
     assert_eq!(iio::enqueue(&buffer, block, 4096, 0), Ok(()), "now it is free");
     rx.disable();
 
-    // A transmitter only reads, so that it is the block that is not free.
+    // A transmitter only reads, so the block itself is busy.
     let buffer = tx.buffer();
     let block = &attached(&buffer, 1, LEN)[0];
     iio::enqueue(&buffer, block, 4096, CYCLIC).unwrap();
@@ -218,11 +218,11 @@ fn read() {
     support::wait_until("samples", || file.read(&mut bytes).is_ok_and(|len| len == 64));
     converter::assert_counter(&bytes, 0);
 
-    // A bad address loses no sample, and memory that is there in part is filled in part.
+    // A bad address loses no sample, and partly mapped memory is filled in part.
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
     let pages = Mapping::new(File::open("/dev/zero").unwrap(), 8192, access, flags, 0).unwrap();
     assert_eq!(read_at(&file, BAD_POINTER, 64), Err(Errno::FAULT));
-    // SAFETY: our own mapping, whose second page goes.
+    // SAFETY: our own mapping, whose second page is unmapped.
     #[allow(unsafe_code)]
     unsafe {
         rustix::mm::mprotect(pages.base.add(4096).cast(), 4096, rustix::mm::MprotectFlags::empty())
@@ -235,7 +235,7 @@ fn read() {
     assert_eq!(file.read(&mut bytes).unwrap(), 64);
     converter::assert_counter(&bytes, 12);
 
-    // While there are DMABUFs there is no reading.
+    // With DMABUFs attached, `read` fails.
     rx.disable();
     let buffer = iio::buffer_fd(&file, 0).unwrap();
     non_blocking(&buffer, true);
@@ -259,7 +259,7 @@ fn read_touches_nothing_beyond_what_it_returns() {
     rx.set("buffer/length", 128);
     rx.enable();
     let device = rx.open();
-    // A copy of our own of each page is made as it is first written.
+    // Each page is copied when it is first written.
     let file = memfd_create("bytes", MemfdFlags::CLOEXEC).unwrap();
     File::from(file.try_clone().unwrap()).write_all(&vec![0xaa; ROOM]).unwrap();
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
@@ -267,7 +267,7 @@ fn read_touches_nothing_beyond_what_it_returns() {
     for (at, first) in [(0, 0), (ROOM / 2 - 7, 64)] {
         let len = read_at(&device, pages.base.expose_provenance() + at, ROOM - at).unwrap();
         assert_eq!(len, 512, "one block");
-        // SAFETY: within the mapping, which nobody writes now.
+        // SAFETY: within the mapping, to which nothing writes now.
         #[allow(unsafe_code)]
         let bytes = unsafe { std::slice::from_raw_parts(pages.base.add(at), ROOM - at) };
         converter::assert_counter(&bytes[..len], first);
@@ -277,7 +277,7 @@ fn read_touches_nothing_beyond_what_it_returns() {
 }
 
 fn read_at(file: &File, address: usize, len: usize) -> Result<usize, Errno> {
-    // SAFETY: memory that only this test knows of, or none.
+    // SAFETY: memory of this test alone, or none.
     #[allow(unsafe_code)]
     let result = unsafe {
         libc::read(file.as_fd().as_raw_fd(), std::ptr::with_exposed_provenance_mut(address), len)

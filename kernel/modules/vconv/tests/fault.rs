@@ -1,4 +1,4 @@
-//! What goes wrong: faults on demand, programs that die, devices that go, calls that race.
+//! Failures: injected faults, programs that are killed, devices that are removed, calls that race.
 
 mod converter;
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
@@ -25,12 +25,12 @@ const LEN: usize = 16 << 10;
 const SAMPLES: u64 = (LEN / FRAME) as u64;
 const FOREVER: Duration = Duration::from_secs(60);
 
-/// Who needs the module: converters of configfs, attached DMABUFs, open devices.
+/// The use count of the module: converters of configfs, attached DMABUFs, open devices.
 fn references() -> u32 {
     fs::read_to_string("/sys/module/vconv/refcnt").unwrap().trim().parse().unwrap()
 }
 
-/// How often to do something that the debug kernel is slow at.
+/// Repetitions of something that is slow in the debug kernel.
 fn rounds(release: u32, debug: u32) -> u32 {
     if Path::new("/sys/kernel/debug/kmemleak").exists() { debug } else { release }
 }
@@ -91,7 +91,7 @@ fn short_block_ends_where_it_was_told_and_loses_nothing() {
     rx.disable();
     drop(buffer);
 
-    // `read` gets fewer bytes at once, and the same samples.
+    // `read` gets fewer bytes in one call, but the same samples.
     let converter = Converter::new();
     let rx = &converter.rx;
     rx.channels(&RX_VOLTAGES);
@@ -107,12 +107,13 @@ fn short_block_ends_where_it_was_told_and_loses_nothing() {
     assert_eq!(rx.pending("short_samples"), 0);
 }
 
-/// Whether this is what a block has that failed.
+/// Whether this is the content of a failed block.
 fn is_poisoned(bytes: &[u8]) -> bool {
     i16s(bytes).iter().all(|&value| value == i16::MIN)
 }
 
-/// How each block ends. A fence's error can be seen only by who asks before it is signalled.
+/// The status of each block. The error of a fence is visible only in a sync file exported before it is
+/// signalled.
 fn outcomes(device: &Device, buffer: &OwnedFd, blocks: &[Block]) -> Vec<Result<(), Errno>> {
     let queue = |block: &Block| {
         iio::enqueue(buffer, block, LEN as u64, 0).unwrap();
@@ -225,7 +226,7 @@ fn samples_of_a_failed_block_go_nowhere() {
     assert_eq!(outcome(&fences[1]), Ok(()));
     assert!(is_poisoned(&received[0].read(LEN)));
     assert_eq!(received[1].read(LEN), [3; LEN], "the first was not sent, the second not received");
-    // A repetition of nothing would last for ever.
+    // Repeating no sample would never end.
     tx.inject("fail_blocks", 1);
     iio::enqueue(&from, &sent[0], LEN as u64, CYCLIC).unwrap();
     assert!(sent[0].done_within(FOREVER));
@@ -244,7 +245,7 @@ fn memory_that_can_never_be_written_or_read_is_an_error() {
     tx.enable();
     let (mut from, mut to) = (rx.open(), tx.open());
     let (mut bytes, zeros) = (vec![0; 64 << 10], vec![0; 64 << 10]);
-    // The pages are there, but each copy fails, as with tags that are wrong.
+    // The pages are present, but each copy fails, as with wrong memory tags.
     for (name, value) in [("task-filter", "Y"), ("times", "-1"), ("probability", "100")] {
         fs::write(faults.join(name), value).unwrap();
     }
@@ -332,7 +333,7 @@ fn disabling_interrupts_what_is_queued_and_enabling_starts_anew() {
     let buffer = rx.buffer();
     let blocks = attached(&buffer, 3, LEN);
     for _ in 0..rounds(200, 50) {
-        // One block takes years.
+        // One block would take years.
         rx.set("sampling_frequency", 1);
         rx.enable();
         for block in &blocks {
@@ -462,7 +463,7 @@ fn receiver_waits_for_the_transmitter_until_it_is_disabled() {
     assert!(!received.done_within(Duration::from_millis(50)));
     rx.disable();
     assert_eq!(outcome(&fences), Err(Errno::INTR));
-    // And the transmitter waits for the receiver: more than the ring between has room for.
+    // The transmitter waits for the receiver: there are more samples than the ring has room for.
     rx.enable();
     iio::enqueue(&from, sent, 1 << 20, 0).unwrap();
     let fences = sent.fences();
@@ -473,7 +474,7 @@ fn receiver_waits_for_the_transmitter_until_it_is_disabled() {
 
 // -- Programs that die --
 
-/// Does what the environment says until it is killed.
+/// Runs the case that the environment names until it is killed.
 #[test]
 #[ignore = "needs the lab"]
 fn victim() {
@@ -554,8 +555,8 @@ fn killed_program_leaves_a_device_that_works() {
             let victim = Victim::new(task, device);
             std::thread::sleep(Duration::from_millis(20));
             victim.kill();
-            // What was queued before the buffer was enabled waits for that, with or without its
-            // program; the rest is done. A cyclic one would go on.
+            // Blocks queued before the buffer is enabled wait for that, with or without their
+            // program; the others complete. A cyclic one would go on.
             let left = references() > before;
             assert!(!left || task != "read", "{task}");
             device.set("buffer/enable", u8::from(task == "queued"));
@@ -586,7 +587,7 @@ fn closing_and_opening_leaks_nothing() {
     let block = Block::new(4096);
     for round in 0..count {
         let buffer = rx.buffer();
-        // What ends in the background after a close has the block's lock for a moment: wait for it.
+        // Work in the background after a close has the block's lock for a moment: wait for it.
         non_blocking(&buffer, false);
         iio::attach(&buffer, &block).unwrap();
         match round % 4 {
@@ -698,7 +699,7 @@ fn module_stays_while_it_is_needed_and_goes_when_it_is_not() {
     assert_counter(&block.read(LEN), 0);
     wait_until("the module to go, with a buffer that is enabled", unload);
 
-    // A file without blocks holds no reference. Whoever unloads then waits until it is closed.
+    // A file without blocks holds no reference. Unloading then waits until it is closed.
     converter::load();
     let rx = Device::find("vconv0").unwrap();
     let buffer = rx.buffer();
@@ -715,7 +716,7 @@ fn module_stays_while_it_is_needed_and_goes_when_it_is_not() {
 
 // -- Races --
 
-/// Does it again and again until the flag is set.
+/// Repeats it until the flag is set.
 fn again<'scope>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     stop: &'scope AtomicBool,
@@ -773,7 +774,7 @@ fn calls_that_race_do_no_harm() {
             stop.store(true, Ordering::Relaxed);
         });
     }
-    // What was queued while the buffers were off waits for them.
+    // Blocks queued while the buffers were disabled wait for them.
     let until = Instant::now() + FOREVER;
     while references() > before {
         for device in [rx, tx] {

@@ -73,7 +73,7 @@ fn iio_writedev_reaches_iio_readdev() {
     let converter = Converter::named("libiio-loop");
     converter.rx.set("loopback", 1);
     let samples = 20_000;
-    // What the writer has sent last it takes back when it ends.
+    // When the writer ends, its last blocks are cancelled.
     let more = samples + 10_000;
     let spawn = |program: &str, device: &str, count: usize, stdin: Stdio| {
         let count = count.to_string();

@@ -21,7 +21,7 @@ use rustix::ioctl::opcode;
 use rustix::mm::{MapFlags, ProtFlags};
 use support::{BAD_POINTER, Mapping, modprobe, raw_ioctl, wait_until};
 
-/// A coprocessor of which nobody is the core yet.
+/// A coprocessor without a process yet.
 struct Bench {
     device: PathBuf,
     state: PathBuf,
@@ -70,7 +70,7 @@ impl Drop for Bench {
     }
 }
 
-/// A firmware file of a coprocessor's own, until this goes.
+/// A firmware file for one coprocessor, removed when this is dropped.
 struct Firmware {
     file: PathBuf,
     attribute: PathBuf,
@@ -92,7 +92,7 @@ impl Firmware {
 
 impl Drop for Firmware {
     fn drop(&mut self) {
-        // Or it cannot have another.
+        // While it runs, its firmware cannot be changed.
         let _ = fs::write(&self.state, "stop");
         let _ = fs::write(&self.attribute, "vcoproc.fw");
         let _ = fs::remove_file(&self.file);
@@ -171,7 +171,7 @@ fn table(core: &File) -> View {
     View::new(core, info.table_offset, info.table_size)
 }
 
-/// What Linux has made of the rpmsg device.
+/// The rpmsg device as Linux has set it up.
 fn device(core: &File) -> table::Device {
     table::parse(&table(core).read().unwrap()).expect("a table")
 }
@@ -190,7 +190,7 @@ fn firmware_that_is_written_to_the_usual_place_is_loaded() {
     let device = device(&core);
     fs::write(USUAL, before).unwrap();
     assert_eq!(device.vring(RECEIVE).unwrap().entries, 16);
-    // Firmware made with OpenAMP does not keep to the rules of event indices.
+    // Firmware built with OpenAMP does not follow the rules of event indices.
     assert!(!device.has(table::FEATURE_EVENT_INDEX));
 }
 
@@ -220,7 +220,7 @@ fn what_linux_writes_of_a_ring_is_read_only() {
             assert!(!(driver && written), "{entries} entries: page {page} of {rings:?}");
             writable += u64::from(written);
         }
-        // The used rings, and all but what the longest rings need.
+        // The used rings, and everything except the pages for the longest rings.
         let used = rings.iter().map(|ring| View::new(&core, ring.end * PAGE, PAGE));
         used.for_each(|ring| ring.write(&[0; 4]).expect("a used ring"));
         assert_eq!(writable, info.memory_size / PAGE - 4);
@@ -237,10 +237,10 @@ fn nothing_can_keep_a_page_of_the_memory() {
     let view = View::new(&core, 64 * PAGE, PAGE);
     view.write(b"here").unwrap();
     let (_reader, writer) = std::io::pipe().unwrap();
-    // SAFETY: only the kernel is given this, and it checks.
+    // SAFETY: only the kernel gets this address, and it checks each access.
     let bytes = unsafe { std::slice::from_raw_parts(view.base(), 4096) };
     let gifts = [rustix::pipe::IoSliceRaw::from_slice(bytes)];
-    // SAFETY: as above; nothing is given away.
+    // SAFETY: as above; the pages are not gifted.
     let spliced =
         unsafe { rustix::pipe::vmsplice(&writer, &gifts, rustix::pipe::SpliceFlags::NONBLOCK) };
     assert_eq!(spliced, Err(Errno::FAULT));
@@ -254,7 +254,7 @@ fn a_debugger_can_do_what_the_process_can() {
     let memory = File::options().read(true).write(true).open("/proc/self/mem").unwrap();
     let view = View::new(&core, 64 * PAGE, 2 * PAGE);
     let at = |offset: u64| u64::try_from(view.base().addr()).unwrap() + offset;
-    // Over the end of a page.
+    // Across the end of a page.
     memory.write_all_at(b"debugger", at(PAGE - 4)).expect("a buffer");
     let mut bytes = [0; 8];
     memory.read_exact_at(&mut bytes, at(PAGE - 4)).unwrap();
@@ -289,7 +289,7 @@ fn what_the_process_writes_to_the_table_linux_does_not_see() {
     assert_eq!(seen.matches("Entry").count(), 1, "{seen}");
     drop(core);
 
-    // What the next one finds is as Linux has it.
+    // The next process finds Linux's own values.
     let core = bench.open().unwrap();
     wait_for_kick(&core);
     let next = device(&core);
@@ -356,7 +356,7 @@ fn starts_and_stops_again_and_again() {
     assert!(boots.is_sorted_by(|a, b| *a + 1 == *b), "{boots:?}");
 }
 
-/// Each start counts, also of a core that runs. Removal has to take back all of them.
+/// Each start is counted, also of a running core. Removal has to undo all of them.
 #[test]
 #[ignore = "needs the lab"]
 fn one_that_was_started_twice_ends_with_its_device() {
@@ -452,7 +452,7 @@ fn process_that_does_not_answer_is_cut_off() {
 #[ignore = "needs the lab"]
 fn cut_off_takes_the_memory_away() {
     let bench = Bench::new(0);
-    // The shell maps nothing by itself, so another test program has to: this one, as a child.
+    // The shell cannot map it, so this test program runs as a child.
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "child_touches_memory_for_ever", "--nocapture"])
         .env("BUSBAR_TEST_DEVICE", &bench.device)
@@ -480,7 +480,7 @@ fn child_touches_memory_for_ever() {
     assert_ne!(event(&core).events & EVENT_START, 0);
     loop {
         #[allow(unsafe_code)]
-        // SAFETY: the last byte of our mapping, in the guard that no ring lies in.
+        // SAFETY: the last byte of our mapping, in the guard page without rings.
         unsafe {
             memory.base.add(usize::try_from(info.memory_size).unwrap() - 1).write_volatile(1);
         }

@@ -1,6 +1,6 @@
 //! Rings and messages with hostile content, from the process's side, against the in-tree bus.
 //!
-//! What the kernel does with them is its own affair (docs/endpoint.md), as long as it reports
+//! The kernel may do anything with them (docs/endpoint.md), as long as it reports
 //! nothing, does not hang, and works again after the recovery.
 
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
@@ -23,12 +23,12 @@ use support::{Mapping, eptfd, wait_until};
 
 const RING: usize = 256;
 const BUFFER: usize = 512;
-/// Bytes of a descriptor, and where in it its flags are.
+/// Bytes of a descriptor, and the offset of its flags.
 const DESCRIPTOR: usize = 16;
 const FLAGS: usize = 12;
 const NEXT: u16 = 1;
 
-/// The shared memory of a core, and where the receiving ring's parts are in it.
+/// The shared memory of a core, and the parts of the receiving ring in it.
 struct Memory {
     mapping: Mapping,
     size: usize,
@@ -64,23 +64,23 @@ impl Memory {
         }
     }
 
-    /// Has the kernel write, which fails where an instruction would be `SIGBUS`.
+    /// Lets the kernel write, which fails where an instruction would raise `SIGBUS`.
     fn try_put(&self, at: usize, bytes: &[u8]) -> Result<usize, Errno> {
         assert!(at + bytes.len() <= self.size);
         let scratch = memfd_create("scratch", MemfdFlags::CLOEXEC).unwrap();
         assert_eq!(pwrite(&scratch, bytes, 0), Ok(bytes.len()));
-        // SAFETY: within the mapping. Only the kernel is given this, and it checks.
+        // SAFETY: within the mapping. Only the kernel gets this address, and it checks each access.
         let to = unsafe { self.mapping.base.add(at) };
         // SAFETY: as above.
         pread(&scratch, unsafe { std::slice::from_raw_parts_mut(to, bytes.len()) }, 0)
     }
 
-    /// Has the kernel read, which fails where an instruction would be `SIGBUS`.
+    /// Lets the kernel read, which fails where an instruction would raise `SIGBUS`.
     fn try_get(&self, at: usize) -> Result<[u8; 2], Errno> {
         let scratch = memfd_create("scratch", MemfdFlags::CLOEXEC).unwrap();
         let mut bytes = [0; 2];
         assert!(at + bytes.len() <= self.size);
-        // SAFETY: within the mapping. Only the kernel is given this, and it checks.
+        // SAFETY: within the mapping. Only the kernel gets this address, and it checks each access.
         let from = unsafe { self.mapping.base.add(at) };
         // SAFETY: as above.
         pwrite(&scratch, unsafe { std::slice::from_raw_parts(from, bytes.len()) }, 0)?;
@@ -88,7 +88,7 @@ impl Memory {
         Ok(bytes)
     }
 
-    /// Says that every buffer is used, by a message to nobody.
+    /// Marks every buffer as used, with a message to an address without an endpoint.
     fn fill_used(&self) {
         for index in 0..RING {
             let at = DESCRIPTOR * index + self.descriptors;
@@ -111,7 +111,7 @@ impl Memory {
     }
 }
 
-/// Another descriptor, or an entry of the available ring: what Linux writes and believes.
+/// Another descriptor, or an entry of the available ring, which Linux writes and trusts.
 fn lie_about_descriptors(memory: &Memory, random: &mut Rng) {
     let mut bytes = [0; DESCRIPTOR];
     random.fill(&mut bytes);
@@ -120,7 +120,7 @@ fn lie_about_descriptors(memory: &Memory, random: &mut Rng) {
     assert_eq!(memory.try_put(at, &bytes), Err(Errno::FAULT), "{at:#x}");
 }
 
-/// One round of lies about the ring in which Linux receives.
+/// One round of invalid content for the ring in which Linux receives.
 fn lie(memory: &Memory, random: &mut Rng, index: &mut u16) {
     lie_about_descriptors(memory, random);
     let descriptor = random.usize(..RING + 8);
@@ -183,8 +183,8 @@ fn process_that_never_lets_up_does_not_hold_up_a_stop() {
     let busy = spawn(move || {
         let memory = Memory::map(&core);
         memory.fill_used();
-        // Linux gives each buffer back at once, and so tells how far it is: it is always behind by
-        // thousands. Until the kernel has taken the memory away.
+        // Linux gives each buffer back at once, which shows its progress: it is always behind by
+        // thousands. This ends when the kernel unmaps the memory.
         let avail = memory.descriptors + DESCRIPTOR * RING + 2;
         while let Ok(given) = memory.try_get(avail) {
             let ahead = u16::from_ne_bytes(given).wrapping_add(0x7f00);
@@ -228,7 +228,7 @@ fn kernel_survives_a_hostile_process() {
     wait_until("an answer", || rustix::io::read(&victim, &mut answer).is_ok_and(|len| len == 4));
 }
 
-/// An endpoint at the address that most lies are sent to.
+/// An endpoint at the address to which most of the invalid messages are sent.
 fn victim(side: &Side) -> OwnedFd {
     let control = File::options().read(true).write(true).open(side.controller()).unwrap();
     let flags = (OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK).bits();
@@ -237,7 +237,7 @@ fn victim(side: &Side) -> OwnedFd {
     rpmsg::create_ept_fd(&control, info).expect("an endpoint")
 }
 
-/// Takes whatever came: never more than a message, whatever the ring says.
+/// Reads all messages: none is longer than a message, whatever the ring contains.
 fn drain(victim: &OwnedFd) {
     let mut fds = [PollFd::new(victim, PollFlags::IN)];
     let patience = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };

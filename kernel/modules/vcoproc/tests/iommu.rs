@@ -72,10 +72,10 @@ fn any_range_can_be_mapped_and_nothing_is_there() {
 #[test]
 #[ignore = "needs the lab"]
 fn exactly_the_pages_of_a_part_are_there() {
-    // Pages that are apart in memory, and pages that are together.
+    // Pages that are scattered in memory, and contiguous pages.
     for buffer in [pages(64 * PAGE, MemfdFlags::empty()), heap(64 * PAGE)] {
         let shared = Shared::new(buffer);
-        // Before the first mapping of all there is nothing that can be mapped.
+        // Before the first mapping, there is no range that can be mapped.
         dmabuf::attach(&shared.endpoint, heap(PAGE)).unwrap();
         dmabuf::detach(&shared.endpoint, &shared.buffer).unwrap();
         dmabuf::attach(&shared.endpoint, &shared.buffer).unwrap();
@@ -90,7 +90,7 @@ fn exactly_the_pages_of_a_part_are_there() {
             (FROM_REMOTE, 63 * PAGE, PAGE),
         ] {
             let (from, part) = shared.give(flags, offset, length);
-            // The middle first, so that what is around it is inserted with it, if at all.
+            // The middle first, as fault-around might insert its neighbours with it.
             let all = shared.view(&part, 0, 64);
             let pages: Vec<_> = (32..64).chain(0..32).collect();
             for page in pages {
@@ -114,7 +114,7 @@ fn exactly_the_pages_of_a_part_are_there() {
     }
 }
 
-/// Entries of scatterlists stay apart, as behind swiotlb, as long as this lives.
+/// Until this is dropped, entries of scatterlists are not merged, as behind swiotlb.
 struct Unmerged;
 
 const MERGE: &str = "/sys/module/vcoproc/parameters/merge";
@@ -214,8 +214,8 @@ fn a_large_buffer_is_one_range() {
             let view = View::new(shared.bench.remote.core(), part.address + at, 8);
             assert_eq!(view.read().unwrap(), at.to_le_bytes(), "{at:#x}");
         }
-        // So large that faults need page tables of their own. Allocated with the IOMMU locked they
-        // could wait for a fence that needs the lock: lockdep sees it here.
+        // So large that faults need page tables of their own. If these were allocated with the IOMMU locked,
+        // they could wait for a fence that needs the lock: lockdep sees it here.
         let whole = View::new(shared.bench.remote.core(), part.address, size);
         for at in &marks {
             let byte = whole.base().wrapping_add(usize::try_from(*at).unwrap());
@@ -229,7 +229,7 @@ fn a_large_buffer_is_one_range() {
 #[allow(unsafe_code)]
 fn readable(at: *mut c_void) -> Result<usize, Errno> {
     let scratch = rustix::fs::memfd_create("scratch", MemfdFlags::CLOEXEC).unwrap();
-    // SAFETY: only the kernel is given this, and it checks.
+    // SAFETY: only the kernel gets this address, and it checks each access.
     rustix::io::write(&scratch, unsafe { std::slice::from_raw_parts(at.cast(), 1) })
 }
 
@@ -242,22 +242,22 @@ fn the_process_cannot_keep_what_it_has_mapped() {
     let view = shared.view(&part, 0, 4);
     view.write(&[7; 4096]).unwrap();
 
-    // Not by a pin: whoever asks for the pages themselves gets none.
+    // Access is not kept by a pin: no call can pin the pages.
     let mut byte = [0];
     let memory = File::open("/proc/self/mem").unwrap();
     let address = u64::try_from(view.base().addr()).unwrap();
     assert!(memory.read_at(&mut byte, address).is_err());
     let (_reader, mut writer) = std::io::pipe().unwrap();
-    // SAFETY: only the kernel is given this, and it checks.
+    // SAFETY: only the kernel gets this address, and it checks each access.
     let bytes = unsafe { std::slice::from_raw_parts(view.base(), 4096) };
     let gifts = [rustix::pipe::IoSliceRaw::from_slice(bytes)];
-    // SAFETY: as above; nothing is given away.
+    // SAFETY: as above; the pages are not gifted.
     let spliced =
         unsafe { rustix::pipe::vmsplice(&writer, &gifts, rustix::pipe::SpliceFlags::NONBLOCK) };
     assert_eq!(spliced, Err(Errno::FAULT));
     writer.write_all(b"x").unwrap();
 
-    // Nor by moving it, or by changing its protection to and fro.
+    // It is not kept by moving the mapping either, or by changing its protection and back.
     let page = usize::try_from(PAGE).unwrap();
     let elsewhere = Mapping::new(
         shared.bench.remote.core(),
@@ -268,7 +268,7 @@ fn the_process_cannot_keep_what_it_has_mapped() {
     )
     .unwrap();
     let target = elsewhere.base.cast();
-    // SAFETY: both are mappings of this test, and nothing refers to them.
+    // SAFETY: both are mappings of this test, without references to them.
     unsafe {
         let old = view.base().cast();
         mremap_fixed(old, page, page, MremapFlags::MAYMOVE, target).expect("move a page");
@@ -280,7 +280,7 @@ fn the_process_cannot_keep_what_it_has_mapped() {
     }
     shared.take(from, &part);
     assert_eq!(readable(target), Err(Errno::FAULT));
-    // For reading, it is not writable by that.
+    // Access for reading does not make it writable.
     let (from, part) = shared.give(TO_REMOTE, 0, PAGE);
     let view = shared.view(&part, 0, 1);
     view.read().unwrap();

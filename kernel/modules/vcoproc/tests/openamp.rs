@@ -1,7 +1,7 @@
 //! A core by the rules of `OpenAMP`'s device role, which no test of Busbar's own firmware covers.
 //!
 //! `OpenAMP` (lib/remoteproc, lib/virtio/virtqueue.c) writes the notify ids that it has read back to
-//! the resource table, leaves descriptors and available ring alone, and never moves the event index
+//! the resource table, does not write to descriptors and available ring, and never moves the event index
 //! of the used ring: with `VIRTIO_RING_F_EVENT_IDX` granted, Linux kicks it once and not again.
 
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
@@ -24,10 +24,10 @@ use support::eptfd;
 
 const HEADER: usize = 16;
 const SERVICE: u32 = 0x400;
-/// Where the notify ids of the vrings are in the table.
+/// Offsets of the vrings' notify ids in the table.
 const NOTIFY_IDS: [u64; 2] = [20 + 4 + 24 + 12, 20 + 4 + 24 + 20 + 12];
 
-/// A vring, by offset in the shared memory, and how far it was followed.
+/// A vring, by offset in the shared memory, and the number of entries processed.
 struct Ring {
     descriptors: u64,
     avail: u64,
@@ -36,7 +36,7 @@ struct Ring {
     taken: u16,
 }
 
-/// The firmware: whatever comes to its address goes back to where it came from.
+/// The firmware: it sends each message to its address back.
 struct Firmware {
     core: File,
     base: u64,
@@ -73,7 +73,7 @@ impl Firmware {
         View::new(&self.core, at, bytes.len() as u64).write(bytes).unwrap();
     }
 
-    /// `virtqueue_get_available_buffer()`: the number of a buffer, and where it is.
+    /// `virtqueue_get_available_buffer()`: the number of a buffer, and its address.
     fn take(&mut self, index: usize) -> Option<(u16, u64)> {
         let ring = &self.rings[index];
         if u16::from_ne_bytes(self.get(ring.avail + 2)) == ring.taken {
@@ -86,7 +86,7 @@ impl Firmware {
         Some((head, address - self.base))
     }
 
-    /// `virtqueue_add_consumed_buffer()`, with the flags of the used ring as they are.
+    /// `virtqueue_add_consumed_buffer()`, without a change to the flags of the used ring.
     fn give_back(&self, index: usize, head: u16, length: u32) {
         let ring = &self.rings[index];
         let used = u16::from_ne_bytes(self.get(ring.used + 2));

@@ -1,5 +1,5 @@
-//! A pair behind a PCI device and its IOMMU: memory is received into through its translation, and
-//! is unmapped when the device goes, whoever still holds a part of it.
+//! A pair behind a PCI device and its IOMMU: data is received into memory through its translation, and
+//! the memory is unmapped when the device is removed, even if something still holds a part of it.
 
 #[path = "../../../../crates/busbar/tests/pair/mod.rs"]
 mod pair;
@@ -15,7 +15,7 @@ const LEN: usize = 4 << 20;
 const BUS: &str = "/sys/bus/pci";
 const DRIVER: &str = "/sys/bus/pci/drivers/vnic";
 
-/// A PCI device that pairs are of, until this goes.
+/// A PCI device that new pairs belong to, until this is dropped.
 struct Slot(PathBuf);
 
 impl Slot {
@@ -43,12 +43,12 @@ impl Slot {
         self.0.file_name().unwrap().to_str().unwrap()
     }
 
-    /// Lets the driver go.
+    /// Unbinds the driver.
     fn unbind(&self) {
         fs::write(format!("{DRIVER}/unbind"), self.name()).unwrap();
     }
 
-    /// Takes the device out.
+    /// Removes the device.
     fn remove(&self) {
         fs::write(self.0.join("remove"), "1").unwrap();
     }
@@ -66,7 +66,7 @@ impl Drop for Slot {
     }
 }
 
-/// A receiver, a connection to it, and what was received and is held.
+/// A receiver, a connection to it, and received data that is held.
 fn hold(pair: &Pair) -> (Receiver, Vec<Piece>, impl Sized) {
     let receiver = pair.receiver(LEN);
     let (mut connection, mut sender) = pair.connect(&receiver);
@@ -137,7 +137,7 @@ fn what_is_held_of_a_binding_that_is_gone_outlives_the_device() {
 fn nothing_is_mapped_when_the_driver_goes() {
     each_kind(|slot, pair| {
         let (receiver, held, sockets) = hold(pair);
-        // The checks of DMA mappings tell what is mapped by then.
+        // The checks of DMA mappings report what is still mapped.
         slot.unbind();
         verify(&held);
         drop((held, sockets, receiver));

@@ -1,4 +1,4 @@
-//! Pairs come and go, and ordinary traffic crosses them.
+//! Creation and removal of pairs, and ordinary traffic over them.
 
 #[path = "../../../../crates/busbar/tests/pair/mod.rs"]
 mod pair;
@@ -40,7 +40,7 @@ fn has_carrier() -> bool {
         .is_ok_and(|carrier| carrier.trim() == "1")
 }
 
-/// Connects from the far end as soon as somebody listens.
+/// Connects from the far end as soon as a program listens.
 fn connect(address: &str) -> TcpStream {
     let mut stream = None;
     wait_until("a listener", || {
@@ -54,7 +54,7 @@ fn exists(device: &str) -> bool {
     Path::new("/sys/class/net").join(device).exists()
 }
 
-/// Bytes that tell where each of them belongs.
+/// Bytes whose values show their position.
 fn pattern(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let word = |_| {
@@ -138,7 +138,7 @@ fn a_name_that_is_taken_makes_nothing() {
     ip("link del taken");
 }
 
-/// Builds what lets `ip` describe the other end, and has `ip` find it.
+/// Builds the plug-in with which `ip` describes the other end, and sets its path.
 fn ip_with_peer(arguments: &str) -> Result<String, String> {
     let folder = tempfile::tempdir().unwrap();
     let built = folder.path().join("link_vnic.so");
@@ -164,7 +164,7 @@ fn ip_describes_the_other_end() {
     let said = there("-d link show two").unwrap();
     assert!(said.contains("02:00:00:00:00:09") && said.contains("mtu 9000"), "{said}");
     assert!(said.contains("numtxqueues 16"), "of its own: {said}");
-    // A name that is taken, an address that is none, a namespace that is not there: no pair at all.
+    // A name that is in use, an invalid address, a namespace that does not exist: no pair is created.
     for (peer, says) in [
         ("name two netns there", "File exists"),
         ("name three address 01:00:00:00:00:09", "not a unicast address"),
@@ -178,12 +178,12 @@ fn ip_describes_the_other_end() {
     ip("link del one");
     assert!(there("link show two").is_err());
 
-    // Up at once, and it has a carrier as soon as its other end is up.
+    // It is up at once, and has a carrier as soon as its other end is up.
     ip_with_peer("link add one up type vnic peer name two netns there up").unwrap();
     assert!(there("link show two").unwrap().contains("LOWER_UP"));
     ip("link del one");
 
-    // Without that, the namespace alone.
+    // Without the plug-in, only the namespace.
     ip("netns add third");
     ip("netns set third 57");
     ip("link add one link-netns third type vnic");
@@ -275,7 +275,7 @@ fn tcp_crosses_whole_without_offloads() {
     }
 }
 
-/// Datagrams of these lengths go from the other end to this one and come whole.
+/// Datagrams of these lengths arrive complete from the other end.
 fn datagrams_cross(here: &str, there: &str, lens: &[usize]) {
     let receiver = UdpSocket::bind((here, PORT)).unwrap();
     receiver.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -300,7 +300,7 @@ fn udp_crosses_whole() {
     }
 }
 
-/// The sum of 16-bit words, folded: 0xffff where a checksum in them is right.
+/// The folded sum of 16-bit words: 0xffff if a checksum in them is right.
 fn sum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let word = |bytes: &[u8]| u32::from(bytes[0]) << 8 | u32::from(*bytes.get(1).unwrap_or(&0));
@@ -342,7 +342,7 @@ fn checksums_are_those_of_the_data() {
             if device == PEER { format!("netns exec {NAMESPACE} ip") } else { String::new() };
         ip(&format!("{space} link set {device} mtu 60000"));
     }
-    // Every frame, as it comes in: ETH_P_ALL.
+    // Every received frame: ETH_P_ALL.
     let kind = (AddressFamily::PACKET, SocketType::RAW, SocketFlags::NONBLOCK);
     let all = Protocol::from_raw(NonZero::new(u32::from(3_u16.to_be())).unwrap());
     for rx in ["on", "off"] {
@@ -402,7 +402,7 @@ fn the_module_takes_its_pairs_with_it() {
     assert!(!exists(DEVICE));
     drop((stream, listener));
     sender.join().unwrap();
-    // And again.
+    // A second time.
     let _pair = Pair::new();
     echo(NEAR[0], 100_000);
 }

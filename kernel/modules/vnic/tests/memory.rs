@@ -1,4 +1,4 @@
-//! Memory that is bound to queues, and what may happen to the device meanwhile.
+//! Memory that is bound to queues, and changes of the device meanwhile.
 
 #[path = "../../../../crates/busbar/tests/pair/mod.rs"]
 mod pair;
@@ -38,10 +38,10 @@ fn it_stays_bound_when_the_device_goes_down_and_up() {
     for _ in 0..3 {
         run(&format!("ip link set {DEVICE} down"));
         run(&format!("ip link set {DEVICE} up"));
-        // An address of IPv6 goes with the link; IPv4's stays.
+        // An IPv6 address is removed with the link; IPv4's stays.
         receives(&pair, &receiver);
     }
-    // Unbound while it is down.
+    // It is unbound while the device is down.
     run(&format!("ip link set {DEVICE} down"));
     receiver.close().unwrap();
     run(&format!("ip link set {DEVICE} up"));
@@ -67,7 +67,7 @@ fn its_queues_cannot_be_taken_away() {
     receives(&pair, &pair.receiver(LEN));
 }
 
-/// While this lives, no allocation that must not wait gets 64 KiB in one piece.
+/// Until this is dropped, no allocation that must not wait gets contiguous 64 KiB.
 struct NoLongAllocations;
 
 impl NoLongAllocations {
@@ -126,7 +126,7 @@ fn views_outlive_the_module() {
     }
     assert!(receiver.close().is_err(), "its device is gone");
     drop((held, connection, sender, pair));
-    // What the kernel frees later it frees now, or does not.
+    // By now the kernel has freed what it frees later.
     modprobe(&["vnic"]).unwrap();
     let pair = Pair::new();
     wait_until("a queue", || Receiver::offered(DEVICE).is_ok());

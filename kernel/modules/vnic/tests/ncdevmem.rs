@@ -24,7 +24,7 @@ fn selftests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/selftests")
 }
 
-/// 1 to 6 and 0, again and again: what `-v 7` expects.
+/// 1 to 6 and 0, repeatedly: the pattern of `-v 7`.
 fn pattern(len: usize) -> Vec<u8> {
     (1..=7).map(|byte| byte % 7).cycle().take(len).collect()
 }
@@ -43,7 +43,7 @@ fn receives(index: usize, len: usize) {
     let programs = selftests();
     let program = programs.join("ncdevmem");
     assert!(program.exists(), "{} is missing: tests/ncdevmem.sh builds it", program.display());
-    // It asks for more of ethtool than Debian's can do, and for sudo.
+    // It needs options that Debian's ethtool does not have, and sudo.
     let path = std::env::var("PATH").unwrap();
     let path = format!("{}:{path}", programs.join("ncdevmem-path").display());
     let mut child = Command::new(program)
@@ -55,7 +55,7 @@ fn receives(index: usize, len: usize) {
         .spawn()
         .unwrap();
 
-    // From here on it is read to the end, so that the child does not wait for us.
+    // From here on it is read to the end, so that the child does not block.
     let mut stdout = child.stdout.take().unwrap();
     let validated = std::thread::spawn(move || {
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! What `ethtool` sets, and what it must not.
+//! Settings by `ethtool`, valid and invalid.
 
 #[path = "../../../../crates/busbar/tests/pair/mod.rs"]
 mod pair;
@@ -23,7 +23,7 @@ fn ethtool(arguments: &str) -> Result<String, String> {
     try_run(&format!("ethtool {arguments}"))
 }
 
-/// What `ethtool` complains of. Its exit code does not tell of a rule that was refused.
+/// The error text of `ethtool`. Its exit code does not report a refused rule.
 fn complaint(arguments: &str) -> String {
     let output = Command::new("ethtool").args(arguments.split(' ')).output().unwrap();
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -65,7 +65,7 @@ fn channels_stay_within_their_limits() {
         let table = run(&format!("ethtool -x {DEVICE}"));
         assert!(table.contains(&format!("with {rx} RX ring(s)")), "{table}");
     }
-    // What the table, or a rule, names stays.
+    // Queues that the table or a rule names are kept.
     run(&format!("ethtool -X {DEVICE} equal 8"));
     let said = ethtool(&format!("-L {DEVICE} combined 7")).unwrap_err();
     assert!(said.contains("indirection table (7)"), "{said}");
@@ -88,7 +88,7 @@ fn rules_drop_what_they_match() {
             (format!("{kind} dst-port {}", PORT + 1), false),
             (format!("{kind} src-ip {here}"), false),
             (format!("{other} dst-port {PORT}"), false),
-            // Only the lowest bit of the port counts: the mask says which do not.
+            // Only the lowest bit of the port is compared: the mask names the others.
             (format!("{kind} dst-port {} m 0xfffe", (PORT + 2) & 0xff), true),
             (format!("{kind} dst-port {} m 0xfffe", (PORT + 1) & 0xff), false),
         ] {
@@ -104,7 +104,7 @@ fn rules_drop_what_they_match() {
     assert!(arrives(0));
     run(&format!("ethtool -N {DEVICE} delete 4"));
     assert!(!arrives(0));
-    // No rule is left when they are switched off and on.
+    // Switching them off and on deletes all rules.
     run(&format!("ethtool -K {DEVICE} ntuple off"));
     assert!(arrives(0));
     run(&format!("ethtool -K {DEVICE} ntuple on"));
@@ -141,14 +141,14 @@ fn rules_that_cannot_be_are_refused() {
     assert!(said.contains("not supported"), "{said}");
 }
 
-/// One of what `ethtool -S` counts.
+/// One counter of `ethtool -S`.
 fn counter(name: &str) -> u64 {
     let said = run(&format!("ethtool -S {DEVICE}"));
     let line = said.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
     line.unwrap_or_else(|| panic!("no {name}: {said}")).parse().unwrap()
 }
 
-/// Sends a datagram from the far end, whether somebody receives it or not.
+/// Sends a datagram from the far end, with or without a receiver.
 fn send(index: usize, from: u16) {
     far(|| {
         let sender = UdpSocket::bind((FAR[index], from)).unwrap();
@@ -156,7 +156,7 @@ fn send(index: usize, from: u16) {
     });
 }
 
-/// Frames that each queue has taken in.
+/// Frames that each queue has received.
 fn packets() -> Vec<u64> {
     let said = run(&format!("ethtool -S {DEVICE}"));
     let count = |line: &str| {
@@ -180,14 +180,15 @@ fn queue_of(index: usize, from: u16) -> Option<u32> {
     counted.map(|queue| u32::try_from(queue).unwrap())
 }
 
-/// Toeplitz' hash as it is defined: a bit of the input that is set adds the 32 bits of the key there.
+/// The Toeplitz hash by its definition: each set bit of the input adds the 32 bits of the key at its
+/// position.
 fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
     let bit = |bytes: &[u8], at: usize| u32::from(bytes[at / 8] >> (7 - at % 8) & 1);
     let window = |at: usize| (at..at + 32).fold(0, |window, at| window << 1 | bit(key, at));
     (0..input.len() * 8).filter(|at| bit(input, *at) == 1).fold(0, |hash, at| hash ^ window(at))
 }
 
-/// What of a flow from the far end is hashed: addresses, and ports if there are any.
+/// The hashed fields of a flow from the far end: addresses, and ports if there are any.
 fn flow(index: usize, ports: Option<[u16; 2]>) -> Vec<u8> {
     let octets = |address: &str| match address.parse().unwrap() {
         IpAddr::V4(address) => address.octets().to_vec(),
@@ -200,7 +201,7 @@ fn flow(index: usize, ports: Option<[u16; 2]>) -> Vec<u8> {
 #[test]
 #[ignore = "needs the lab"]
 fn a_hash_is_that_of_its_key() {
-    // What "Verifying the RSS Hash Calculation" gives.
+    // The examples of "Verifying the RSS Hash Calculation".
     let key = "6d:5a:56:da:25:5b:0e:c2:41:67:25:3d:43:a3:8f:b0:d0:ca:2b:cb:ae:7b:30:b4:77:cb:2d:a3:\
                80:30:f2:0c:6a:42:b7:3b:be:ac:01:fa";
     let bytes: Vec<_> = key.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
@@ -244,7 +245,7 @@ fn a_context_has_its_own_queues() {
     run(&format!("ethtool -X {DEVICE} equal 2"));
     let said = run(&format!("ethtool -X {DEVICE} context new start 4 equal 2"));
     assert!(said.contains("is 1"), "{said}");
-    // With the key of the main context, and flows on all queues, unless it is told otherwise
+    // By default with the key of the main context, and flows on all queues
     run(&format!("ethtool -X {DEVICE} context new"));
     let table = |context: &str| run(&format!("ethtool -x {DEVICE} {context}"));
     let key = |said: &str| {
@@ -262,7 +263,7 @@ fn a_context_has_its_own_queues() {
     assert!(found.contains(&4) && found.contains(&5), "{found:?}");
     assert!(queue_of(1, 1000).unwrap() < 2, "no rule names this flow");
 
-    // It can be changed, and queues that it needs stay, and so does it while a rule names it.
+    // It can be changed, its queues cannot be removed, and neither can it be while a rule names it.
     run(&format!("ethtool -X {DEVICE} context 1 start 6 equal 1"));
     assert_eq!(queue_of(0, 1000), Some(6));
     run(&format!("ethtool -X {DEVICE} context 2 delete"));
@@ -275,7 +276,7 @@ fn a_context_has_its_own_queues() {
     run(&format!("ethtool -X {DEVICE} context 1 delete"));
     let said = complaint(&format!("-N {DEVICE} flow-type udp4 dst-port 1 context 1 loc 0"));
     assert!(said.contains("Invalid argument"), "{said}");
-    // What is left of them goes with the device.
+    // The remaining ones are deleted with the device.
     for _ in 0..63 {
         run(&format!("ethtool -X {DEVICE} context new"));
     }
@@ -314,7 +315,7 @@ fn frames_are_counted_where_they_are_lost() {
 
     run(&format!("ethtool -G {DEVICE} rx 1"));
     put_off_interrupts(10);
-    // The first is taken in, the second waits.
+    // The first frame is processed, the second waits.
     for _ in 0..5 {
         send(0, PORT);
     }
@@ -323,12 +324,12 @@ fn frames_are_counted_where_they_are_lost() {
     assert_eq!(lost_there(), before);
 }
 
-/// Frames lost since their queue was full.
+/// Frames lost because their queue was full.
 fn overruns() -> u64 {
     (0..QUEUES).map(|queue| counter(&format!("rx{queue}_overruns"))).sum()
 }
 
-/// Has the stack take in, after a first frame, nothing for so many seconds.
+/// Makes the stack wait this many seconds after a first frame.
 fn put_off_interrupts(seconds: u64) {
     let nanoseconds = (seconds * 1_000_000_000).to_string();
     for (file, value) in [("gro_flush_timeout", &nanoseconds[..]), ("napi_defer_hard_irqs", "1")] {
@@ -344,7 +345,7 @@ fn a_queue_holds_so_much_memory_at_most() {
     run(&format!("ip -n {NAMESPACE} link set {PEER} mtu 65000"));
     run(&format!("ethtool -G {DEVICE} rx 8192"));
     put_off_interrupts(10);
-    // A socket for each, as one has no more than its buffer under way.
+    // A socket for each, as frames in flight are limited by a socket's buffer.
     for _ in 0..200 {
         far(|| {
             let sender = UdpSocket::bind((FAR[0], PORT)).unwrap();
@@ -354,13 +355,13 @@ fn a_queue_holds_so_much_memory_at_most() {
     assert!(overruns() > 0, "12 MB wait");
 }
 
-/// Netconsole cleans up by itself where another processor sends at the same time.
+/// Netconsole itself frees sent frames while another processor sends.
 #[test]
 #[ignore = "needs the lab"]
 fn a_kernel_that_logs_over_it_does_not_make_it_deaf() {
     const MESSAGES: usize = 1000;
     let _pair = Pair::new();
-    // One queue, so that they meet.
+    // One queue, so that both use it.
     run(&format!("ethtool -L {DEVICE} combined 1"));
     assert!(arrives(0));
     run(&format!("modprobe netconsole netconsole=@{}/{DEVICE},@{}/", NEAR[0], FAR[0]));
@@ -452,17 +453,17 @@ fn frames_wait_for_others_as_they_are_told() {
     receive(4);
     assert_eq!(overruns(), 0);
     run(&format!("ethtool -G {DEVICE} rx 1024"));
-    // So do other settings: what waits does so by the old ones.
+    // So do other settings: frames that wait do so by the old ones.
     send(0, PORT);
     run(&format!("ethtool -C {DEVICE} rx-usecs 9000000"));
     receiver.set_nonblocking(true).unwrap();
     receive(1);
     receiver.set_nonblocking(false).unwrap();
-    // So does time.
+    // So does the time limit.
     run(&format!("ethtool -C {DEVICE} rx-usecs 20000 rx-frames 1000"));
     (0..3).for_each(|_| send(0, PORT));
     receive(3);
-    // Interrupts that are put off by the stack are, and nothing stays behind.
+    // Interrupts that the stack defers are deferred, and no frame stays behind.
     run(&format!("ethtool -C {DEVICE} rx-usecs 0"));
     for (file, value) in [("gro_flush_timeout", "2000000"), ("napi_defer_hard_irqs", "5")] {
         std::fs::write(format!("/sys/class/net/{DEVICE}/{file}"), value).unwrap();
@@ -478,7 +479,7 @@ fn frames_wait_for_others_as_they_are_told() {
 fn headers_and_data_are_kept_apart_if_they_are_to_be() {
     let pair = Pair::new();
     let listener = TcpListener::bind((NEAR[0], PORT)).unwrap();
-    // What a segment of 1000 bytes takes of the socket's memory: data of its own has a page.
+    // The part of the socket's memory for a segment of 1000 bytes: its data has a page of its own.
     let is_split = || {
         let mut sender = far(|| TcpStream::connect((NEAR[0], PORT)).unwrap());
         let (mut socket, _) = listener.accept().unwrap();

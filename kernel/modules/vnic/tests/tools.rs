@@ -1,4 +1,4 @@
-//! What people put before, behind and on top of a NIC works over a pair as well: queueing disciplines,
+//! Features of the network stack work over a pair as well: queueing disciplines,
 //! a bad link, filters, VLANs, bridges, BPF programs, `AF_XDP`.
 
 #[path = "../../../../crates/busbar/tests/pair/mod.rs"]
@@ -25,7 +25,7 @@ use support::wait_until;
 const PORT: u16 = 4961;
 const LEN: u64 = 1_000_000;
 
-/// Does something in a namespace.
+/// Runs `work` in a namespace.
 fn inside<T: Send>(namespace: &str, body: impl FnOnce() -> T + Send) -> T {
     let enter = || {
         let namespace = File::open(format!("/run/netns/{namespace}")).unwrap();
@@ -198,7 +198,7 @@ fn device_memory_is_reached_through_a_vlan() {
 const OTHER: &str = "busbar-other";
 const OTHER_V4: &str = "10.77.0.3";
 
-/// A bridge and that pair, which go with this.
+/// A bridge and that pair, removed when this is dropped.
 struct Bridge;
 
 impl Bridge {
@@ -241,7 +241,7 @@ fn a_bridge_forwards_between_pairs() {
     crosses(&listener, inside(OTHER, || connect(V4[1])));
 }
 
-/// A mounted `bpf`, in which programs have names; it goes with this.
+/// A mounted `bpf`, in which programs have names; unmounted when this is dropped.
 struct Names(tempfile::TempDir);
 
 impl Names {
@@ -251,7 +251,7 @@ impl Names {
         Self(folder)
     }
 
-    /// Has `ip` attach a program.
+    /// Attaches a program with `ip`.
     fn try_attach(&self, program: &OwnedFd) -> Result<String, String> {
         let path = self.0.path().join("program");
         if !path.exists() {
@@ -303,7 +303,7 @@ fn xdp_and_device_memory_exclude_each_other() {
     comes(V4[0]);
 }
 
-/// Swaps the ends of an IPv4 frame with UDP in it; so it goes back, with the same checksums.
+/// Swaps the addresses of an IPv4 frame with UDP, so that it is returned with the same checksums.
 fn turn_round(frame: &mut [u8]) {
     for [first, second, len] in [[0, 6, 6], [26, 30, 4], [34, 36, 2]] {
         for byte in 0..len {
@@ -332,7 +332,7 @@ fn an_af_xdp_socket_has_the_frames_of_its_queue() {
         datagrams.far.send(&sent).unwrap();
         let mut frame = None;
         wait_until("a frame", || {
-            // The hash may choose this queue for others as well, such as a router solicitation.
+            // The hash may select this queue for other frames as well, such as a router solicitation.
             frame = socket.receive().and_then(|mut frame| {
                 let is_ours = frame.bytes().len() == 42 + sent.len();
                 is_ours.then_some(frame)
@@ -348,7 +348,7 @@ fn an_af_xdp_socket_has_the_frames_of_its_queue() {
         assert_eq!(back[..len], sent);
         wait_until("the frame's end", || socket.completed());
     }
-    // Less than a header is nothing that can be sent.
+    // A frame shorter than a header cannot be sent.
     let drops = format!("/sys/class/net/{DEVICE}/statistics/tx_dropped");
     let before: u64 = fs::read_to_string(&drops).unwrap().trim().parse().unwrap();
     for len in [1, 13] {
@@ -365,7 +365,7 @@ fn an_af_xdp_socket_has_the_frames_of_its_queue() {
     }
     let after: u64 = fs::read_to_string(&drops).unwrap().trim().parse().unwrap();
     assert_eq!(after, before + 2);
-    // The other queues are the stack's.
+    // The other queues deliver to the stack.
     comes(V4[0]);
     run(&format!("ip link set dev {DEVICE} xdpgeneric off"));
     run(&format!("ethtool -N {DEVICE} delete 63"));

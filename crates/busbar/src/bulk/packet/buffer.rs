@@ -1,4 +1,4 @@
-//! Messages about shared buffers, in place of their bytes.
+//! Messages about shared buffers, which are sent instead of their bytes.
 
 use busbar_uapi::rpmsg_bulk::{
     DMABUF_DONE, DMABUF_FROM_REMOTE, DMABUF_GIVEN, DMABUF_MAGIC, DMABUF_MESSAGE_SIZE,
@@ -7,7 +7,7 @@ use busbar_uapi::rpmsg_bulk::{
 
 use super::header::{u16_at, u32_at, u64_at};
 
-/// What happens to a buffer.
+/// The kind of a message about a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Linux gives the part to the coprocessor.
@@ -19,33 +19,33 @@ pub enum Kind {
 /// What the coprocessor does with a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// It reads it.
+    /// It reads the buffer.
     ToRemote,
-    /// It fills it.
+    /// It fills the buffer.
     FromRemote,
 }
 
-/// A part of a shared buffer changes hands (`struct rpmsg_dmabuf_message`).
+/// A part of a shared buffer is given or given back (`struct rpmsg_dmabuf_message`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferMessage {
-    /// Which way it goes.
+    /// Whether it is given or given back.
     pub kind: Kind,
     /// What the coprocessor does with it.
     pub direction: Direction,
-    /// Names this use of the buffer; the same in the answer.
+    /// Identifies this use of the buffer; the answer has the same.
     pub cookie: u64,
-    /// Where the buffer begins for the coprocessor; 0 in an answer that Linux has passed on.
+    /// Address of the buffer for the coprocessor; 0 in an answer that Linux has passed on.
     pub address: u64,
-    /// First byte of the part, from `address`.
+    /// Offset of the part from `address`.
     pub offset: u64,
-    /// Its bytes; in the answer, how many were used, from `offset`.
+    /// Length of the part; in the answer, how many bytes from `offset` on were used.
     pub length: u64,
-    /// In the answer, 0 or why not; see [`errno`](super::errno).
+    /// In the answer, 0 or an error; see [`errno`](super::errno).
     pub status: u32,
 }
 
 impl BufferMessage {
-    /// The message.
+    /// The message on the wire.
     #[must_use]
     pub fn encode(&self) -> [u8; DMABUF_MESSAGE_SIZE] {
         let kind = match self.kind {
@@ -68,7 +68,7 @@ impl BufferMessage {
         bytes
     }
 
-    /// Nothing where `message` is none, a reserved field that is not 0 included.
+    /// `None` if `message` is not such a message, or if a reserved field is not 0.
     #[must_use]
     pub fn decode(message: &[u8]) -> Option<Self> {
         if message.len() != DMABUF_MESSAGE_SIZE || u32_at(message, 0)? != DMABUF_MAGIC {
@@ -99,7 +99,7 @@ impl BufferMessage {
         })
     }
 
-    /// The answer: `length` bytes were used, or why not.
+    /// The answer: `length` bytes were used, or an error.
     #[must_use]
     pub fn done(&self, length: u64, status: u32) -> Self {
         Self { kind: Kind::Done, length, status, ..*self }

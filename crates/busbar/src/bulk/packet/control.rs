@@ -16,35 +16,35 @@ pub enum Control {
     Status {
         /// Bytes of the block that were received, header not included.
         length: u32,
-        /// 0, or why it was not taken; see [`errno`].
+        /// 0, or why it was refused; see [`errno`].
         status: u32,
     },
     /// Linux asks for a block.
     Receive {
-        /// Its bytes, byte i being `i & 0xff`, or 0 for the last good one.
+        /// Length of a block in which byte i is `i & 0xff`, or 0 for the last good block.
         length: u32,
-        /// Bytes of it that may be sent, header included.
+        /// Bytes of the packet that may be sent, header included.
         credit: u32,
     },
     /// Linux grants more credit.
     Credit {
-        /// So many bytes more.
+        /// How many more bytes may be sent.
         bytes: u32,
     },
-    /// Forget all that came from this address.
+    /// Linux asks the remote to discard everything that came from this address.
     Reset {
-        /// Comes back with the answer.
+        /// The answer has the same value.
         value: u32,
     },
-    /// It is forgotten.
+    /// The answer to a reset.
     ResetDone {
-        /// That of the reset.
+        /// The value of the reset.
         value: u32,
     },
 }
 
 impl Control {
-    /// The message.
+    /// The message on the wire.
     #[must_use]
     pub fn encode(&self) -> Encoded {
         let (kind, length, value) = match *self {
@@ -57,7 +57,7 @@ impl Control {
         Encoded::new(&Header::alone(kind, length, value).encode())
     }
 
-    /// Nothing where the type is that of a block or unknown.
+    /// `None` if the type is that of a block, or unknown.
     pub(super) fn from_header(header: &Header) -> Option<Self> {
         let Header { length, value, .. } = *header;
         Some(match header.kind {
@@ -95,9 +95,9 @@ impl Deref for Encoded {
     }
 }
 
-/// The error that a status on the wire stands for, nothing for 0.
+/// The error of a status on the wire, `None` for 0.
 ///
-/// What is no number of `errno.h` is itself a fault of the protocol.
+/// A status that is no number of `errno.h` becomes `EPROTO`.
 #[must_use]
 pub fn errno(status: u32) -> Option<Errno> {
     match i32::try_from(status) {
@@ -107,7 +107,7 @@ pub fn errno(status: u32) -> Option<Errno> {
     }
 }
 
-/// The number of an error on the wire.
+/// The status of an error on the wire.
 #[must_use]
 pub fn status(errno: Errno) -> u32 {
     u32::try_from(errno.raw_os_error()).unwrap_or(STATUS_PROTOCOL)

@@ -1,9 +1,9 @@
-//! The check sum: CRC-16 with polynomial 0x8006, and not the usual 0x8005; reflected, from 0,
-//! nothing added at the end.
+//! The check sum: CRC-16 with polynomial 0x8006, not the usual 0x8005; reflected, initial value 0,
+//! no final XOR.
 
 use crc::{Algorithm, Crc, Digest, Table};
 
-use super::cut::MESSAGE_MAX;
+use super::pattern::pattern;
 
 static ALGORITHM: Algorithm<u16> = Algorithm {
     width: 16,
@@ -16,7 +16,7 @@ static ALGORITHM: Algorithm<u16> = Algorithm {
     residue: 0,
 };
 
-/// Sixteen tables, so that sixteen bytes go in one step.
+/// Sixteen tables, so that one step computes sixteen bytes.
 static CRC: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&ALGORITHM);
 
 /// The polynomial, reflected and without its highest power.
@@ -24,26 +24,13 @@ const POLYNOMIAL: u16 = 0x8006u16.reverse_bits();
 /// The polynomial 1, reflected.
 const ONE: u16 = 0x8000;
 
-/// Longest slice of [`pattern`].
-const PATTERN_MAX: usize = MESSAGE_MAX;
-
-static PATTERN: [u8; PATTERN_MAX + 256] = {
-    let mut bytes = [0; PATTERN_MAX + 256];
-    let mut at = 0;
-    while at < bytes.len() {
-        bytes[at] = at.to_le_bytes()[0];
-        at += 1;
-    }
-    bytes
-};
-
 /// The check sum of `bytes`.
 #[must_use]
 pub fn crc16(bytes: &[u8]) -> u16 {
     CRC.checksum(bytes)
 }
 
-/// The check sum of bytes that come one after the other.
+/// The check sum of bytes that are added one after another.
 #[derive(Clone)]
 pub struct Crc16(Digest<'static, u16, Table<16>>);
 
@@ -72,23 +59,23 @@ impl std::fmt::Debug for Crc16 {
     }
 }
 
-/// The check sum of two parts together, of those of each and the length of the second.
+/// The check sum of two parts together, computed from those of each and the length of the second.
 #[must_use]
 pub fn combine(first: u16, second: u16, second_length: u64) -> u16 {
     if first == 0 {
         return second;
     }
-    // What comes behind the first part moves it up by eight powers a byte.
+    // Each byte after the first part multiplies it by x^8.
     times(first, power_of_bytes(second_length)) ^ second
 }
 
 /// The check sum of `length` bytes of which byte i is `i & 0xff`, as a coprocessor's pattern is.
 ///
-/// Takes hardly longer for a long one than for a short one.
+/// The time grows with the logarithm of the length.
 #[must_use]
 pub fn pattern_crc(length: u64) -> u16 {
     let mut all = 0;
-    // That of 1, 2, 4, … periods of 256 bytes.
+    // The check sum of 1, 2, 4, … periods of 256 bytes.
     let mut periods = crc16(pattern_head(256));
     for (doubled, power) in POWERS.iter().enumerate().skip(8) {
         if length >> doubled == 0 {
@@ -103,18 +90,11 @@ pub fn pattern_crc(length: u64) -> u16 {
     combine(all, crc16(rest), rest.len() as u64)
 }
 
-/// Up to 65 536 of the bytes `i & 0xff`, from byte `from` on.
-#[must_use]
-pub fn pattern(from: u64, length: usize) -> &'static [u8] {
-    let from = usize::from(from.to_le_bytes()[0]);
-    &PATTERN[from..][..length.min(PATTERN_MAX)]
-}
-
 fn pattern_head(length: u64) -> &'static [u8] {
     pattern(0, usize::try_from(length).unwrap_or(0))
 }
 
-/// What two to the power of the index zero bytes do to a check sum: x to the power of eight times that.
+/// Entry i is x^(8 * 2^i): the factor of a check sum for 2^i zero bytes.
 static POWERS: [u16; 64] = {
     let mut powers = [ONE >> 8; 64];
     let mut at = 1;
@@ -131,14 +111,14 @@ const fn times(mut a: u16, b: u16) -> u16 {
     let mut bit = 16;
     while bit > 0 {
         bit -= 1;
-        // Without branches: no one could foretell them.
+        // Without branches, which could not be predicted.
         product ^= a & (b >> bit & 1).wrapping_neg();
         a = a >> 1 ^ POLYNOMIAL & (a & 1).wrapping_neg();
     }
     product
 }
 
-/// x to the power of eight times `bytes`.
+/// x^(8 * `bytes`).
 fn power_of_bytes(bytes: u64) -> u16 {
     let set = POWERS.iter().enumerate().filter(|(bit, _)| bytes >> bit & 1 != 0);
     set.fold(ONE, |all, (_, power)| times(all, *power))
@@ -176,12 +156,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn pattern_begins_anywhere_and_is_never_longer_than_asked() {
-        assert_eq!(pattern(0x1_0000_00fe, 4), [0xfe, 0xff, 0, 1]);
-        assert_eq!(pattern(0xff, usize::MAX).len(), PATTERN_MAX);
-    }
-
     proptest! {
         #[test]
         fn all_ways_agree(bytes in prop::collection::vec(any::<u8>(), 0..600), at: prop::sample::Index) {
@@ -196,7 +170,7 @@ mod tests {
         }
 
         #[test]
-        fn pattern_crc_is_that_of_the_pattern(length in 0usize..=PATTERN_MAX) {
+        fn pattern_crc_is_that_of_the_pattern(length in 0usize..=1 << 16) {
             prop_assert_eq!(pattern_crc(length as u64), crc16(pattern(0, length)));
         }
     }

@@ -1,10 +1,10 @@
-//! How Linux keeps a coprocessor from sending more than it has room for.
+//! Flow control: a coprocessor sends no more than Linux has room for.
 
 use super::control::Control;
 
-/// Grants credit so that at most a window's worth of a block is on its way.
+/// Grants credit, so that at most a window of bytes is on its way.
 ///
-/// A block that is shorter than the window needs no further message.
+/// A block that is shorter than the window needs no more credit.
 #[derive(Clone, Debug)]
 pub struct Window {
     size: u32,
@@ -12,20 +12,20 @@ pub struct Window {
 }
 
 impl Window {
-    /// `bytes` has to be more than one message, or the coprocessor waits for ever.
+    /// `bytes` has to be more than one message; otherwise the coprocessor would wait for ever.
     #[must_use]
     pub fn new(bytes: u32) -> Self {
         Self { size: bytes, taken: 0 }
     }
 
-    /// The credit that goes with the request; begins anew.
+    /// Starts again, and returns the credit of the request.
     #[must_use]
     pub fn open(&mut self) -> u32 {
         self.taken = 0;
         self.size
     }
 
-    /// A message of `bytes` was taken; returns what is to be sent once half of the window is due.
+    /// A message of `bytes` was received. Returns the credit to send if half of the window is used.
     pub fn take(&mut self, bytes: usize) -> Option<Control> {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         self.taken = self.taken.saturating_add(bytes);

@@ -1,22 +1,20 @@
-//! The sender's side: packets are cut into messages.
+//! The sender's side: cuts packets into messages.
+
+use busbar_uapi::rpmsg_bulk::LONG_HEADER_SIZE;
 
 use super::crc;
 use super::header::Header;
-use busbar_uapi::rpmsg_bulk::LONG_HEADER_SIZE;
-
+use super::pattern::{MESSAGE_MAX, pattern};
 use crate::{Error, Result};
 
-/// Longest message that a channel can have.
-pub(super) const MESSAGE_MAX: usize = 1 << 16;
-
-/// What a packet is made of.
+/// The block in a packet.
 ///
-/// Everything that is bytes is content; a [`Sealed`] one has its check sum already, a [`Pattern`]
-/// has no memory either.
+/// All byte slices implement it. A [`Sealed`] one has its check sum already; a [`Pattern`] needs no memory
+/// either.
 pub trait Content {
-    /// Bytes of the block.
+    /// Length of the block in bytes.
     fn length(&self) -> u64;
-    /// Their check sum. Asked for once.
+    /// The check sum of the block. It is called once.
     fn crc(&self) -> u16;
     /// `length` bytes from byte `from` on, all within the block, `length` at most 65 536.
     fn bytes(&self, from: u64, length: usize) -> &[u8];
@@ -50,7 +48,7 @@ pub struct Sealed<T> {
 }
 
 impl<T: AsRef<[u8]>> Sealed<T> {
-    /// `crc` is taken for that of `bytes`.
+    /// `crc` is not verified.
     pub fn new(bytes: T, crc: u16) -> Self {
         Self { bytes, crc }
     }
@@ -75,7 +73,7 @@ impl<T: AsRef<[u8]>> Content for Sealed<T> {
     }
 }
 
-/// So many bytes of which byte i is `i & 0xff`.
+/// A block of this length in which byte i is `i & 0xff`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern(pub u32);
 
@@ -89,11 +87,11 @@ impl Content for Pattern {
     }
 
     fn bytes(&self, from: u64, length: usize) -> &[u8] {
-        crc::pattern(from, length)
+        pattern(from, length)
     }
 }
 
-/// One message of a packet: what is in `head`, then what is in `body`.
+/// One message of a packet: `head`, then `body`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
     /// The header in the first message, empty in all others.
@@ -103,19 +101,19 @@ pub struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// Bytes of the message.
+    /// Length of the message.
     #[must_use]
     pub fn len(&self) -> usize {
         self.head.len() + self.body.len()
     }
 
-    /// No message is empty.
+    /// Whether the message has no bytes, which no message of a packet is.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Replaces what is in `buffer` by the message.
+    /// Replaces the content of `buffer` by the message.
     pub fn write_to(&self, buffer: &mut Vec<u8>) {
         buffer.clear();
         buffer.extend_from_slice(self.head);
@@ -123,7 +121,7 @@ impl Piece<'_> {
     }
 }
 
-/// Cuts a packet into messages, one after the other as they can be sent.
+/// Cuts a packet into messages, one at a time.
 #[derive(Clone, Debug)]
 pub struct Cutter<C> {
     content: C,
@@ -137,7 +135,7 @@ pub struct Cutter<C> {
 impl<C: Content> Cutter<C> {
     /// A packet of `content` in messages of at most `limit` bytes, which is 496 on virtio.
     ///
-    /// Fails where the content is longer than a packet can say, 4 GiB less one byte, or where
+    /// Fails if the content is longer than a packet can be, 4 GiB less one byte, or if
     /// `limit` is not from 16 to 65 536.
     pub fn new(content: C, limit: usize) -> Result<Self> {
         let length = content.length();
@@ -153,7 +151,7 @@ impl<C: Content> Cutter<C> {
         Ok(Self { content, head: header.encode(), head_size, limit, size, at: 0 })
     }
 
-    /// Bytes of the packet, header included.
+    /// Length of the packet, header included.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
@@ -165,19 +163,19 @@ impl<C: Content> Cutter<C> {
         self.size - self.at
     }
 
-    /// Bytes of the next message, 0 once all are sent.
+    /// Length of the next message, 0 once all are sent.
     #[must_use]
     pub fn piece_size(&self) -> usize {
         usize::try_from(self.left()).map_or(self.limit, |left| left.min(self.limit))
     }
 
-    /// Where in the block the next message begins.
+    /// Offset in the block at which the next message begins.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.at.saturating_sub(self.head_size as u64)
     }
 
-    /// The next message, the same until [`Self::advance`]; nothing once all are sent.
+    /// The next message, the same until [`Self::advance`]; `None` once all are sent.
     #[must_use]
     pub fn piece(&self) -> Option<Piece<'_>> {
         let size = self.piece_size();
@@ -191,7 +189,7 @@ impl<C: Content> Cutter<C> {
         self.at += self.piece_size() as u64;
     }
 
-    /// What is cut.
+    /// The content.
     #[must_use]
     pub fn content(&self) -> &C {
         &self.content

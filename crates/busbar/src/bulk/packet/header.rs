@@ -1,4 +1,4 @@
-//! What a packet begins with.
+//! The header of a packet.
 
 use busbar_uapi::rpmsg_bulk::{DATA, HEADER_SIZE, LONG_HEADER_SIZE, PREAMBLE, SHORT_MAX};
 
@@ -7,20 +7,20 @@ use super::crc;
 /// Which header a packet has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The six bytes of the STM32MP1 example, answered with two.
+    /// The six bytes of the STM32MP1 example; the answer has two.
     Short,
-    /// Sixteen bytes, answered with a status.
+    /// Sixteen bytes; the answer is a status packet.
     Long,
 }
 
 impl Form {
-    /// The form in which a block of `length` bytes has to travel.
+    /// The form of the header for a block of `length` bytes.
     #[must_use]
     pub fn of(length: u32) -> Self {
         if length > SHORT_MAX || short_size(length) == PREAMBLE { Self::Long } else { Self::Short }
     }
 
-    /// Bytes of the header.
+    /// Length of the header.
     #[must_use]
     pub fn size(self) -> usize {
         match self {
@@ -30,7 +30,7 @@ impl Form {
     }
 }
 
-/// What the length field of a short header says of a block of `length` bytes, at most `SHORT_MAX`.
+/// The length field of a short header for a block of `length` bytes, at most `SHORT_MAX`.
 pub(super) fn short_size(length: u32) -> u16 {
     u16::try_from(length + 6).unwrap_or(u16::MAX)
 }
@@ -42,7 +42,7 @@ pub(super) struct Header {
     pub(super) crc: u16,
     /// `DATA` for the short form.
     pub(super) kind: u16,
-    /// Of the block, for `DATA`.
+    /// The length of the block, for `DATA`.
     pub(super) length: u32,
     pub(super) value: u32,
 }
@@ -52,14 +52,14 @@ pub(super) struct Header {
 pub(super) enum Parsed {
     /// A header, perhaps with more behind it.
     Header(Header),
-    /// Too short to say.
+    /// Too short to decide.
     More,
-    /// None.
+    /// Not a header.
     Bad,
 }
 
 impl Header {
-    /// That of a block of `length` bytes which have the check sum `crc`.
+    /// The header of a block of `length` bytes which have the check sum `crc`.
     pub(super) fn of_block(length: u32, crc: u16) -> Self {
         let form = Form::of(length);
         let mut header = Self { form, crc, kind: DATA, length, value: 0 };
@@ -76,7 +76,7 @@ impl Header {
         header
     }
 
-    /// What of a long header the check sum covers.
+    /// The part of a long header that the check sum covers.
     fn covered(&self) -> [u8; LONG_HEADER_SIZE - HEADER_SIZE] {
         let mut bytes = [0; LONG_HEADER_SIZE - HEADER_SIZE];
         bytes[..2].copy_from_slice(&self.kind.to_le_bytes());
@@ -93,7 +93,7 @@ impl Header {
         }
     }
 
-    /// The bytes on the wire; [`Form::size`] of them count.
+    /// The bytes on the wire, of which the first [`Form::size`] are the header.
     pub(super) fn encode(&self) -> [u8; LONG_HEADER_SIZE] {
         let mut bytes = [0; LONG_HEADER_SIZE];
         bytes[..2].copy_from_slice(&PREAMBLE.to_le_bytes());
@@ -109,7 +109,7 @@ impl Header {
         Self::try_parse(bytes).unwrap_or(Parsed::More)
     }
 
-    /// Nothing where `bytes` is too short.
+    /// `None` if `bytes` is too short.
     fn try_parse(bytes: &[u8]) -> Option<Parsed> {
         if u16_at(bytes, 0)? != PREAMBLE {
             return Some(Parsed::Bad);
@@ -134,24 +134,24 @@ impl Header {
         })
     }
 
-    /// Whether a sender that keeps to the format would have sent this for a block.
+    /// Whether the header of a block is as the format requires.
     pub(super) fn is_proper(&self) -> bool {
         let ambiguous = self.form == Form::Short && Form::of(self.length) == Form::Long;
         self.value == 0 && !ambiguous
     }
 }
 
-/// The field at `at`, or nothing where `bytes` is too short.
+/// The field at `at`, or `None` if `bytes` is too short.
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().copied().map(u16::from_le_bytes)
 }
 
-/// The field at `at`, or nothing where `bytes` is too short.
+/// The field at `at`, or `None` if `bytes` is too short.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().copied().map(u32::from_le_bytes)
 }
 
-/// The field at `at`, or nothing where `bytes` is too short.
+/// The field at `at`, or `None` if `bytes` is too short.
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().copied().map(u64::from_le_bytes)
 }

@@ -1,4 +1,4 @@
-//! The receiver's side: messages are joined to packets.
+//! The receiver's side: joins messages to packets.
 
 use std::array;
 use std::iter::Flatten;
@@ -13,7 +13,7 @@ use super::control::{Control, Encoded};
 use super::crc::{self, Crc16};
 use super::header::{self, Form, Header, Parsed};
 
-/// A block that has come whole and with the right check sum.
+/// A block that was received whole and with the right check sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Received {
     /// Its bytes.
@@ -24,16 +24,16 @@ pub struct Received {
     pub form: Form,
 }
 
-/// What a message has brought.
+/// What was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A good block.
     Block(Received),
-    /// A packet that cannot be taken.
+    /// A packet that is refused.
     Refused {
-        /// Bytes of the block that have come.
+        /// Bytes of the block that were received.
         length: u32,
-        /// Why, as on the wire.
+        /// The reason, as on the wire.
         status: u32,
     },
     /// The two-byte answer to a block with the short header.
@@ -48,7 +48,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// What the receiver of a block owes its sender, nothing for all other events.
+    /// The answer that the receiver of a block has to send; `None` for all other events.
     #[must_use]
     pub fn answer(&self) -> Option<Encoded> {
         match self {
@@ -67,13 +67,13 @@ impl Event {
     }
 }
 
-/// Up to two events: one message can end a packet and be another.
+/// Up to two events: one message can end a packet and be another one.
 pub type Events = Flatten<array::IntoIter<Option<Event>, 2>>;
 
-/// How much of the block under way has come.
+/// How much of the current block was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Bytes that have come.
+    /// Bytes that were received.
     pub received: u32,
     /// Bytes of the whole block.
     pub length: u32,
@@ -84,19 +84,19 @@ enum State {
     /// Between packets.
     #[default]
     Idle,
-    /// Between packets, and what is none was already refused.
+    /// Between packets, after data that was not a packet and was refused.
     Lost,
     Packet(Packet),
 }
 
-/// Joins what one address sends.
+/// Joins the messages of one address.
 ///
-/// Memory is taken for a block that is announced, not for more than the longest one.
+/// Memory is allocated for a block when its header comes, at most for the longest one.
 #[derive(Clone, Debug)]
 pub struct Joiner {
     longest: u32,
     state: State,
-    /// In a stream, a header of which more has to come.
+    /// In a stream, the beginning of a header.
     head: Vec<u8>,
 }
 
@@ -107,18 +107,18 @@ impl Joiner {
         Self { longest, state: State::Idle, head: Vec::new() }
     }
 
-    /// From the next block on, those of more than `longest` bytes are refused.
+    /// From the next block on, blocks of more than `longest` bytes are refused.
     pub fn set_longest(&mut self, longest: u32) {
         self.longest = longest;
     }
 
-    /// Forgets the packet under way, and what went wrong before.
+    /// Discards the current packet and earlier errors.
     pub fn reset(&mut self) {
         self.state = State::Idle;
         self.head.clear();
     }
 
-    /// The block under way, if there is one.
+    /// The progress of the current block, if there is one.
     #[must_use]
     pub fn progress(&self) -> Option<Progress> {
         match &self.state {
@@ -129,7 +129,7 @@ impl Joiner {
         }
     }
 
-    /// Takes a message, where messages keep their boundaries.
+    /// Adds a message, on a carrier that keeps the boundaries of messages.
     pub fn push(&mut self, message: &[u8]) -> Events {
         let State::Packet(packet) = &mut self.state else {
             return [self.begin(message), None].into_iter().flatten();
@@ -143,10 +143,10 @@ impl Joiner {
         [self.finish(), None].into_iter().flatten()
     }
 
-    /// Takes bytes where messages have lost their boundaries, up to the end of the next event.
+    /// Adds bytes, on a carrier without boundaries of messages, up to the end of the next event.
     ///
-    /// To be called until `bytes` is empty and nothing comes out. After something that is no
-    /// packet nothing more does until [`Self::reset`]: nobody can tell where the next one begins.
+    /// Call it until `bytes` is empty and it returns no event. After data that is not a packet, there are no
+    /// events until [`Self::reset`]: it is unknown where the next packet begins.
     pub fn push_stream(&mut self, bytes: &mut &[u8]) -> Option<Event> {
         while !bytes.is_empty() {
             let event = match &mut self.state {
@@ -183,7 +183,7 @@ impl Joiner {
         }
     }
 
-    /// `body` is what came with the header in a message of `limit` bytes.
+    /// `body` came with the header in a message of `limit` bytes.
     fn begin_packet(&mut self, header: &Header, body: &[u8], limit: usize) -> Option<Event> {
         if header.kind != DATA {
             return if body.is_empty() {
@@ -212,19 +212,19 @@ impl Joiner {
         Some(Event::Control(control))
     }
 
-    /// What has come is no packet; says so unless that was said already.
+    /// The data is not a packet: refuses it, unless that was done already.
     fn lose(&mut self) -> Option<Event> {
         let was = std::mem::replace(&mut self.state, State::Lost);
         let refused = Event::Refused { length: 0, status: STATUS_PROTOCOL };
         (!matches!(was, State::Lost)).then_some(refused)
     }
 
-    /// An answer is not answered, or two ends that understand nothing would never stop.
+    /// An answer is not answered: otherwise two ends that send invalid data would never stop.
     fn lose_unless_answer(&mut self, header: &Header) -> Option<Event> {
         if is_answer(header.kind) { None } else { self.lose() }
     }
 
-    /// The end of the packet, if that is reached.
+    /// The event at the end of the packet, if all of it was received.
     fn finish(&mut self) -> Option<Event> {
         match &mut self.state {
             State::Packet(packet) if packet.left() == 0 => {
@@ -238,7 +238,7 @@ impl Joiner {
 
     /// The beginning of a packet, or an answer, in a stream.
     fn take_head(&mut self, bytes: &mut &[u8]) -> Option<Event> {
-        // Two bytes tell an answer from a preamble, and the next two which header it is.
+        // Two bytes distinguish an answer from a preamble; the next two distinguish the headers.
         let wanted = match self.head.len() {
             0..2 => 2,
             2..HEADER_SIZE => HEADER_SIZE,
@@ -268,7 +268,7 @@ fn take<'a>(bytes: &mut &'a [u8], most: u64) -> &'a [u8] {
     taken
 }
 
-/// The two-byte answer, or what is too short for anything.
+/// The two-byte answer, or a message that is too short for anything.
 fn taken(message: &[u8]) -> Option<Event> {
     let size = <[u8; 2]>::try_from(message).ok()?;
     Some(Event::Taken { size: u16::from_le_bytes(size) })
@@ -279,13 +279,13 @@ fn is_answer(kind: u16) -> bool {
     matches!(kind, STATUS | RESET_DONE)
 }
 
-/// A block of which more has to come.
+/// A block that is not complete.
 #[derive(Clone, Debug)]
 struct Packet {
     header: Header,
-    /// Bytes of each message but the last.
+    /// Length of each message but the last.
     limit: u64,
-    /// Stays empty where the block is refused already.
+    /// Empty if the block will be refused.
     bytes: Vec<u8>,
     received: u32,
     crc: Crc16,
@@ -313,17 +313,17 @@ impl Packet {
         self.header.length
     }
 
-    /// Bytes that have to come.
+    /// Bytes that are still to come.
     fn left(&self) -> u64 {
         u64::from(self.length() - self.received)
     }
 
-    /// Bytes of the next message.
+    /// Length of the next message.
     fn demanded(&self) -> u64 {
         self.limit.min(self.left())
     }
 
-    /// `bytes` is no more than is left.
+    /// `bytes` has at most as many bytes as are left.
     fn take(&mut self, bytes: &[u8]) {
         self.received += u32::try_from(bytes.len()).unwrap_or_default();
         if self.refused.is_none() {

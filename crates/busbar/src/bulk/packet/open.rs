@@ -1,13 +1,13 @@
-//! How a conversation begins.
+//! The reset with which a client begins.
 
 use busbar_uapi::rpmsg_bulk::LONG_HEADER_SIZE;
 
 use super::control::{Control, Encoded};
 
-/// Clears what an earlier user of an address has left, on both ends.
+/// Clears the state that an earlier user of an address has left, on both ends.
 ///
-/// The messages go out; what comes in is passed over until the reset is done. Only then does a
-/// [`Joiner`](super::Joiner) begin.
+/// Send the messages, and discard what is received until the reset is done. Only then use a
+/// [`Joiner`](super::Joiner).
 #[derive(Clone, Debug)]
 pub struct Opening {
     value: u32,
@@ -15,16 +15,16 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// `value` is to be one that no earlier user has taken: a random one.
+    /// `value` must differ from those of earlier users: use a random one.
     #[must_use]
     pub fn new(value: u32) -> Self {
         Self { value, seen: Vec::with_capacity(LONG_HEADER_SIZE) }
     }
 
-    /// What is to be sent, as three messages.
+    /// The three messages to send.
     #[must_use]
     pub fn messages(&self) -> [Encoded; 3] {
-        // The first can happen to be what an unfinished packet lacks, the second then is nothing.
+        // The first may complete an unfinished packet; then the second is not a packet.
         let zero = Encoded::new(&[0]);
         [zero, zero, Control::Reset { value: self.value }.encode()]
     }
@@ -35,8 +35,8 @@ impl Opening {
         *self.done() == *message
     }
 
-    /// The same where messages have no boundaries: takes bytes until the reset is done, and leaves
-    /// those behind.
+    /// As [`is_done`](Self::is_done), on a carrier without boundaries of messages: takes bytes until the reset
+    /// is done, and leaves those after it.
     pub fn find(&mut self, bytes: &mut &[u8]) -> bool {
         let done = self.done();
         while let Some((byte, rest)) = bytes.split_first() {

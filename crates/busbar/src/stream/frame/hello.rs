@@ -1,30 +1,31 @@
-//! What a sender says of its stream.
+//! The description of a stream.
 
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_DATA, bad, require};
-use crate::stream::{Channel, Format};
+use super::field::{bad, require};
+use super::header::{Header, Kind, MAX_DATA};
+use crate::stream::format::{Channel, Format};
 use crate::{Error, Result};
 
-/// Channels that a sample can have.
+/// Most channels of a sample.
 const MAX_CHANNELS: usize = 256;
-/// Bytes that the name of a channel can have.
+/// Bytes of the longest name of a channel.
 const MAX_NAME: usize = 64;
-/// Bytes that a sample can have.
+/// Bytes of the longest sample.
 const MAX_SAMPLE: usize = 4096;
-/// Bits that one value can have.
+/// Most bits of a value.
 const MAX_BITS: u8 = 248;
 
-/// What a sender says of its stream: the payload of its first frame.
+/// The description of a stream: the payload of the sender's first frame.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hello {
-    /// What a sample is.
+    /// What a sample looks like.
     pub format: Format,
     /// Bytes of the longest block.
     pub block_len: u32,
 }
 
-/// The same as JSON.
+/// A [`Hello`] as JSON.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Body {
@@ -48,17 +49,17 @@ struct ChannelBody {
 }
 
 impl Hello {
-    /// Bytes of the longest block, to allocate them.
+    /// Bytes of the longest block.
     pub(crate) fn len(&self) -> usize {
         usize::try_from(self.block_len).unwrap_or(usize::MAX)
     }
 
-    /// The payload.
+    /// Encodes the payload.
     ///
     /// # Errors
     ///
-    /// Bad input if it is more than [`MAX_HELLO`](super::MAX_HELLO) bytes, or what
-    /// [`decode`](Self::decode) refuses.
+    /// Bad input if it is longer than [`MAX_HELLO`](super::MAX_HELLO), or what [`decode`](Self::decode)
+    /// refuses.
     pub fn encode(&self) -> Result<Vec<u8>> {
         verify(self)?;
         let Format { channels, sample_len, rate } = &self.format;
@@ -71,16 +72,16 @@ impl Hello {
         let bytes = serde_json::to_vec(&body).map_err(|why| {
             Error::new("write", "the hello of a stream", std::io::Error::from(why))
         })?;
-        super::Header::payload_len(super::Kind::Hello, bytes.len())?;
+        Header::payload_len(Kind::Hello, bytes.len())?;
         Ok(bytes)
     }
 
-    /// What the payload of a hello says.
+    /// Decodes the payload of a hello.
     ///
     /// # Errors
     ///
-    /// [`InvalidData`](std::io::ErrorKind::InvalidData) for what is no hello, or describes no
-    /// sample that can be.
+    /// [`InvalidData`](std::io::ErrorKind::InvalidData) for a payload that is no hello or describes an
+    /// impossible sample.
     pub fn decode(payload: &[u8]) -> Result<Self> {
         let body: Body = serde_json::from_slice(payload).map_err(|why| bad("hello", why))?;
         let Body { block_len, sample_len, rate, channels } = body;

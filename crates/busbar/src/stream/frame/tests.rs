@@ -1,7 +1,11 @@
+use std::io;
+
 use proptest::prelude::*;
 
+use super::header::CHECK_AT;
 use super::*;
-use crate::stream::{Channel, Format};
+use crate::block::Bytes;
+use crate::stream::{Channel, Format, Lost};
 
 fn kinds() -> impl Strategy<Value = Kind> {
     (0..Kind::ALL.len()).prop_map(|index| Kind::ALL[index])
@@ -218,7 +222,7 @@ proptest! {
         let header = Header::data(1, 2, payload.len()).unwrap().checked(&payload);
         let parts = |payload: &[u8]| {
             let (head, tail) = payload.split_at(payload.len() / 3);
-            header.check_parts([head, tail].into_iter())
+            header.check_parts([head, tail].into_iter().map(Bytes::from))
         };
         prop_assert!(header.check(&payload).is_ok() && parts(&payload).is_ok());
         let bit = bit % (8 * payload.len());

@@ -1,37 +1,37 @@
-//! One connection, whoever has made it.
+//! A connection, of a sender or a receiver.
 
-use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
+use std::io::{self, ErrorKind, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-use super::Options;
+use super::options::Options;
 use super::pieces::{Gathered, Pieces};
 use super::watch::{Token, Watch};
+use crate::block::{self, BytesMut};
 use crate::stream::frame::{HEADER_LEN, Header};
 use crate::{Error, Result};
 
-/// A connection that never waits. What it says that there is nothing of any more, its watch tells
-/// when there is again.
+/// A connection that never waits. After a call that would wait, its watch has an event when to try again.
 #[derive(Debug)]
 pub(super) struct Conn {
     inflow: Inflow,
     pub(super) name: String,
-    /// When it was made.
+    /// When the connection was made.
     pub(super) since: Instant,
     header: [u8; HEADER_LEN],
     filled: usize,
-    /// What is to be sent besides blocks.
+    /// Bytes to send besides blocks.
     out: Vec<u8>,
 }
 
-/// Where the bytes of a connection come from. What is sent goes by the socket either way.
+/// Where received bytes come from. Bytes are sent by the socket in either case.
 #[derive(Debug)]
 pub(super) enum Inflow {
     /// The socket's memory.
     Socket(TcpStream),
-    /// A block that they are received into.
+    /// A block that bytes are received into.
     Pieces(Box<Pieces>),
 }
 
@@ -43,10 +43,14 @@ impl Inflow {
         }
     }
 
-    fn reader(&mut self) -> &mut dyn Read {
+    /// Reads into one part after the other.
+    fn read(&mut self, parts: &mut [BytesMut<'_>]) -> io::Result<usize> {
         match self {
-            Self::Socket(socket) => socket,
-            Self::Pieces(pieces) => &mut **pieces,
+            Self::Socket(socket) => Ok(block::read(socket, parts)?),
+            Self::Pieces(pieces) => {
+                let first = parts.iter_mut().find(|part| !part.is_empty());
+                first.map_or(Ok(0), |part| pieces.read(part.slice(..)))
+            }
         }
     }
 }
@@ -55,7 +59,7 @@ impl Conn {
     pub(super) fn new(inflow: Inflow, name: &str, watch: &Watch, token: Token) -> Result<Self> {
         match &inflow {
             Inflow::Socket(socket) => watch.add(socket, token)?,
-            // Perhaps not when there is room to send again: the tick is soon enough for a few bytes.
+            // This may not have events for room to send: the tick is soon enough for a few bytes.
             Inflow::Pieces(pieces) => watch.add(pieces.connection(), token)?,
         }
         let (name, since) = (name.to_owned(), Instant::now());
@@ -63,12 +67,12 @@ impl Conn {
         Ok(Self { inflow, name, since, header, filled: 0, out: Vec::new() })
     }
 
-    /// To ask, to set options, and to send.
+    /// The socket, to get and set its options and to send.
     pub(super) fn socket(&self) -> &TcpStream {
         self.inflow.socket()
     }
 
-    /// Has the kernel notice a peer that is gone without a word.
+    /// Has the kernel notice a peer that has gone without closing the connection.
     pub(super) fn prepare(&self) -> Result<()> {
         let socket = self.socket();
         sockopt::set_tcp_nodelay(socket, true)
@@ -79,42 +83,45 @@ impl Conn {
             .map_err(|errno| Error::new("prepare", self.name.clone(), errno))
     }
 
-    /// Has the kernel notice that nobody acknowledges what was sent. For a receiver, whose few bytes
-    /// always find room: a sender may have to wait long for a peer that is only slow.
+    /// Has the kernel close the connection if sent bytes are not acknowledged. For a receiver only, whose few
+    /// bytes always find room: a sender may have to wait long for a slow receiver.
     pub(super) fn limit_silence(&self, options: &Options) -> Result<()> {
         let silence = u32::try_from(options.mute_after().as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(self.socket(), silence)
             .map_err(|errno| Error::new("prepare", self.name.clone(), errno))
     }
 
-    /// The next header, or nothing where it has not come yet.
+    /// The next header, or `None` if it has not arrived yet.
     pub(super) fn header(&mut self) -> Result<Option<Header>> {
         while self.filled < HEADER_LEN {
-            let Some(count) =
-                self.read(|inflow, header, filled| inflow.reader().read(&mut header[filled..]))?
-            else {
-                return Ok(None);
-            };
+            let count = self.read(|inflow, header, filled| {
+                inflow.read(&mut [BytesMut::from(&mut header[filled..])])
+            })?;
+            let Some(count) = count else { return Ok(None) };
             self.filled += count;
         }
         self.filled = 0;
         Header::decode(&self.header).map(Some)
     }
 
-    /// Reads into `payload` and, behind it, the beginning of the next header: one call instead of
-    /// two. Returns the bytes of the payload, or nothing where none have come yet.
-    pub(super) fn payload(&mut self, payload: &mut [u8]) -> Result<Option<usize>> {
+    /// Whether a part of a header has arrived.
+    pub(super) fn has_part(&self) -> bool {
+        self.filled > 0
+    }
+
+    /// Reads into `payload` and the beginning of the next header: one call instead of two. Returns the
+    /// bytes of the payload, or `None` if none have arrived yet.
+    pub(super) fn payload(&mut self, mut payload: BytesMut<'_>) -> Result<Option<usize>> {
         let len = payload.len();
         let count = self.read(|inflow, header, _| {
-            let parts = &mut [IoSliceMut::new(payload), IoSliceMut::new(header)];
-            inflow.reader().read_vectored(parts)
+            inflow.read(&mut [payload.slice(..), BytesMut::from(&mut header[..])])
         })?;
         let Some(count) = count else { return Ok(None) };
         self.filled = count.saturating_sub(len);
         Ok(Some(count.min(len)))
     }
 
-    /// Takes up to `most` bytes of the payload as they lie: how many, or nothing where none have come
+    /// Takes up to `most` bytes of the payload in place. Returns how many, or `None` if none have arrived
     /// yet.
     pub(super) fn gather(&mut self, into: &mut Gathered, most: usize) -> Result<Option<usize>> {
         self.read(|inflow, _, _| match inflow {
@@ -123,7 +130,7 @@ impl Conn {
         })
     }
 
-    /// Nothing is read until a block comes back: memory that is free is not to wait for that.
+    /// Returns free memory to the kernel before a pause, until a block comes back, in which nothing is read.
     pub(super) fn pause(&self) -> Result<()> {
         match &self.inflow {
             Inflow::Pieces(pieces) => pieces.connection().pause(),
@@ -131,7 +138,7 @@ impl Conn {
         }
     }
 
-    /// `None` where the call would wait; the end is an error.
+    /// `None` if the call would wait; the end is an error.
     fn read(
         &mut self,
         mut call: impl FnMut(&mut Inflow, &mut [u8; HEADER_LEN], usize) -> io::Result<usize>,
@@ -150,17 +157,17 @@ impl Conn {
         }
     }
 
-    /// Adds to what is to be sent; see [`flush`](Self::flush).
+    /// Adds bytes to send; see [`flush`](Self::flush).
     pub(super) fn say(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
 
-    /// Whether everything that was said was sent.
+    /// Whether all added bytes were sent.
     pub(super) fn is_flushed(&self) -> bool {
         self.out.is_empty()
     }
 
-    /// Sends what was said, as far as there is room.
+    /// Sends added bytes, as far as there is room.
     pub(super) fn flush(&mut self) -> Result<()> {
         while !self.out.is_empty() {
             match self.socket().write(&self.out) {
@@ -177,7 +184,7 @@ impl Conn {
         Error::new(tried, self.name.clone(), why)
     }
 
-    /// Closes it at once: what is under way is dropped, so that nothing refers to its pages.
+    /// Has the socket drop bytes under way when it is closed, so that nothing refers to their pages.
     pub(super) fn abort(&self) {
         let _ = sockopt::set_socket_linger(self.socket(), Some(Duration::ZERO));
     }

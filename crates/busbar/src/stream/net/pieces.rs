@@ -1,15 +1,16 @@
-//! Bytes that come in pieces: read like a stream, or kept where they are.
+//! Bytes that arrive in pieces: read like a stream, or kept in place.
 
-use std::io::{self, BufRead, Cursor, ErrorKind, Read};
+use std::io::{self, BufRead, Cursor, ErrorKind};
 use std::net::TcpStream;
 
+use crate::block::{Bytes, BytesMut};
 use crate::receive::{Connection, Piece, View};
 
-/// What a connection of [`receive`](crate::receive) brings. As a stream, it never waits.
+/// The pieces of a connection of [`receive`](crate::receive), as a stream that never waits.
 #[derive(Debug)]
 pub(super) struct Pieces {
     connection: Connection,
-    /// What is left of the last piece.
+    /// The rest of the last piece.
     rest: Option<Rest>,
 }
 
@@ -32,7 +33,31 @@ impl Pieces {
         &self.connection
     }
 
-    /// What comes next; nothing at the end.
+    /// As [`Read::read`](io::Read::read).
+    pub(super) fn read(&mut self, mut into: BytesMut<'_>) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        match self.next()? {
+            None => Ok(0),
+            Some(Rest::View(view)) => {
+                let view = self.cut(view, into.len());
+                let read = view.read().map_err(|error| io::Error::new(error.kind(), error))?;
+                into.slice(..view.len()).copy_from_bytes(read.bytes());
+                Ok(view.len())
+            }
+            Some(Rest::Bytes(mut bytes)) => {
+                let rest = bytes.fill_buf()?;
+                let count = rest.len().min(into.len());
+                into.slice(..count).copy_from(&rest[..count]);
+                bytes.consume(count);
+                self.put_back(bytes);
+                Ok(count)
+            }
+        }
+    }
+
+    /// The next piece; `None` at the end.
     fn next(&mut self) -> io::Result<Option<Rest>> {
         if let Some(rest) = self.rest.take() {
             return Ok(Some(rest));
@@ -46,7 +71,7 @@ impl Pieces {
         }
     }
 
-    /// The first `most` bytes of a view; the others come next.
+    /// The first `most` bytes of a view; the rest is the next piece.
     fn cut(&mut self, mut view: View, most: usize) -> View {
         if view.len() > most {
             self.rest = Some(Rest::View(view.split_off(most)));
@@ -54,7 +79,7 @@ impl Pieces {
         view
     }
 
-    /// Bytes that were begun, unless there are none left.
+    /// Keeps the rest of bytes, unless there is none.
     fn put_back(&mut self, bytes: Cursor<Vec<u8>>) {
         if bytes.position() < bytes.get_ref().len() as u64 {
             self.rest = Some(Rest::Bytes(bytes));
@@ -62,42 +87,20 @@ impl Pieces {
     }
 }
 
-impl Read for Pieces {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if into.is_empty() {
-            return Ok(0);
-        }
-        match self.next()? {
-            None => Ok(0),
-            Some(Rest::View(view)) => {
-                let view = self.cut(view, into.len());
-                let bytes = view.read().map_err(|error| io::Error::new(error.kind(), error))?;
-                into[..bytes.len()].copy_from_slice(&bytes);
-                Ok(bytes.len())
-            }
-            Some(Rest::Bytes(mut bytes)) => {
-                let count = bytes.read(into)?;
-                self.put_back(bytes);
-                Ok(count)
-            }
-        }
-    }
-}
-
-/// A block that comes in pieces.
+/// A block that arrives in pieces.
 ///
-/// Its views hold memory that the rest of it may need. When little is left, what they hold is copied
-/// out: so a block always comes to its end, however long it is, in however small segments the sender
-/// sends it, and however much of the memory others hold.
+/// Its views hold memory that the rest of the block may need. When little memory is left, they are copied out.
+/// So every block can be completed, whatever its length, the size of its segments, and the memory that other
+/// blocks hold.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     parts: Vec<Piece>,
-    /// Bytes that were copied, as often as they were.
+    /// Bytes copied, each time they were.
     copied: u64,
 }
 
 impl Gathered {
-    /// Takes what comes next, `most` bytes at most: how many. As [`Read::read`].
+    /// Takes the next `most` bytes at most: the rest of the block. Returns how many, as [`Pieces::read`].
     pub(super) fn take(&mut self, from: &mut Pieces, most: usize) -> io::Result<usize> {
         let len = match from.next()? {
             None => return Ok(0),
@@ -111,16 +114,16 @@ impl Gathered {
             Some(Rest::Bytes(mut bytes)) => {
                 let rest = bytes.fill_buf()?;
                 let len = rest.len().min(most);
-                // By the kernel.
+                // The kernel has copied them.
                 self.copied += len as u64;
-                self.append(&rest[..len]);
+                self.append(Bytes::from(&rest[..len]), most - len);
                 bytes.consume(len);
                 from.put_back(bytes);
                 len
             }
         };
         if from.connection.is_low() {
-            self.copy_out()?;
+            self.copy_out(most - len)?;
         }
         Ok(len)
     }
@@ -129,30 +132,40 @@ impl Gathered {
         &self.parts
     }
 
-    /// The parts, and how many bytes were copied into them.
+    /// The parts, and the bytes that were copied.
     pub(super) fn into_parts(self) -> (Vec<Piece>, u64) {
         (self.parts, self.copied)
     }
 
-    fn append(&mut self, bytes: &[u8]) {
+    /// Appends bytes, with `more` behind them in the block.
+    fn append(&mut self, bytes: Bytes<'_>, more: usize) {
         self.copied += bytes.len() as u64;
         match self.parts.last_mut() {
-            Some(Piece::Bytes(last)) => last.extend_from_slice(bytes),
+            Some(Piece::Bytes(last)) => {
+                if last.capacity() - last.len() < bytes.len() {
+                    // Doubles it, as a vector does, but never beyond the end of the block.
+                    last.reserve_exact(last.len().clamp(bytes.len(), bytes.len() + more));
+                }
+                bytes.append_to(last);
+            }
             _ => self.parts.push(Piece::Bytes(bytes.to_vec())),
         }
     }
 
-    /// Leaves no views. What was copied out before stays where it is.
-    fn copy_out(&mut self) -> io::Result<()> {
-        for part in std::mem::take(&mut self.parts) {
+    /// Replaces all views by copies, with `more` bytes behind them in the block. Earlier copies stay in place.
+    fn copy_out(&mut self, more: usize) -> io::Result<()> {
+        let parts = std::mem::take(&mut self.parts);
+        let mut more = more + parts.iter().map(Piece::len).sum::<usize>();
+        for part in parts {
+            more -= part.len();
             match part {
                 Piece::Bytes(bytes) if self.parts.is_empty() => {
                     self.parts.push(Piece::Bytes(bytes));
                 }
-                Piece::Bytes(bytes) => self.append(&bytes),
+                Piece::Bytes(bytes) => self.append(Bytes::from(&bytes[..]), more),
                 Piece::View(view) => {
-                    let bytes = view.read().map_err(|error| io::Error::new(error.kind(), error))?;
-                    self.append(&bytes);
+                    let read = view.read().map_err(|error| io::Error::new(error.kind(), error))?;
+                    self.append(read.bytes(), more);
                 }
             }
         }
@@ -196,7 +209,7 @@ mod tests {
         let mut bytes = vec![0; len];
         let mut filled = 0;
         while filled < len {
-            match wait(|| pieces.read(&mut bytes[filled..])) {
+            match wait(|| pieces.read(BytesMut::from(&mut bytes[filled..]))) {
                 0 => break,
                 count => filled += count,
             }
@@ -218,7 +231,16 @@ mod tests {
 
     fn bytes(gathered: &Gathered) -> Vec<u8> {
         let len = gathered.parts().iter().map(Piece::len).sum();
-        Parts::of(gathered.parts(), len).unwrap().iter().collect::<Vec<_>>().concat()
+        Parts::of(gathered.parts(), len).unwrap().iter().flat_map(Bytes::to_vec).collect()
+    }
+
+    /// Bytes that its copies may take.
+    fn heap(gathered: &Gathered) -> usize {
+        let capacity = |part: &Piece| match part {
+            Piece::Bytes(bytes) => bytes.capacity(),
+            Piece::View(_) => 0,
+        };
+        gathered.parts().iter().map(capacity).sum()
     }
 
     proptest! {
@@ -239,6 +261,7 @@ mod tests {
                 let gathered = gather(&mut pieces, block);
                 prop_assert_eq!(&bytes(&gathered)[..], &all[at..at + block]);
                 prop_assert!(gathered.copied >= block as u64);
+                prop_assert!(heap(&gathered) <= block);
                 if is_held {
                     held.push((gathered, at..at + block));
                 }

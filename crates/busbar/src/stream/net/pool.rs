@@ -1,15 +1,15 @@
-//! Room for blocks, which are filled here, handed out, and come back.
+//! Pools of blocks, which are filled, handed out, and come back.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::event::{EventfdFlags, eventfd};
-
+use crate::Result;
 use crate::block::Block;
-use crate::stream::{Home, Meta, Samples};
-use crate::{Error, Result};
+use crate::poll::Bell;
+use crate::stream::format::Meta;
+use crate::stream::samples::{Home, Samples};
 
-/// Room for a number of blocks; readable (as changes are watched) when some came back.
+/// Room for a number of blocks. An edge-triggered set sees an event when a block comes back.
 #[derive(Debug)]
 pub(crate) struct Pool<R = Block>(Arc<Shared<R>>);
 
@@ -17,7 +17,7 @@ pub(crate) struct Pool<R = Block>(Arc<Shared<R>>);
 struct Shared<R> {
     state: Mutex<State<R>>,
     home: Home,
-    event: OwnedFd,
+    bell: Bell,
 }
 
 #[derive(Debug)]
@@ -28,18 +28,17 @@ struct State<R> {
 
 impl<R> Pool<R> {
     pub(crate) fn new(free: Vec<R>) -> Result<Self> {
-        let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(|errno| Error::new("make", "a pool of blocks", errno))?;
+        let bell = Bell::new()?;
         let state = Mutex::new(State { free, returned: Vec::new() });
-        Ok(Self(Arc::new(Shared { state, home: Home::default(), event })))
+        Ok(Self(Arc::new(Shared { state, home: Home::default(), bell })))
     }
 
-    /// Room that nobody uses.
+    /// Takes free room.
     pub(crate) fn take(&self) -> Option<R> {
         self.0.lock().free.pop()
     }
 
-    /// Room that was taken and not handed out.
+    /// Puts back room that was taken and not handed out.
     pub(crate) fn put(&self, room: R) {
         self.0.lock().free.push(room);
     }
@@ -50,7 +49,7 @@ impl<R> Pool<R> {
         if state.returned.is_empty() {
             return Vec::new();
         }
-        let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
+        self.0.bell.clear();
         std::mem::take(&mut state.returned)
     }
 
@@ -59,7 +58,7 @@ impl<R> Pool<R> {
         Arc::clone(&self.0.home)
     }
 
-    /// What takes back room that was handed out; `tag` is among the [`returned`](Self::returned) then.
+    /// A function that takes back room that was handed out, and adds `tag` to [`returned`](Self::returned).
     pub(super) fn back(&self, tag: u64) -> impl Fn(R) + use<R> {
         let shared = Arc::clone(&self.0);
         move |room| {
@@ -67,7 +66,7 @@ impl<R> Pool<R> {
             state.free.push(room);
             state.returned.push(tag);
             drop(state);
-            let _ = rustix::io::write(&shared.event, &1u64.to_ne_bytes());
+            let _ = shared.bell.ring();
         }
     }
 }
@@ -88,6 +87,6 @@ impl<R> Shared<R> {
 
 impl<R> AsFd for Pool<R> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.event.as_fd()
+        self.0.bell.as_fd()
     }
 }

@@ -1,4 +1,4 @@
-//! The end of a connection that listens.
+//! The receiving end of a stream.
 
 mod incoming;
 mod landing;
@@ -18,27 +18,31 @@ use self::incoming::{Caller, Incoming, Into, MAX_CALLERS};
 use self::landing::{Landing, Room};
 use self::taken::Taken;
 use super::conn::{Conn, Inflow};
+use super::options::{BEAT, Options};
+use super::pool::Pool;
+use super::time::from_nanoseconds;
 use super::watch::{Token, Watch};
-use super::{BEAT, Options, Pool, from_nanoseconds};
 use crate::block::{Block, Memory};
 use crate::poll::{self, Deadline};
 use crate::receive;
+use crate::stream::format::{Format, Lost, Meta};
 use crate::stream::frame::{self, Header, Hello, Kind, MAX_REFUSAL};
-use crate::stream::{Format, Lost, Meta, Samples, StreamSetup};
+use crate::stream::samples::Samples;
+use crate::stream::setup::StreamSetup;
 use crate::{Error, Result};
 
 const LISTENER: Token = 0;
 const POOL: Token = 1;
-/// Tokens of connections.
+/// The first token of a connection.
 const FIRST_CONNECTION: Token = 2;
-/// Blocks that are not wanted any more and are read at a time: a sender may never stop.
+/// Most blocks that are read and discarded at a time, as a sender may never stop.
 const MOST_DISCARDED: usize = 16;
-/// How long to wait at the end for a sender to hear of it.
+/// How long to wait at the end for the sender to close the connection.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Receives the blocks of one [`FrameSender`](super::FrameSender); see [the module](super).
 ///
-/// A block that was handed out is acknowledged once it is dropped, and read into again.
+/// A block is acknowledged, and used again, once the program has dropped it.
 #[derive(Debug)]
 pub struct FrameReceiver {
     name: String,
@@ -47,16 +51,20 @@ pub struct FrameReceiver {
     setup: StreamSetup,
     options: Options,
     next_token: Token,
-    /// Somebody may wait to be accepted.
+    /// Whether connections may wait to be accepted.
     knocks: bool,
     callers: VecDeque<Caller>,
+    /// Whether the first sender is welcomed only once the program has admitted it.
+    asks: bool,
+    /// The connection of that sender until then.
+    asked: Option<Conn>,
     link: Option<Incoming>,
     stream: Option<Stream>,
     ready: VecDeque<Samples>,
     /// When there was last a connection.
     heard: Instant,
     trouble: Option<Error>,
-    /// Nobody is let in any more.
+    /// Whether no connection is accepted any more.
     is_closed: bool,
     counts: Counts,
 }
@@ -79,23 +87,23 @@ struct Stream {
     /// The first block that has not come.
     next: u64,
     taken: Taken,
-    /// Another sender has taken over: who knows what is between.
+    /// Whether the next block is the first of another sender.
     is_broken: bool,
     end: Option<Lost>,
-    /// When the sender was told that everything is taken over.
+    /// When the end was acknowledged.
     farewell: Option<Instant>,
 }
 
 impl FrameReceiver {
-    /// Listens on `address`: `PORT` on every interface, or `HOST:PORT`. Of `setup`, the number of
-    /// blocks and their memory count; how long blocks are is up to the sender.
+    /// Listens on `address`: `PORT` on every interface, or `HOST:PORT`. `setup` determines the number of
+    /// blocks and their memory; the sender determines their length.
     ///
     /// # Errors
     ///
-    /// Bad input for what is no address; `EADDRINUSE`, `EACCES`; as [`Block::with`].
+    /// Bad input for an invalid address; `EADDRINUSE`, `EACCES`; as [`Block::with`].
     pub fn listen(address: &str, setup: &StreamSetup, options: &Options) -> Result<Self> {
         setup.check()?;
-        // Whether there is such a memory is said now, not when somebody calls.
+        // Fails now, not at the first connection, if there is no such memory.
         drop(Block::with(1, setup.memory.as_ref().unwrap_or(&Memory::Memfd))?);
         let name = format!("port {address}");
         let failed = |why: std::io::Error| {
@@ -114,14 +122,13 @@ impl FrameReceiver {
         Self::new(name, Landing::Blocks(listener), setup, options)
     }
 
-    /// Listens on `address` by `receiver`: blocks stay where it has put them, in
-    /// [parts](Samples::parts), and their memory is free again when they are dropped. Of `setup`, the
-    /// number of blocks counts, which are out at a time; see
+    /// Listens on `address` by `receiver`. Blocks stay where it has put them, in [parts](Samples::parts);
+    /// dropping one frees its memory. `setup` determines how many blocks are handed out at a time; see
     /// [Device memory](super#device-memory).
     ///
     /// # Errors
     ///
-    /// Bad input for a number of blocks; as [`receive::Receiver::listen`].
+    /// Bad input for an invalid number of blocks; as [`receive::Receiver::listen`].
     pub fn over(
         receiver: receive::Receiver,
         address: SocketAddr,
@@ -146,6 +153,8 @@ impl FrameReceiver {
             next_token: FIRST_CONNECTION,
             knocks: true,
             callers: VecDeque::new(),
+            asks: false,
+            asked: None,
             link: None,
             stream: None,
             ready: VecDeque::new(),
@@ -156,12 +165,12 @@ impl FrameReceiver {
         })
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn local_addr(&self) -> Result<SocketAddr> {
         self.landing.local_addr()
     }
 
-    /// What receives, if it was given [one](Self::over): to ask for its statistics.
+    /// The receiver that was given to [`over`](Self::over), for its statistics.
     #[must_use]
     pub fn receiver(&self) -> Option<&receive::Receiver> {
         match &self.landing {
@@ -170,67 +179,65 @@ impl FrameReceiver {
         }
     }
 
-    /// What a sample looks like, once a sender has said so.
+    /// What a sample looks like, once a sender has connected.
     #[must_use]
     pub fn format(&self) -> Option<&Format> {
         self.stream.as_ref().map(|stream| &stream.hello.format)
     }
 
-    /// Bytes of the longest block, once a sender has said so.
+    /// Bytes of the longest block, once a sender has connected.
     #[must_use]
     pub fn block_len(&self) -> Option<usize> {
         self.stream.as_ref().map(|stream| stream.hello.len())
     }
 
-    /// Whether the sender has said that there is no more, all of it was taken over here, and the
-    /// sender was told.
+    /// Whether the stream has ended, everything was taken over here, and the sender knows so.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         let Some(Stream { farewell: Some(since), .. }) = self.stream else { return false };
         self.link.is_none() || since.elapsed() > FAREWELL
     }
 
-    /// What was lost after the last block, once the sender has said that it was the last.
+    /// What was lost after the last block, once the sender has ended the stream.
     #[must_use]
     pub fn end(&self) -> Option<Lost> {
         self.stream.as_ref()?.end
     }
 
-    /// Bytes of blocks that were copied by a processor, as often as they were.
+    /// Bytes of blocks that a processor has copied, each time it has.
     #[must_use]
     pub fn copied(&self) -> u64 {
         self.counts.copied.load(Ordering::Relaxed)
     }
 
-    /// How often a sender has come back.
+    /// Number of connections after the first one.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
         self.counts.connections.saturating_sub(1)
     }
 
-    /// Frames that cannot be, or whose check sum was wrong. Each has ended its connection.
+    /// Invalid frames, including those with a wrong check sum. Each has ended its connection.
     #[must_use]
     pub fn corrupted(&self) -> u64 {
         self.counts.corrupted
     }
 
-    /// What went wrong with a connection since the last call; the stream goes on.
+    /// The last error of a connection since the last call; the stream goes on.
     pub fn take_trouble(&mut self) -> Option<Error> {
         self.trouble.take()
     }
 
-    /// The next block; `None` at the [end](Self::is_finished). Waits as long as it takes.
+    /// The next block; `None` at the [end](Self::is_finished). Waits without a limit.
     ///
     /// # Errors
     ///
-    /// What was wrong with the last connection, if the sender has not come back within
-    /// [`Options::patience`].
+    /// The error of the last connection if the sender has not come back within [`Options::patience`].
     #[allow(clippy::should_implement_trait)] // fails, and waits
     pub fn next(&mut self) -> Result<Option<Samples>> {
         self.next_until(Deadline::NEVER)
     }
 
-    /// The next block if it is there now.
+    /// The next block, or `None` if it is not complete now.
     ///
     /// # Errors
     ///
@@ -262,29 +269,65 @@ impl FrameReceiver {
         }
     }
 
-    /// Tells the sender that its stream is not wanted, or not any more, and why. It does not come
-    /// back then. It hears of it as long as this goes on to [`advance`](Self::advance).
+    /// Refuses the sender's stream, for a reason. The sender does not come back. To have it read the refusal, go
+    /// on to [`advance`](Self::advance).
     pub fn refuse(&mut self, reason: &str) {
         self.refuse_from(0, reason);
     }
 
+    /// From now on, the first sender waits until it is [admitted](Self::admit) or [rejected](Self::reject). Its
+    /// format is known by then.
+    pub(crate) fn ask_first(&mut self) {
+        self.asks = true;
+    }
+
+    pub(crate) fn memory_limit(&self) -> usize {
+        self.options.memory_limit
+    }
+
+    /// Whether a sender waits to be admitted.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Welcomes the sender that waits.
+    pub(crate) fn admit(&mut self) {
+        self.asks = false;
+        if let Some(conn) = self.asked.take()
+            && let Err(error) = self.welcome(conn)
+        {
+            self.note(error);
+        }
+    }
+
+    /// Refuses the sender that waits, and forgets its stream: the next sender is the first one.
+    pub(crate) fn reject(&mut self, reason: &str) {
+        self.refuse(reason);
+        self.stream = None;
+    }
+
     fn refuse_from(&mut self, sequence: u64, reason: &str) {
+        if let (Some(conn), Some(stream)) = (&mut self.asked, &self.stream) {
+            refuse(conn, stream.id, sequence, reason);
+            self.asked = None;
+        }
         if let (Some(link), Some(stream)) = (&mut self.link, &self.stream) {
             refuse(&mut link.conn, stream.id, sequence, reason);
             link.is_refused = true;
         }
     }
 
-    /// The same, for good: nobody else is let in, and what still comes is not taken over.
+    /// As [`refuse`](Self::refuse), and no other sender is accepted; further blocks are discarded.
     pub(crate) fn leave(&mut self, reason: &str) {
         self.refuse(reason);
         self.close();
     }
 
-    /// The same where all that was wanted has come: a sender that has no more has succeeded.
+    /// As [`leave`](Self::leave), once all blocks that were wanted have come: a sender that has no more has
+    /// succeeded.
     pub(crate) fn leave_content(&mut self, reason: &str) {
         let sequence = self.stream.as_ref().map_or(0, |stream| stream.next);
-        // Blocks that nobody has taken out are not had.
+        // Blocks that were not taken out do not count.
         self.refuse_from(sequence.saturating_sub(self.ready.len() as u64), reason);
         self.close();
     }
@@ -295,7 +338,7 @@ impl FrameReceiver {
         self.ready.clear();
     }
 
-    /// After [`leave`](Self::leave): whether the sender has heard of it, or there is none.
+    /// After [`leave`](Self::leave): whether the sender has closed the connection, or there is none.
     pub(crate) fn has_left(&mut self) -> bool {
         for _ in 0..MOST_DISCARDED {
             if self.link.is_none() {
@@ -310,7 +353,7 @@ impl FrameReceiver {
         self.link.is_none()
     }
 
-    /// Does what can be done without waiting; [`next`](Self::next) does, too.
+    /// Does what can be done without waiting. [`next`](Self::next) calls this.
     ///
     /// # Errors
     ///
@@ -332,37 +375,39 @@ impl FrameReceiver {
     }
 
     fn accept(&mut self) {
-        loop {
+        for _ in 0..MAX_CALLERS {
             match self.landing.accept() {
                 Ok(Some(inflow)) => self.greet(inflow),
                 Ok(None) => {
                     self.knocks = false;
-                    break;
+                    return;
                 }
-                // Of one connection, or of descriptors: later ones may do better.
+                // One connection has failed, or there is no free descriptor: later connections may work.
                 Err(error) => {
                     self.trouble = Some(error);
-                    break;
+                    return;
                 }
             }
-        }
-        while self.callers.len() > MAX_CALLERS {
-            self.callers.pop_front();
         }
     }
 
     fn greet(&mut self, inflow: Inflow) {
-        // Gone already.
+        // The peer has gone already.
         let Ok(peer) = inflow.socket().peer_addr() else { return };
         let name = format!("the connection from {peer}");
         match Conn::new(inflow, &name, &self.watch, self.next_token) {
-            Ok(conn) => self.callers.push_back(Caller::new(conn)),
+            Ok(conn) => {
+                if self.callers.len() >= MAX_CALLERS {
+                    self.callers.pop_front();
+                }
+                self.callers.push_back(Caller::new(conn));
+            }
             Err(error) => self.trouble = Some(error),
         }
         self.next_token += 1;
     }
 
-    /// Those who have not said hello yet.
+    /// Reads from connections that have not sent a hello yet.
     fn hear_callers(&mut self) -> Result<()> {
         for mut caller in std::mem::take(&mut self.callers) {
             match caller.hello() {
@@ -379,17 +424,24 @@ impl FrameReceiver {
         self.trouble = Some(error);
     }
 
-    /// Whether somebody who says hello is the sender.
+    /// Welcomes or refuses a connection that has sent a hello.
     fn answer(&mut self, mut conn: Conn, header: &Header, hello: Hello) -> Result<()> {
         let refusal = match &mut self.stream {
             None => self.begin(header, hello)?,
-            Some(stream) => stream.resume(header, &hello, self.link.is_some()).map(str::to_owned),
+            Some(stream) => {
+                let is_linked = self.link.is_some() || self.asked.is_some();
+                stream.resume(header, &hello, is_linked).map(str::to_owned)
+            }
         };
         if let Some(reason) = refusal {
             refuse(&mut conn, header.stream, 0, &reason);
             return Ok(());
         }
-        // The one before is half open at best.
+        if self.asks {
+            self.asked = Some(conn);
+            return Ok(());
+        }
+        // An earlier connection of the same sender is at most half open.
         if let Some(old) = self.link.take() {
             self.drop_link(old);
         }
@@ -424,6 +476,7 @@ impl FrameReceiver {
         conn.flush()?;
         stream.farewell = None;
         self.counts.connections += 1;
+        self.heard = Instant::now();
         self.link = Some(Incoming::new(conn));
         Ok(())
     }
@@ -444,7 +497,8 @@ impl FrameReceiver {
     }
 
     fn check_patience(&mut self) -> Result<()> {
-        let waits = self.stream.as_ref().is_some_and(|stream| stream.farewell.is_none());
+        let begun = self.stream.as_ref().is_some_and(|stream| stream.farewell.is_none());
+        let waits = begun && self.asked.is_none();
         if !waits || self.heard.elapsed() < self.options.patience || !self.ready.is_empty() {
             return Ok(());
         }
@@ -463,13 +517,13 @@ impl FrameReceiver {
         Err(error)
     }
 
-    /// Reads blocks as long as some come and there is room, and answers.
+    /// Reads blocks as long as there are some and there is room, and acknowledges.
     fn exchange(&mut self, link: &mut Incoming) -> Result<()> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         let outcome = loop {
             match stream.receive(link, &self.counts.copied) {
                 Ok(Some(samples)) => self.ready.push_back(samples),
-                Ok(None) => break Ok(()),
+                Ok(None) => break link.check_pace(&self.options),
                 Err(error) => break Err(error),
             }
         };
@@ -498,10 +552,10 @@ impl Stream {
         })
     }
 
-    /// Whether the sender who says hello may go on here; the reason if not.
+    /// Goes on with the stream of a sender; returns the reason if that is not possible.
     fn resume(&mut self, header: &Header, hello: &Hello, is_linked: bool) -> Option<&'static str> {
         if header.stream == self.id {
-            // It has forgotten what was not taken over, or never knew it.
+            // Otherwise the sender no longer has blocks that were not taken over here.
             let knows = self.taken.next() >= header.sequence;
             return (!knows).then_some("blocks before those were never received");
         }
@@ -516,13 +570,16 @@ impl Stream {
         None
     }
 
-    /// The next block, or nothing if it has not come whole or there is no room for it.
+    /// The next block, or `None` if it is not complete or there is no room for it.
     fn receive(&mut self, link: &mut Incoming, copied: &Arc<AtomicU64>) -> Result<Option<Samples>> {
         loop {
             if link.is_idle() {
                 let Some(header) = link.conn.header()? else { return Ok(None) };
                 self.check(&header)?;
                 if header.kind == Kind::End {
+                    // A sender that repeated it would keep this loop busy.
+                    frame::require("kind", !link.has_ended, || "a second end")?;
+                    link.has_ended = true;
                     self.end = Some(header.lost);
                     continue;
                 }
@@ -583,7 +640,7 @@ impl Stream {
         })
     }
 
-    /// Tells the sender what was taken over, and now and then that somebody is here.
+    /// Acknowledges blocks that were taken over, and sends an acknowledgement each [`BEAT`] at least.
     fn acknowledge(&mut self, link: &mut Incoming) -> Result<()> {
         self.pool.returned().into_iter().for_each(|tag| self.taken.add(tag));
         if link.is_refused {
@@ -608,13 +665,13 @@ impl Stream {
 }
 
 impl AsFd for FrameReceiver {
-    /// Readable when [`next`](Self::next) has something to do, not only when there is a block.
+    /// Readable when [`advance`](Self::advance) has something to do, not only when there is a block.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
 }
 
-/// As far as it gets through: the connection ends anyway.
+/// Sends a refusal. An error does not matter: the connection ends anyway.
 fn refuse(conn: &mut Conn, stream: u64, sequence: u64, reason: &str) {
     let most = MAX_REFUSAL as usize;
     let end = (0..=most.min(reason.len())).rev().find(|end| reason.is_char_boundary(*end));
@@ -623,7 +680,8 @@ fn refuse(conn: &mut Conn, stream: u64, sequence: u64, reason: &str) {
         conn.say(&header.encode());
         conn.say(reason);
         let _ = conn.flush();
-        // What the sender has sent is not read: without this, the kernel would take its answer back.
+        // Bytes of the sender are left unread. Without this, the kernel would reset the connection, and the
+        // refusal would be lost.
         let _ = conn.socket().shutdown(std::net::Shutdown::Write);
     }
 }

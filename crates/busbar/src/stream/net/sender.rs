@@ -1,4 +1,4 @@
-//! The end of a connection that has the blocks.
+//! The sending end of a stream.
 
 mod transmit;
 
@@ -14,27 +14,33 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use self::transmit::{Queued, ZeroCopy};
 use super::conn::{Conn, Inflow};
+use super::options::Options;
+use super::time::to_nanoseconds;
 use super::watch::Watch;
-use super::{Options, to_nanoseconds};
+use crate::block::BytesMut;
 use crate::poll::{self, Deadline};
+use crate::stream::format::{Format, Lost};
 use crate::stream::frame::{self, Header, Hello, Kind};
-use crate::stream::{Format, Lost, Samples};
-use crate::{Error, Result};
+use crate::stream::samples::Samples;
+use crate::{Error, Reason, Result};
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// A connection that ends so often without anything gained is no accident.
+/// Most frames of the receiver in one turn, as it may never stop. The rest waits for the next tick.
+const MOST_FRAMES: usize = 64;
+/// Connections in a row that may end before a block is taken over.
 const MOST_FRUITLESS: u32 = 20;
-/// The only descriptor that a sender watches.
+/// The token of the socket, the only descriptor that a sender watches.
 const SOCKET: u64 = 0;
 
 /// Sends blocks to a [`FrameReceiver`](super::FrameReceiver); see [the module](super).
 ///
-/// Dropping it closes the connection at once, whatever is under way; [`finish`](Self::finish) and
-/// [`wait`](Self::wait) before.
+/// Dropping it closes the connection at once and drops blocks under way. Call [`finish`](Self::finish) and
+/// [`wait`](Self::wait) before to have them delivered.
 #[derive(Debug)]
 pub struct FrameSender {
-    // Before the queue: nothing may refer to a block that goes back to its driver.
+    // Before the queue, so that it is dropped first: the socket must not refer to a block that goes back to its
+    // driver.
     link: Link,
     name: String,
     addresses: Vec<SocketAddr>,
@@ -43,19 +49,19 @@ pub struct FrameSender {
     stream: u64,
     hello: Vec<u8>,
     watch: Watch,
-    /// What the receiver has not taken over.
+    /// Blocks that the receiver has not taken over.
     queue: VecDeque<Queued>,
     /// The sequence of the first in the queue.
     first: u64,
     end: Option<Lost>,
     is_finished: bool,
-    /// The receiver has all that there was to send when it said so, and wants no more: why.
+    /// Why the receiver wants no more blocks, if it had all that there were when it said so.
     content: Option<String>,
-    /// When the receiver gave a sign of life.
+    /// When a frame of the receiver came last, on any connection.
     heard: Instant,
-    /// Before the next connection.
+    /// The pause before the next connection.
     pause: Duration,
-    /// Connections that were welcome and have ended before a block was taken over, in a row.
+    /// Connections in a row that were welcomed and ended before a block was taken over.
     fruitless: u32,
     trouble: Option<Error>,
     counts: Counts,
@@ -80,7 +86,7 @@ struct Up {
     conn: Conn,
     heard: Instant,
     is_welcome: bool,
-    /// Which of the queue is sent next.
+    /// Index of the block in the queue that is sent next.
     cursor: usize,
     /// Bytes of it that were sent.
     sent: usize,
@@ -88,11 +94,11 @@ struct Up {
     zero_copy: ZeroCopy,
 }
 
-/// What went wrong.
+/// An error, by its consequence.
 enum Fault {
-    /// With this connection; another one may do better.
+    /// This connection has failed; the next one may work.
     Link(Error),
-    /// With the stream.
+    /// The stream has failed.
     Stream(Error),
 }
 
@@ -104,11 +110,11 @@ impl From<Error> for Fault {
 
 impl FrameSender {
     /// Sends to `target`, `HOST:PORT`, a stream with samples of `format` in blocks of up to
-    /// `block_len` bytes. Does not wait for the connection, but for the address of `HOST`.
+    /// `block_len` bytes. Waits for the address of `HOST`, but not for the connection.
     ///
     /// # Errors
     ///
-    /// Bad input if `target` has no address or the stream is none that frames can carry.
+    /// Bad input if `target` has no address or frames cannot carry the stream.
     pub fn open(
         target: &str,
         format: &Format,
@@ -141,19 +147,18 @@ impl FrameSender {
         })
     }
 
-    /// Adds a block to what is to be sent; [`advance`](Self::advance) sends it.
+    /// Adds a block to the queue; [`advance`](Self::advance) sends it.
     ///
     /// # Errors
     ///
-    /// Bad input for a block that is empty or too long; what [`Samples::read`] says if there are
-    /// check sums. `EPIPE` after [`finish`](Self::finish). `ConnectionRefused` if the receiver has
-    /// all that it wants.
+    /// Bad input for a block that is empty or too long; as [`Samples::read`] with check sums. `EPIPE`
+    /// after [`finish`](Self::finish). `ConnectionRefused` if the receiver has all that it wants.
     pub fn push(&mut self, samples: Samples) -> Result<()> {
         let lost = samples.meta().lost;
         self.push_as(samples, lost, None)
     }
 
-    /// The same with another loss before it, and its CRC-32C where somebody has computed it.
+    /// As [`push`](Self::push), with another loss before the block, and its CRC-32C if that is known.
     pub(crate) fn push_as(
         &mut self,
         samples: Samples,
@@ -162,7 +167,7 @@ impl FrameSender {
     ) -> Result<()> {
         if self.end.is_some() {
             return Err(Error::new("send a block by", self.name.clone(), Errno::PIPE)
-                .help("it was said that there are no more"));
+                .help("the stream was finished"));
         }
         if let Some(reason) = &self.content {
             return Err(self.refusal(reason.clone()));
@@ -179,7 +184,7 @@ impl FrameSender {
         Ok(())
     }
 
-    /// There are no more blocks, and `lost` samples were lost after the last one.
+    /// Ends the stream; `lost` is what was lost after the last block.
     pub fn finish(&mut self, lost: Lost) {
         self.end = self.end.or(Some(lost));
         self.is_finished |= self.content.is_some();
@@ -203,19 +208,19 @@ impl FrameSender {
         self.counts.copied
     }
 
-    /// How often the connection was made anew.
+    /// Number of connections after the first one.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
         self.counts.connections.saturating_sub(1)
     }
 
-    /// Blocks that were sent more than once, since the receiver did not have them after a reconnect.
+    /// Blocks that were sent again, because the receiver did not have them after a reconnect.
     #[must_use]
     pub fn resent(&self) -> u64 {
         self.counts.resent
     }
 
-    /// What went wrong with a connection since the last call; the stream goes on.
+    /// The last error of a connection since the last call; the stream goes on.
     pub fn take_trouble(&mut self) -> Option<Error> {
         self.trouble.take()
     }
@@ -224,10 +229,10 @@ impl FrameSender {
     ///
     /// # Errors
     ///
-    /// What was wrong with the last connection, if there was no sign of the receiver for
-    /// [`Options::patience`]; `ConnectionRefused` with the reason if the receiver does not take the
-    /// stream, or not all of it. One that has all blocks that there are, and wants no more, is no error:
-    /// the next [`push`](Self::push) is, and [`finish`](Self::finish) succeeds.
+    /// The error of the last connection if no frame of the receiver came for [`Options::patience`];
+    /// `ConnectionRefused` with the reason if the receiver does not take the stream, or not all of it. If it has
+    /// all blocks that there are and wants no more, the next [`push`](Self::push) returns an error, and
+    /// [`finish`](Self::finish) succeeds.
     pub fn advance(&mut self) -> Result<()> {
         let news = !self.watch.take()?.is_empty();
         match self.step(news) {
@@ -237,8 +242,7 @@ impl FrameSender {
         }
     }
 
-    /// Waits until the receiver has taken over everything after [`finish`](Self::finish), as long as
-    /// it takes.
+    /// Waits, after [`finish`](Self::finish), until the receiver has taken over everything.
     ///
     /// # Errors
     ///
@@ -308,14 +312,14 @@ impl FrameSender {
         Ok(())
     }
 
-    /// Says hello once the connection is there.
+    /// Sends the hello once the connection is made.
     fn greet(&mut self) -> Result<()> {
         let Link::Connecting(conn) = &mut self.link else { return Ok(()) };
         match sockopt::socket_error(conn.socket()) {
             Ok(Ok(())) => {}
             Ok(Err(errno)) | Err(errno) => return Err(conn.failed("make", errno)),
         }
-        // A name that leads to it is not a connection yet.
+        // Without a peer, the socket is still connecting.
         if conn.socket().peer_addr().is_err() {
             return Ok(());
         }
@@ -342,10 +346,11 @@ impl FrameSender {
     }
 
     fn exchange(&mut self) -> Result<(), Fault> {
-        while let Some(header) = self.up_mut()?.conn.header()? {
+        for _ in 0..MOST_FRAMES {
+            let Some(header) = self.up_mut()?.conn.header()? else { break };
             self.take(&header)?;
             if self.is_finished || self.content.is_some() {
-                // The receiver waits for that.
+                // The receiver waits for the sender to close the connection.
                 self.link = Link::Down { until: Instant::now() };
                 return Ok(());
             }
@@ -362,7 +367,7 @@ impl FrameSender {
         }
     }
 
-    /// A frame from the receiver.
+    /// Handles a frame of the receiver.
     fn take(&mut self, header: &Header) -> Result<(), Fault> {
         let own = header.stream == self.stream;
         frame::require("stream", own, || format!("{:#x}", header.stream))?;
@@ -380,7 +385,7 @@ impl FrameSender {
         Ok(())
     }
 
-    /// The receiver has all before `sequence`.
+    /// The receiver has all blocks before `sequence`.
     fn welcome(&mut self, sequence: u64) -> Result<()> {
         let (first, len) = (self.first, self.queue.len());
         let cursor = sequence.checked_sub(first).and_then(|had| usize::try_from(had).ok());
@@ -394,7 +399,7 @@ impl FrameSender {
         Ok(())
     }
 
-    /// The receiver has taken over all before `sequence`.
+    /// The receiver has taken over all blocks before `sequence`.
     fn acknowledge(&mut self, sequence: u64) -> Result<()> {
         let bad = || frame::bad("sequence", sequence);
         let first = self.first;
@@ -450,16 +455,16 @@ impl FrameSender {
         Ok(())
     }
 
-    /// The reason behind a refusal is short, and was sent in one piece.
+    /// Reads the reason of a refusal, which is short and was sent in one piece.
     fn refused(&mut self, header: &Header) -> Result<(), Fault> {
         let mut reason = vec![0; header.len as usize];
-        let read = self.up_mut().and_then(|up| up.conn.payload(&mut reason));
+        let read = self.up_mut().and_then(|up| up.conn.payload(BytesMut::from(&mut reason[..])));
         let known = matches!(read, Ok(Some(len)) if len == reason.len());
         let reason: String = if known && header.check(&reason).is_ok() {
             let printable = |c: char| if c.is_control() { '?' } else { c };
             String::from_utf8_lossy(&reason).chars().map(printable).collect()
         } else {
-            "for a reason that was not to be understood".into()
+            "for a reason that could not be read".into()
         };
         let all = self.first + self.queue.len() as u64;
         if header.sequence == 0 || header.sequence != all {
@@ -474,18 +479,18 @@ impl FrameSender {
 
     fn refusal(&self, reason: String) -> Error {
         let why = io::Error::new(ErrorKind::ConnectionRefused, reason);
-        Error::new("send the stream by", self.name.clone(), why)
+        Error::new("send the stream by", self.name.clone(), why).because(Reason::Refused)
     }
 
     fn check_silence(&self, since: Instant) -> Result<()> {
         if since.elapsed() < self.options.mute_after() {
             return Ok(());
         }
-        let why = io::Error::new(ErrorKind::TimedOut, "the receiver gives no sign of life");
+        let why = io::Error::new(ErrorKind::TimedOut, "the receiver is silent");
         Err(Error::new("use", self.name.clone(), why))
     }
 
-    /// Closes a connection that does not work, to make another one after a pause.
+    /// Closes a connection that has failed; the next one is made after a pause.
     fn break_off(&mut self, error: Error) -> Result<()> {
         match &self.link {
             Link::Connecting(conn) => conn.abort(),
@@ -498,11 +503,11 @@ impl FrameSender {
         self.link = Link::Down { until: Instant::now() + self.pause };
         self.pause = (self.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         if self.fruitless > MOST_FRUITLESS {
-            return Err(error.help("each connection ends like this before a block is taken over"));
+            return Err(error.help("each connection fails like this before a block is taken over"));
         }
         if self.heard.elapsed() >= self.options.patience {
             return Err(error.help(format!(
-                "nothing was heard of the receiver for {} s: does `busbar stream tcp-listen:` run there?",
+                "no frame of the receiver for {} s: does `busbar stream tcp-listen:` run there?",
                 self.options.patience.as_secs_f32()
             )));
         }

@@ -1,4 +1,4 @@
-//! Lines and text on pixels.
+//! Draws lines and text.
 
 use std::convert::Infallible;
 
@@ -14,7 +14,7 @@ use crate::{Error, Result};
 /// A colour.
 pub(super) type Colour = Rgb888;
 
-/// A part of the picture.
+/// A rectangle of the picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) x: i32,
@@ -38,7 +38,7 @@ impl Place {
     }
 }
 
-/// What is drawn beside it is not there.
+/// The pixels of a picture. Drawing outside of it has no effect.
 pub(super) struct Canvas {
     width: u32,
     height: u32,
@@ -66,7 +66,7 @@ impl Canvas {
         let Ok(()) = place.rectangle().into_styled(PrimitiveStyle::with_fill(colour)).draw(self);
     }
 
-    /// `x`, `y`: the upper left corner.
+    /// Draws text; `x`, `y` is its upper left corner.
     pub(super) fn text(&mut self, x: i32, y: i32, text: &str, colour: Colour) {
         let style = MonoTextStyle::new(&FONT_6X10, colour);
         let text = Text::with_baseline(text, Point::new(x, y), style, Baseline::Top);

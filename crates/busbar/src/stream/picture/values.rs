@@ -1,4 +1,4 @@
-//! The samples as numbers, as many as there are columns.
+//! Condenses samples into columns.
 
 use crate::Result;
 use crate::stream::sigmf::Recording;
@@ -9,7 +9,7 @@ const CHUNK: usize = 1 << 20;
 /// The samples of one channel in one column of a picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Column {
-    /// Where it is: 0 for the first, up to 1.
+    /// The position of the column, from 0 to 1.
     pub(super) at: f64,
     pub(super) first: f64,
     pub(super) last: f64,
@@ -59,7 +59,7 @@ fn add(columns: &mut Vec<Column>, column: usize, most: u64, value: f64) {
         into.high = into.high.max(value);
         return;
     }
-    #[allow(clippy::cast_precision_loss)] // of a column
+    #[allow(clippy::cast_precision_loss)] // only a position
     let at = column as f64 / most.max(2).saturating_sub(1) as f64;
     columns.push(Column { at, first: value, last: value, low: value, high: value });
 }

@@ -1,9 +1,9 @@
-//! What a value in a recording is.
+//! The type of the values of a recording.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::stream::{Channel, Format};
+use crate::stream::format::{Channel, Format};
 use crate::{Error, Result};
 
 /// The type of all values of a recording, `core:datatype`: integers only.
@@ -15,17 +15,16 @@ pub struct Datatype {
     pub signed: bool,
     /// Bits of a value: 8, 16 or 32.
     pub bits: u8,
-    /// Whether the first byte is the most significant one. Never for 8 bits.
+    /// Whether the first byte is the most significant one; `false` for 8 bits.
     pub big_endian: bool,
 }
 
 impl Datatype {
-    /// The type of the values of `format`, and how many channels there are of it.
+    /// The type of the values of `format`, and the number of channels of this type.
     ///
     /// # Errors
     ///
-    /// Bad input where there is none: values of different types, of other lengths, shifted, or with
-    /// gaps between them.
+    /// Bad input for values of different types, of other lengths, shifted, or with gaps between them.
     pub fn of(format: &Format) -> Result<(Self, usize)> {
         let channels = &format.channels;
         let fits = channels.first().is_some_and(|first| {
@@ -53,9 +52,8 @@ impl Datatype {
         usize::from(self.bits / 8)
     }
 
-    /// The format of `count` channels of this type, one behind the other: with these names, or
-    /// `voltage0`, `voltage1`, …, and `voltage0_i`, `voltage0_q`, … for pairs; with so many valid bits, or
-    /// all; with this rate.
+    /// The format of `count` channels of this type, one after another. Without `names`, they are `voltage0`,
+    /// `voltage1`, …, or `voltage0_i`, `voltage0_q`, … for pairs. Without `bits`, all bits are valid.
     #[must_use]
     pub fn format(
         self,
@@ -106,7 +104,7 @@ fn are_pairs(channels: &[Channel]) -> bool {
         })
 }
 
-/// Says which channels could be recorded together.
+/// The error of a format that cannot be recorded, with the channels that can be recorded together.
 fn odd(format: &Format) -> Error {
     let plain: Vec<_> = format.channels.iter().filter(|channel| is_plain(channel)).collect();
     let alike = |first: &&Channel| plain.iter().filter(|one| is_alike(one, first)).count();

@@ -1,36 +1,36 @@
-//! What was lost in a recording, in bounded memory.
+//! The losses of a recording, in bounded memory.
 
 use super::meta::{Annotation, Capture, Missing};
-use crate::stream::Lost;
+use crate::stream::format::Lost;
 
-/// Losses that are kept apart. Metadata with so many takes some 8 MB, and less than a second to write.
+/// Most losses that are kept apart. Their metadata takes some 8 MB, and less than a second to write.
 pub(super) const MOST: usize = 1 << 14;
 
-/// The losses of a recording, in their order. With more than [`MOST`], neighbours become one, two by two:
-/// then as many fit again, and every part of the recording is told with the same precision.
+/// The losses of a recording, in their order. When there are more than [`MOST`], each two neighbours become
+/// one, so that all parts of the recording keep the same precision.
 #[derive(Debug, Default)]
 pub(super) struct Losses(Vec<Loss>);
 
-/// A loss, or several of which only the sum is known.
+/// A loss, or several that became one.
 #[derive(Clone, Debug)]
 struct Loss {
-    /// The sample that the first is before.
+    /// The sample after the first loss.
     start: u64,
-    /// The sample that the last is before, or behind the samples that nobody knows about.
+    /// The sample after the last loss; if it is unknown, the sample after those that it covers.
     end: u64,
     /// Samples known to be missing.
     known: u64,
-    /// Whether there may be others.
+    /// Whether more may be missing.
     has_unknown: bool,
-    /// How many became one.
+    /// How many losses became this one.
     count: u64,
-    /// The samples behind the last known one.
+    /// The capture after the last known loss.
     capture: Option<Capture>,
 }
 
 impl Losses {
-    /// What is missing before the `at`th sample, or before or between `count` samples from there on if
-    /// nobody knows. `capture` begins there.
+    /// Adds a loss before sample `at`; an unknown one covers `count` samples from there on. `capture` begins
+    /// there.
     pub(super) fn add(&mut self, lost: Lost, at: u64, count: u64, capture: Option<Capture>) {
         let (known, end) = match lost {
             Lost::Samples(known) => (known, at),
@@ -57,7 +57,7 @@ impl Losses {
 }
 
 impl Loss {
-    /// Whether this and what comes next are samples that nobody knows about.
+    /// Whether this and the next are one unknown loss.
     fn goes_on_in(&self, next: &Self) -> bool {
         let has_samples = next.start < next.end;
         self.is_unknown() && next.is_unknown() && has_samples && self.end == next.start

@@ -1,11 +1,11 @@
-//! The JSON of a recording.
+//! The metadata of a recording, as JSON.
 
 use serde::{Deserialize, Serialize};
 
-/// Of the specification.
+/// The version of the specification.
 pub(super) const VERSION: &str = "1.2.6";
 
-/// Fields that are not here are other programs', and passed over.
+/// The metadata. Fields of other programs are ignored.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Meta {
     pub(super) global: Global,
@@ -108,7 +108,7 @@ fn one() -> usize {
     1
 }
 
-/// `null` is something else than nothing.
+/// A field that is `null` is unknown; without the field, nothing is lost.
 fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Missing>, D::Error> {
     Missing::deserialize(from).map(Some)
 }

@@ -1,19 +1,21 @@
-//! A recording as a source.
+//! Plays recordings.
 
 use std::time::{Duration, SystemTime};
 
 use rustix::event::PollFlags;
 
-use super::Recording;
+use super::recording::Recording;
 use crate::block::{Block, Memory};
 use crate::poll::{self, Deadline};
+use crate::stream::format::{Format, Lost, Meta};
 use crate::stream::net::Pool;
-use crate::stream::{Format, Lost, Meta, Samples, StreamSetup};
+use crate::stream::samples::Samples;
+use crate::stream::setup::StreamSetup;
 use crate::{Error, Result};
 
 /// Hands out the samples of a recording in blocks, as fast as they are taken.
 ///
-/// A block ends before a gap, so that the next one tells of it, exactly as it was recorded.
+/// A block ends before each gap, and the next one says what is missing, exactly as it was recorded.
 #[derive(Debug)]
 pub struct Player {
     recording: Recording,
@@ -21,21 +23,21 @@ pub struct Player {
     blocks: usize,
     block_len: usize,
     at: u64,
-    /// How many of the gaps are behind.
+    /// Number of gaps that were passed.
     gap: usize,
     unknown_until: u64,
-    /// Samples that are known to be missing before `at`, but not before the first one.
+    /// Samples that are known to be missing before `at`, without those before the first sample.
     missing: u64,
     sequence: u64,
     copied: u64,
 }
 
 impl Player {
-    /// Plays `recording`. Of `setup`, number, length and memory of the blocks count.
+    /// Plays `recording`. `setup` determines number, length and memory of the blocks.
     ///
     /// # Errors
     ///
-    /// As [`Block::with`]; bad input for a setup that is not allowed.
+    /// As [`Block::with`]; bad input for an invalid setup.
     pub fn new(recording: Recording, setup: &StreamSetup) -> Result<Self> {
         setup.check()?;
         if !setup.channels.is_empty() {
@@ -89,13 +91,13 @@ impl Player {
         })
     }
 
-    /// Bytes that were copied from the file's memory.
+    /// Bytes that were copied from the page cache.
     #[must_use]
     pub fn copied(&self) -> u64 {
         self.copied
     }
 
-    /// The next block; `None` at the [end](Self::is_finished). Waits as long as all blocks are out.
+    /// The next block; `None` at the [end](Self::is_finished). Waits while all blocks are handed out.
     ///
     /// # Errors
     ///
@@ -105,8 +107,7 @@ impl Player {
         self.next_until(Deadline::NEVER)
     }
 
-    /// The next block if one is free for it now; `None` otherwise, and at the
-    /// [end](Self::is_finished).
+    /// The next block; `None` if all blocks are handed out, and at the [end](Self::is_finished).
     ///
     /// # Errors
     ///
@@ -127,7 +128,7 @@ impl Player {
 
     fn next_until(&mut self, deadline: Deadline) -> Result<Option<Samples>> {
         while !self.is_finished() {
-            // Their number does not matter, only that the descriptor is quiet now.
+            // Makes the descriptor not readable.
             let _ = self.pool.returned();
             if let Some(mut block) = self.pool.take() {
                 return match self.fill(&mut block) {
@@ -155,7 +156,7 @@ impl Player {
         let most = until.map_or(u64::MAX, |until| until - self.at);
         let most = usize::try_from(most).unwrap_or(usize::MAX).saturating_mul(sample_len);
         let len = self.block_len.min(most);
-        let len = self.recording.read(self.at, &mut block.write()?[..len])?;
+        let len = self.recording.read_into(self.at, block.write()?.first(len).bytes_mut())?;
         self.at += (len / sample_len) as u64;
         self.copied += len as u64;
         let meta = Meta { sequence: self.sequence, time: self.time(), lost, len };
@@ -163,7 +164,7 @@ impl Player {
         Ok(meta)
     }
 
-    /// What is missing before the next sample.
+    /// What is missing before the next sample; passes its gaps.
     fn pass_gaps(&mut self) -> Lost {
         let (mut known, mut missing) = (0u64, 0u64);
         while let Some(gap) = self.recording.gaps().get(self.gap)
@@ -184,7 +185,7 @@ impl Player {
         if self.at < self.unknown_until { Lost::Unknown } else { Lost::Samples(known) }
     }
 
-    /// When the sample before the next one was, by the rate. What is missing takes its time, too.
+    /// The time of the sample before the next one, by the rate, missing samples included.
     fn time(&self) -> SystemTime {
         let begin = self.recording.begin().unwrap_or(SystemTime::UNIX_EPOCH);
         #[allow(clippy::cast_precision_loss)] // exact for years

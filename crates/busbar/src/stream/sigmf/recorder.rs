@@ -1,33 +1,36 @@
-//! Writing a recording.
+//! Writes recordings.
 
 use std::fs::{self, File};
-use std::io::{self, IoSlice, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use super::datatype::Datatype;
 use super::losses::Losses;
 use super::meta::{Capture, Extension, Global, Meta, VERSION};
-use super::{Datatype, paths, time};
-use crate::stream::{Format, Lost, Samples};
+use super::paths::paths;
+use super::time;
+use crate::block;
+use crate::stream::format::{Format, Lost};
+use crate::stream::samples::Samples;
 use crate::{Error, Result};
 
-/// How often the metadata is brought up to date, and no more than one part in so many of the time.
+/// How often the metadata is updated.
 const UPDATE: Duration = Duration::from_secs(1);
+/// Updates take at most one part in this many of the time.
 const SHARE: u32 = 20;
-/// Parts of one write: the kernel takes up to 1024.
-const MOST_PARTS: usize = 256;
 
 /// Writes a recording.
 ///
-/// Both files are there and belong together from the beginning on, and again after each second: what
-/// is cut off by a crash can be read, too.
+/// Both files exist from the beginning on, and the metadata is updated each second. So a recording that a
+/// crash has cut off can be read.
 #[derive(Debug)]
 pub struct Recorder {
     data: File,
     data_path: PathBuf,
     meta_path: PathBuf,
     global: Global,
-    /// The first samples.
+    /// The first capture.
     begin: Option<Capture>,
     losses: Losses,
     sample_len: usize,
@@ -40,20 +43,19 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Begins a recording `path`, of samples of `format`, from the hardware `hw`.
+    /// Begins the recording `path` of samples of `format` from the hardware `hw`.
     ///
     /// # Errors
     ///
-    /// As [`Datatype::of`]; `AlreadyExists` if one of its files is there: none is overwritten.
+    /// As [`Datatype::of`]; `AlreadyExists` if one of its files exists, or `NAME.sigmf-meta.partial`: no file is
+    /// overwritten. If it fails, it leaves no file.
     pub fn create(path: impl AsRef<Path>, format: &Format, hw: Option<&str>) -> Result<Self> {
         let (datatype, num_channels) = Datatype::of(format)?;
         let (data_path, meta_path) = paths(path.as_ref());
-        let data = create_new(&data_path)?;
-        // Its content replaces it.
-        if let Err(error) = create_new(&meta_path) {
-            let _ = fs::remove_file(&data_path);
-            return Err(error);
-        }
+        let mut made = Made::default();
+        let data = made.create(&data_path)?;
+        // Made now so that it is not overwritten; an update replaces it.
+        made.create(&meta_path)?;
         let first = format.channels.first();
         let global = Global {
             datatype: datatype.to_string(),
@@ -87,6 +89,7 @@ impl Recorder {
             next_update: Instant::now(),
         };
         recorder.update()?;
+        made.keep();
         Ok(recorder)
     }
 
@@ -94,19 +97,18 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// `ENOSPC` and what else writing says; as [`Samples::parts`].
+    /// As `write(2)`, such as `ENOSPC`; as [`Samples::parts`].
     pub fn write(&mut self, samples: &Samples) -> Result<()> {
         self.write_as(samples, samples.meta().lost)
     }
 
-    /// The same with another loss before it.
+    /// As [`write`](Self::write), with another loss before the block.
     pub(crate) fn write_as(&mut self, samples: &Samples, lost: Lost) -> Result<()> {
         let meta = samples.meta();
         let count = (meta.len / self.sample_len) as u64;
         self.note(lost, count, meta.time);
         let parts = samples.parts()?;
-        let slices: Vec<_> = parts.iter().map(IoSlice::new).collect();
-        write_all(&self.data, &slices)
+        block::write_all(&self.data, &parts.iter().collect::<Vec<_>>())
             .map_err(|why| Error::new("write", self.data_path.display().to_string(), why))?;
         self.copied += meta.len as u64;
         self.samples += count;
@@ -123,7 +125,7 @@ impl Recorder {
     /// As [`write`](Self::write).
     pub fn finish(mut self, lost: Lost) -> Result<()> {
         if lost != Lost::Samples(0) {
-            // There is nothing behind it that could begin.
+            // No capture begins after it.
             self.losses.add(lost, self.samples, 0, None);
         }
         self.data
@@ -132,13 +134,13 @@ impl Recorder {
         self.update()
     }
 
-    /// Bytes that were copied into the file's memory.
+    /// Bytes that were copied into the page cache.
     #[must_use]
     pub fn copied(&self) -> u64 {
         self.copied
     }
 
-    /// The block of `count` samples that comes next was complete at `end`.
+    /// Notes the loss before a block of `count` samples that was complete at `end`.
     fn note(&mut self, lost: Lost, count: u64, end: SystemTime) {
         let at = self.samples;
         let gap = match lost {
@@ -159,7 +161,7 @@ impl Recorder {
         self.is_stale |= at == 0 || lost != Lost::Samples(0);
     }
 
-    /// When the first of `count` samples was, of which the last was at `end`.
+    /// The time of the first of `count` samples, the last of which was taken at `end`.
     fn begin(&self, count: u64, end: SystemTime) -> SystemTime {
         #[allow(clippy::cast_precision_loss)] // of a block
         let lasted = self.rate.map_or(0.0, |rate| count as f64 / rate);
@@ -167,7 +169,7 @@ impl Recorder {
         end.checked_sub(lasted).unwrap_or(end)
     }
 
-    /// Replaces the metadata as a whole.
+    /// Replaces the metadata file atomically.
     fn update(&mut self) -> Result<()> {
         let began = Instant::now();
         let mut partial = self.meta_path.clone().into_os_string();
@@ -177,17 +179,43 @@ impl Recorder {
             captures: self.begin.iter().cloned().chain(self.losses.captures()).collect(),
             annotations: self.losses.annotations().collect(),
         };
-        let done = serde_json::to_vec_pretty(&meta)
-            .map_err(std::io::Error::from)
-            .and_then(|text| fs::write(&partial, text))
-            .and_then(|()| fs::rename(&partial, &self.meta_path));
-        if done.is_err() {
-            let _ = fs::remove_file(&partial);
-        }
-        done.map_err(|why| Error::new("write", self.meta_path.display().to_string(), why))?;
+        let failed = |why| Error::new("write", self.meta_path.display().to_string(), why);
+        let text = serde_json::to_vec_pretty(&meta).map_err(|why| failed(why.into()))?;
+        // Neither overwrites a file nor follows a link.
+        let mut made = Made::default();
+        let mut file = made.create(Path::new(&partial))?;
+        file.write_all(&text)
+            .and_then(|()| fs::rename(&partial, &self.meta_path))
+            .map_err(failed)?;
+        made.keep();
         self.is_stale = false;
         self.next_update = began + UPDATE.max(began.elapsed() * SHARE);
         Ok(())
+    }
+}
+
+/// Files that were made. Dropping it removes them.
+#[derive(Debug, Default)]
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    fn create(&mut self, path: &Path) -> Result<File> {
+        let file = create_new(path)?;
+        self.0.push(path.to_owned());
+        Ok(file)
+    }
+
+    fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // The error that led to this is returned.
+            let _ = fs::remove_file(path);
+        }
     }
 }
 
@@ -198,22 +226,6 @@ fn create_new(path: &Path) -> Result<File> {
         if !exists {
             return error;
         }
-        error.help("a recording is never overwritten: choose another name, or remove both files")
+        error.help("a recording is never overwritten: choose another name, or remove its files")
     })
-}
-
-fn write_all(mut file: &File, parts: &[IoSlice<'_>]) -> io::Result<()> {
-    for some in parts.chunks(MOST_PARTS) {
-        let mut some = some.to_vec();
-        let mut left = some.as_mut_slice();
-        while !left.is_empty() {
-            match file.write_vectored(left) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => IoSlice::advance_slices(&mut left, written),
-                Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-                Err(why) => return Err(why),
-            }
-        }
-    }
-    Ok(())
 }

@@ -1,30 +1,33 @@
-//! Reading a recording.
+//! Reads recordings.
 
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use super::datatype::Datatype;
 use super::meta::{Annotation, Capture, Meta, Missing};
-use super::{Datatype, paths, time};
-use crate::stream::{Format, Lost};
+use super::paths::paths;
+use super::time;
+use crate::block::{self, BytesMut};
+use crate::stream::format::{Format, Lost};
 use crate::{Error, Result};
 
-/// Bytes of the longest metadata that is read.
-const MAX_META: u64 = 256 << 20;
+/// Bytes of the longest metadata that is read. As values, they take about six times as much memory.
+pub(super) const MAX_META: u64 = 32 << 20;
 const MAX_CHANNELS: usize = 256;
 
-/// Where samples are missing, or may be.
+/// A place where samples are missing or may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Gap {
-    /// The sample that it is before; the number of samples if it is after the last one.
+    /// The sample after it; the number of samples if it is after the last one.
     pub at: u64,
-    /// What is missing. [`Lost::Unknown`]: perhaps something, there or in the samples up to `end`.
+    /// What is missing. [`Lost::Unknown`]: samples may be missing there or in the samples up to `end`.
     pub lost: Lost,
-    /// The first sample that this is not said of any more.
+    /// The first sample after it.
     pub end: u64,
-    /// How many samples are known to be missing in all of it.
+    /// Samples that are known to be missing, in all.
     pub known: u64,
 }
 
@@ -46,8 +49,8 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// Bad input or [`InvalidData`](std::io::ErrorKind::InvalidData) for metadata that cannot be or
-    /// that this does not read: floating point, headers between samples, samples in other files.
+    /// Bad input or [`InvalidData`](std::io::ErrorKind::InvalidData) for metadata that is invalid or not
+    /// supported: floating point, headers between samples, samples in other files.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let (data_path, meta_path) = paths(path.as_ref());
         let meta = read(&meta_path)?;
@@ -95,7 +98,7 @@ impl Recording {
         self.datatype
     }
 
-    /// What has made the samples, where that is said.
+    /// The hardware that has made the samples, if the metadata names it.
     #[must_use]
     pub fn hw(&self) -> Option<&str> {
         self.hw.as_deref()
@@ -107,33 +110,36 @@ impl Recording {
         self.samples
     }
 
-    /// Where samples are missing, in their order.
+    /// The places where samples are missing, in their order.
     #[must_use]
     pub fn gaps(&self) -> &[Gap] {
         &self.gaps
     }
 
-    /// When the first sample was.
+    /// The time of the first sample.
     #[must_use]
     pub fn begin(&self) -> Option<SystemTime> {
         self.begin
     }
 
-    /// Reads samples from the `at`th on into `bytes`, as many whole ones as fit and there are.
-    /// Returns the number of bytes.
+    /// Reads whole samples from number `at` on into `bytes`, as many as fit and exist. Returns the number of
+    /// bytes.
     ///
     /// # Errors
     ///
     /// `UnexpectedEof` if the file has become shorter.
     pub fn read(&self, at: u64, bytes: &mut [u8]) -> Result<usize> {
+        self.read_into(at, BytesMut::from(bytes))
+    }
+
+    /// As [`read`](Self::read), into a block.
+    pub(super) fn read_into(&self, at: u64, mut bytes: BytesMut<'_>) -> Result<usize> {
         let len = self.format.sample_len;
         let left = usize::try_from(self.samples.saturating_sub(at)).unwrap_or(usize::MAX);
         let count = (bytes.len() / len).min(left);
-        let bytes = &mut bytes[..count * len];
-        self.data
-            .read_exact_at(bytes, at.saturating_mul(len as u64))
+        block::read_exact_at(&self.data, bytes.slice(..count * len), at.saturating_mul(len as u64))
             .map_err(|why| Error::new("read", self.path.display().to_string(), why))?;
-        Ok(bytes.len())
+        Ok(count * len)
     }
 }
 
@@ -150,13 +156,13 @@ fn read(path: &Path) -> Result<Meta> {
         .map_err(|why| failed(std::io::Error::new(std::io::ErrorKind::InvalidData, why)))
 }
 
-/// What captures and annotations say. Captures count, where both do of a single place; of several places that
-/// became one, only the annotation knows where they begin.
+/// The gaps that captures and annotations describe. For a single loss, the capture counts. For several losses
+/// that became one, only the annotation has their beginning.
 fn gaps(meta: &Meta, samples: u64) -> Vec<Gap> {
     let mut merged: Vec<_> =
         meta.annotations.iter().filter_map(|it| several(it, samples)).collect();
     merged.sort_by_key(|gap| gap.at);
-    // Right behind several, perhaps.
+    // A single loss may be right behind several.
     let mut single: Vec<_> = meta.annotations.iter().filter_map(single_place).collect();
     single.sort_unstable();
     let is_single = |at: u64| single.binary_search(&at).is_ok();
@@ -180,7 +186,7 @@ fn gaps(meta: &Meta, samples: u64) -> Vec<Gap> {
             Some(Missing::Unknown) if *at <= samples && known.is_none() => {
                 gaps.push(Gap { at: *at, lost: Lost::Unknown, end, known: 0 });
             }
-            // After the last sample there is no capture.
+            // There is no capture after the last sample.
             Some(Missing::Known(lost)) if *at == samples && *lost > 0 && !end_is_known => {
                 end_is_known = true;
                 gaps.push(Gap { at: *at, lost: Lost::Samples(*lost), end, known: *lost });
@@ -193,7 +199,7 @@ fn gaps(meta: &Meta, samples: u64) -> Vec<Gap> {
     gaps
 }
 
-/// Losses in several places that became one.
+/// An annotation of several losses that became one.
 fn several(annotation: &Annotation, samples: u64) -> Option<Gap> {
     let Annotation { sample_start: at, sample_count, lost, known, .. } = annotation;
     let known = match lost {

@@ -1,5 +1,6 @@
 use std::fs;
 use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
@@ -37,7 +38,7 @@ fn iq() -> Format {
 /// A block that goes nowhere when it is dropped.
 fn samples(bytes: &[u8], lost: Lost, time: SystemTime) -> Samples {
     let mut block = Block::with(bytes.len(), &Memory::Memfd).unwrap();
-    block.write().unwrap()[..bytes.len()].copy_from_slice(bytes);
+    block.write().unwrap().bytes_mut().slice(..bytes.len()).copy_from(bytes);
     let meta = Meta { sequence: 0, time, lost, len: bytes.len() };
     Pool::new(Vec::new()).unwrap().hand_out(block, meta, 1, 0)
 }
@@ -69,7 +70,7 @@ fn play(path: &Path, block_len: usize) -> (Vec<Lost>, Lost) {
         let meta = *samples.meta();
         assert_eq!((meta.sequence, meta.len % 4), (sequence, 0));
         sequence += 1;
-        for (index, bytes) in samples.read().unwrap().chunks_exact(4).enumerate() {
+        for (index, bytes) in samples.read().unwrap().bytes().to_vec().chunks_exact(4).enumerate() {
             let number = u32::from_le_bytes(bytes.try_into().unwrap());
             assert_eq!(usize::try_from(number).unwrap(), all.len());
             let inside = if meta.lost == Lost::Unknown { Lost::Unknown } else { Lost::Samples(0) };
@@ -120,6 +121,43 @@ fn a_recording_says_what_the_specification_asks_for() {
         [serde_json::json!(7), serde_json::Value::Null, serde_json::json!(3)]
     );
     assert_eq!(fs::metadata(path.with_extension("sigmf-data")).unwrap().len(), 170 * 4);
+}
+
+#[test]
+fn no_other_file_is_overwritten_and_no_link_followed() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("recording");
+    let (partial, other) =
+        (folder.path().join("recording.sigmf-meta.partial"), folder.path().join("other"));
+    fs::write(&other, "text").unwrap();
+    std::os::unix::fs::symlink(&other, &partial).unwrap();
+    let error = Recorder::create(&path, &iq(), None).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+    assert!(error.to_string().contains("recording.sigmf-meta.partial"), "{error}");
+    assert!(partial.is_symlink());
+    assert_eq!(fs::read_to_string(&other).unwrap(), "text");
+    // It has left nothing, so the next attempt succeeds.
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+    fs::remove_file(&partial).unwrap();
+    let mut recorder = Recorder::create(&path, &iq(), None).unwrap();
+    // The same while it records.
+    std::os::unix::fs::symlink(&other, &partial).unwrap();
+    let now = SystemTime::now();
+    recorder.write(&samples(&[0; 4], Lost::Samples(0), now)).unwrap();
+    let error = recorder.finish(Lost::Samples(0)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+    assert_eq!(fs::read_to_string(&other).unwrap(), "text");
+    assert_eq!(Recording::open(&path).unwrap().samples(), 1);
+}
+
+#[test]
+fn metadata_that_is_too_long_is_not_read() {
+    let folder = TempDir::new().unwrap();
+    let path = record(&folder, &[(1, Lost::Samples(0))], Lost::Samples(0));
+    let meta = fs::File::options().write(true).open(path.with_extension("sigmf-meta")).unwrap();
+    meta.set_len(recording::MAX_META + 1).unwrap();
+    assert_eq!(Recording::open(&path).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(recording::MAX_META, 32 << 20);
 }
 
 #[test]

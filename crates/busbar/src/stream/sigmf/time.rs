@@ -1,10 +1,10 @@
-//! Times as `SigMF` writes them.
+//! Times in `SigMF` metadata.
 
 use std::time::{Duration, SystemTime};
 
 const DAY: u64 = 86_400;
 
-/// ISO 8601, UTC, to the nanosecond. A time before 1970 is 1970.
+/// ISO 8601, UTC, to the nanosecond. A time before 1970 becomes 1970.
 pub(super) fn format(time: SystemTime) -> String {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (year, month, day) = date(since.as_secs() / DAY);
@@ -14,7 +14,7 @@ pub(super) fn format(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanosecond:09}Z")
 }
 
-/// What [`format`] has written, or anything like it with fewer or no decimals.
+/// Parses what [`format`] writes, also with fewer or no decimals.
 pub(super) fn parse(text: &str) -> Option<SystemTime> {
     let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
     let mut date = date.splitn(3, '-').map(str::parse::<u64>);
@@ -37,7 +37,7 @@ pub(super) fn parse(text: &str) -> Option<SystemTime> {
 
 /// Days since 1970-01-01, for years from 1970 on (H. Hinnant, `chrono`-compatible date algorithms).
 fn days(year: u64, month: u64, day: u64) -> u64 {
-    // Years begin in March, so that the day that comes and goes is the last one.
+    // Years begin in March, so that the leap day is the last one.
     let year = if month <= 2 { year - 1 } else { year };
     let (era, of_era) = (year / 400, year % 400);
     let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;

@@ -10,16 +10,16 @@ use super::outgoing::Body;
 use super::{Kept, MAX_BLOCK, Treatment};
 use crate::buffer::Part;
 
-/// Bytes that are copied and checked at once: they stay in the cache in between.
+/// Bytes that are copied and then checked while they are in the cache.
 const CHUNK: usize = 16 << 10;
 
-/// What has become of the work.
+/// State of the work.
 pub(super) enum Outcome {
     /// It is not done yet.
     More,
-    /// All is read or written: the block that is to be kept, and the check sum.
+    /// Everything is read or written: the block to keep, and the checksum.
     Done { block: Option<Vec<u8>>, crc: u16 },
-    /// It cannot be done, for that reason.
+    /// It failed, for this reason.
     Failed(u32),
 }
 
@@ -84,7 +84,7 @@ impl Work {
             return Ok(Self::Fill { body: body(message.length, last)?, part: buffer, at: 0 });
         }
         if buffers == Treatment::Checked {
-            // Not longer than MAX_BLOCK.
+            // At most MAX_BLOCK.
             let pattern = Pattern(u32::try_from(buffer.len()).unwrap_or(u32::MAX));
             return Ok(Self::Check { part: buffer, pattern, at: 0 });
         }
@@ -145,7 +145,7 @@ impl Work {
     }
 }
 
-/// What a buffer of `length` bytes is filled with.
+/// The content for a buffer of `length` bytes.
 fn body(length: u64, last: Option<&Kept>) -> Result<Body, u32> {
     match last.filter(|kept| kept.length() == length) {
         Some(kept) => Ok(Body::Kept(kept.clone())),

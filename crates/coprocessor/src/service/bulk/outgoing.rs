@@ -1,4 +1,4 @@
-//! What is sent to one address, in its order.
+//! Blocks and answers to one address, in order.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
@@ -14,7 +14,7 @@ use crate::message::MTU;
 /// Answers that may wait behind a block.
 const MAX_WAITING: usize = 64;
 
-/// Faults that tests ask for.
+/// Faults for tests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Faults {
     pub(super) corrupt: Option<NonZeroU64>,
@@ -23,7 +23,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    /// What is to be wrong with the next block.
+    /// The fault of the next block.
     pub(super) fn next(&mut self) -> Fault {
         self.blocks += 1;
         let due = |every: Option<NonZeroU64>| every.is_some_and(|every| self.blocks % every == 0);
@@ -31,7 +31,7 @@ impl Faults {
     }
 }
 
-/// What is wrong with a block.
+/// The fault of a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fault {
     corrupt: bool,
@@ -46,7 +46,7 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// What a request for `length` bytes asks for, where `last` is the last good block.
+    /// The block that a request for `length` bytes asks for; `last` is the last good block.
     pub(super) fn wanted(length: u32, last: Option<&Kept>) -> Option<Self> {
         match length {
             0 => last.cloned().map(Self::Kept),
@@ -54,7 +54,7 @@ impl Body {
         }
     }
 
-    /// So many bytes of the pattern.
+    /// This many bytes of the pattern.
     pub(super) fn pattern(length: u32) -> Self {
         let pattern = Pattern(length);
         Self::Pattern(pattern, pattern.crc())
@@ -118,7 +118,7 @@ impl Sending {
         Ok(self.cutter.left() == 0)
     }
 
-    /// Does to a message what tests ask for.
+    /// Applies the fault to a message.
     fn spoil(&self, message: &mut Vec<u8>, head: usize, body: usize) {
         let middle = self.cutter.content().length() / 2;
         let at = middle.checked_sub(self.cutter.position()).and_then(|at| usize::try_from(at).ok());
@@ -139,14 +139,14 @@ enum Item {
     Block(Box<Sending>),
 }
 
-/// What is sent to one address.
+/// Blocks and answers to one address.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     items: VecDeque<Item>,
 }
 
 impl Outgoing {
-    /// Adds an answer. An address that has too many wait has everything dropped.
+    /// Adds an answer. If too many wait, everything for this address is dropped.
     pub(super) fn push_answer(&mut self, answer: Encoded) {
         let mut answer = answer;
         if self.items.len() == MAX_WAITING {
@@ -160,12 +160,12 @@ impl Outgoing {
         self.items.push_back(Item::Block(Box::new(sending)));
     }
 
-    /// Whether a block is being sent, or waits for that.
+    /// Whether a block is being sent, or waits to be sent.
     pub(super) fn sends_block(&self) -> bool {
         self.items.iter().any(|item| matches!(item, Item::Block(_)))
     }
 
-    /// Grants credit to the block; without one it is for nothing.
+    /// Grants credit to the block; without a block it is lost.
     pub(super) fn grant(&mut self, bytes: u32) {
         for item in &mut self.items {
             if let Item::Block(sending) = item {
@@ -183,7 +183,7 @@ impl Outgoing {
         }
     }
 
-    /// Sends up to `most` messages.
+    /// Sends at most `most` messages.
     pub(super) fn send(
         &mut self,
         port: &mut Port<'_>,

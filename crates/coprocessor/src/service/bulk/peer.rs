@@ -1,4 +1,4 @@
-//! What is known of the addresses of Linux that use the service.
+//! The addresses of Linux that use the service.
 
 use busbar::bulk::packet::Joiner;
 
@@ -10,10 +10,10 @@ use super::{Kept, MAX_BLOCK, MAX_KEPT, MAX_PEERS};
 pub(super) struct Peer {
     pub(super) address: u32,
     pub(super) joiner: Joiner,
-    /// The last good block that has come from it.
+    /// The last good block from it.
     pub(super) kept: Option<Kept>,
     pub(super) outgoing: Outgoing,
-    /// Greater than that of all that have been silent for longer.
+    /// Time of the last message; greater than that of addresses that have been silent for longer.
     used: u64,
 }
 
@@ -23,15 +23,15 @@ impl Peer {
     }
 }
 
-/// All addresses that are known.
+/// All known addresses.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     known: Vec<Peer>,
     /// Calls of [`Self::get`].
     uses: u64,
-    /// Who is first the next time.
+    /// Index of the address that is first the next time.
     turn: usize,
-    /// Where the last one that was asked for is.
+    /// Index of the address that was used last.
     recent: usize,
 }
 
@@ -44,14 +44,14 @@ impl Peers {
         self.known.iter().find(|peer| peer.address == address)
     }
 
-    /// All, beginning with another one each time.
+    /// All addresses, beginning with another one each time.
     pub(super) fn in_turn(&mut self) -> impl Iterator<Item = &mut Peer> {
         self.turn = (self.turn + 1).checked_rem(self.known.len()).unwrap_or(0);
         let (before, behind) = self.known.split_at_mut(self.turn);
         behind.iter_mut().chain(before)
     }
 
-    /// What is known of `address`, now or from now on.
+    /// The entry of `address`, created if there is none.
     pub(super) fn get(&mut self, address: u32) -> &mut Peer {
         let is_it = |peer: &Peer| peer.address == address;
         let at = match self.known.get(self.recent) {
@@ -80,7 +80,7 @@ impl Peers {
         self.known.retain(|peer| peer.address != address);
     }
 
-    /// Keeps a block of `address`, in place of others if there are too many.
+    /// Keeps a block of `address`; drops others if there are too many.
     pub(super) fn keep(&mut self, address: u32, block: Kept) {
         self.get(address).kept = Some(block);
         while self.known.iter().map(Peer::kept_size).sum::<u64>() > MAX_KEPT {

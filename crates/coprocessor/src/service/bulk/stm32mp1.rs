@@ -10,14 +10,14 @@ use super::super::{Port, Service};
 /// Bytes of its buffer (`RPMSG_BUFFER_SIZE`).
 const BUFFER: usize = 32768;
 
-/// Answers how long a block was, as the firmware of the example does, with all its ways:
+/// Answers the length of a block, as the firmware of the example does, with all its peculiarities:
 ///
-/// * What comes is put behind what is there, whoever has sent it. All messages that are in the ring
+/// * Messages are appended to the buffer, whoever has sent them. All messages that are in the ring
 ///   are taken before any of them is looked at.
 /// * A preamble at the start of the buffer says that a length follows. Nothing else is understood:
-///   no check sum, no RESET, no RECEIVE.
+///   no checksum, no RESET, no RECEIVE.
 /// * Once there are as many bytes as that, the length is the answer, as two bytes, and the buffer
-///   is empty: what came behind the block is lost. Without a length, any message is answered with 0.
+///   is empty: data behind the block is lost. Without a length, any message is answered with 0.
 /// * All answers go to the address that the first message of all was from, as `OpenAMP` has it.
 /// * It has 32 KiB for a block and its header. More is written behind the buffer; this one crashes.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct Stm32mp1 {
 }
 
 impl Stm32mp1 {
-    /// The firmware, announced as `name`; it says `rpmsg-netlink`.
+    /// The firmware, announced as `name`; the original announces `rpmsg-netlink`.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Stm32mp1 {
         }
     }
 
-    /// What its main loop does after messages have come: the answer, if there is one.
+    /// One pass of its main loop after messages have arrived; returns the answer, if there is one.
     fn go_round(&mut self) -> Option<[u8; 2]> {
         if self.buffer[..2] == PREAMBLE.to_le_bytes() {
             self.buffer[..2].fill(0);
@@ -73,7 +73,7 @@ impl Service for Stm32mp1 {
         self.to.get_or_insert(from);
         let at = usize::from(self.size);
         let Some(place) = self.buffer.get_mut(at..at + data.len()) else {
-            port.crash(format!("{} bytes are written behind the buffer", at + data.len() - BUFFER));
+            port.crash(format!("{} bytes written behind the buffer", at + data.len() - BUFFER));
             return Ok(());
         };
         place.copy_from_slice(data);
@@ -112,7 +112,7 @@ mod tests {
         bench.tick(Instant::now()).unwrap()
     }
 
-    /// What comes of a message that is looked at before the next one comes.
+    /// Handles a message before the next one arrives; returns the answer.
     fn alone(bench: &mut Bench, from: u32, message: &[u8]) -> Sent {
         assert_eq!(bench.message(from, message).unwrap(), []);
         go_round(bench)
@@ -160,7 +160,7 @@ mod tests {
         for message in packet(600) {
             bench.message(5, &message).unwrap();
         }
-        // The header is not where it is looked for.
+        // The header is not at the start of the buffer.
         assert_eq!(go_round(&mut bench), [(5, vec![0, 0])]);
         assert_eq!(go_round(&mut bench), []);
     }
@@ -180,6 +180,6 @@ mod tests {
         for message in packet(32763) {
             let _ = alone(&mut bench, 5, &message);
         }
-        assert_eq!(bench.crash.as_deref(), Some("1 bytes are written behind the buffer"));
+        assert_eq!(bench.crash.as_deref(), Some("1 bytes written behind the buffer"));
     }
 }

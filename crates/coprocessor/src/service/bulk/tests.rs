@@ -45,7 +45,7 @@ impl Bench {
         sent
     }
 
-    /// What Linux makes of it.
+    /// The block as Linux decodes it.
     fn join(&mut self, sent: Sent) -> Vec<(u32, Event)> {
         let mut events = Vec::new();
         for (to, data) in sent {
@@ -228,7 +228,7 @@ fn no_more_is_sent_than_there_is_credit_for() {
     // The last one is 22 bytes, for which 12 are left.
     assert_eq!(sizes(Control::Credit { bytes: 9 }), none);
     assert_eq!(sizes(Control::Credit { bytes: 1 }), [22]);
-    // What was granted too much is for nothing.
+    // Excess credit is lost.
     assert_eq!(sizes(Control::Credit { bytes: 5000 }), none);
     assert_eq!(sizes(Control::Receive { length: 100, credit: 105 }), none);
     assert_eq!(sizes(Control::Credit { bytes: PLENTY }), [106]);
@@ -478,7 +478,7 @@ fn a_checked_buffer_is_the_pattern_or_refused() {
         let length = if status == 0 { 40_000 } else { 0 };
         assert_eq!(bench.give(A, given(Direction::ToRemote, address, 0, 40_000)), (length, status));
     }
-    // Nothing of it is kept.
+    // No part of it is kept.
     let receive = Control::Receive { length: 0, credit: PLENTY };
     assert_eq!(bench.message(A, &receive.encode()).len(), 1);
     assert_eq!(bench.give(A, given(Direction::FromRemote, address, 0, 40_000)), (40_000, 0));
@@ -519,7 +519,7 @@ fn answers_come_late_and_in_order() {
     assert_eq!(bench.message(A, &message), []);
     let to = given(Direction::ToRemote, address, 0, 6);
     assert_eq!(bench.message(A, &to.encode()), []);
-    // A reset is answered at once, and takes with it what is owed for blocks.
+    // A reset is answered at once, and cancels pending answers to blocks.
     let done = bench.message(A, &Control::Reset { value: 1 }.encode());
     assert_eq!(done, [(A, Control::ResetDone { value: 1 }.encode().to_vec())]);
     assert_eq!(bench.message(B, &message), []);
@@ -552,13 +552,13 @@ fn one_call_sends_no_more_than_there_is_room_for_and_the_rest_later() {
     assert!(counts[&A].abs_diff(counts[&B]) <= 2, "{counts:?}");
 }
 
-/// What one user of the service does, again and again.
+/// The repeated actions of one user of the service.
 struct User {
     address: u32,
     block: Vec<u8>,
     window: Window,
     joiner: Joiner,
-    /// What it has still to send.
+    /// Messages that it still has to send.
     out: VecDeque<Vec<u8>>,
     rounds: usize,
     asked: bool,

@@ -1,5 +1,5 @@
-//! The coprocessor's side of shared buffers, in the hands of a test: it sees what it is given,
-//! touches it through the coprocessor's own mappings, and gives it back when it likes.
+//! The coprocessor's side of shared buffers, controlled by a test: it sees what it is given,
+//! accesses it through the coprocessor's own mappings, and gives it back at any time.
 
 #![allow(dead_code)]
 
@@ -87,12 +87,12 @@ impl Message {
         self.magic == MAGIC && self.kind == DONE
     }
 
-    /// The same as who reads it on Linux's side gets it.
+    /// The same message, as a reader on Linux's side gets it.
     pub fn read(&self) -> Self {
         Self { address: 0, ..*self }
     }
 
-    /// The answer: so many bytes used, with this status.
+    /// The answer: the number of bytes used, and the status.
     pub fn done(&self, length: u64, status: u32) -> Self {
         Self { kind: DONE, length, status, ..*self }
     }
@@ -108,7 +108,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Becomes the core of a device.
+    /// Opens a device as its core.
     pub fn on(device: &std::path::Path) -> Self {
         let core = Core::open(device).expect("a core that is free");
         let fd = core.as_fd().try_clone_to_owned().unwrap();
@@ -125,7 +125,7 @@ impl Remote {
         Self { core: fd, came, to_send, stop: handle, thread }
     }
 
-    /// The next message, and who has sent it.
+    /// The next message, and its sender.
     pub fn message(&self) -> (u32, Vec<u8>) {
         self.came.recv_timeout(Duration::from_secs(60)).expect("a message within a minute")
     }
@@ -135,7 +135,7 @@ impl Remote {
         self.came.try_recv().ok()
     }
 
-    /// The next part that it is given, and by whom.
+    /// The next part that it is given, and the sender.
     pub fn given(&self) -> (u32, Message) {
         let (from, data) = self.message();
         let message = Message::decode(&data);
@@ -157,7 +157,7 @@ impl Remote {
         &self.core
     }
 
-    /// The pages of a part, and where in them it begins.
+    /// The pages of a part, and its offset in them.
     pub fn map(&self, part: &Message) -> View {
         View::new(&self.core, part.address + part.offset, part.length)
     }
@@ -202,7 +202,7 @@ impl View {
         Self { mapping: mapping.expect("any range"), at: at.unwrap(), len: len.unwrap() }
     }
 
-    /// Where it is in this process.
+    /// Its address in this process.
     pub fn base(&self) -> *mut u8 {
         // SAFETY: within the mapping.
         unsafe { self.mapping.base.add(self.at) }
@@ -210,11 +210,11 @@ impl View {
 
     fn bytes(&self, from: usize, to: usize) -> &[u8] {
         assert!(from <= to && to <= self.len);
-        // SAFETY: within the mapping. Only the kernel is given this, and it checks.
+        // SAFETY: within the mapping. Only the kernel gets this address, and it checks each access.
         unsafe { std::slice::from_raw_parts(self.base().add(from), to - from) }
     }
 
-    /// Has the kernel write as many of `bytes` as it can at `at`.
+    /// Lets the kernel write as many of `bytes` as possible at `at`.
     fn poke(&self, at: usize, bytes: &[u8]) -> Result<usize, Errno> {
         assert!(at + bytes.len() <= self.len);
         let scratch = scratch();
@@ -224,7 +224,7 @@ impl View {
         pread(&scratch, target, 0)
     }
 
-    /// All bytes, or `EFAULT` if there is one that may not be read.
+    /// All bytes, or `EFAULT` if one may not be read.
     pub fn read(&self) -> Result<Vec<u8>, Errno> {
         let scratch = scratch();
         let mut bytes = vec![0; self.len];
@@ -236,7 +236,7 @@ impl View {
         Ok(bytes)
     }
 
-    /// Writes `bytes` to the start, or fails with `EFAULT` if there is one that may not be written.
+    /// Writes `bytes` to the start, or fails with `EFAULT` if one may not be written.
     pub fn write(&self, bytes: &[u8]) -> Result<(), Errno> {
         let mut done = 0;
         while done < bytes.len() {
@@ -245,7 +245,7 @@ impl View {
         Ok(())
     }
 
-    /// Asserts that nothing of it can be accessed.
+    /// Asserts that no byte can be accessed.
     pub fn assert_gone(&self) {
         for at in [0, self.len / 2, self.len - 1] {
             let read = pwrite(scratch(), self.bytes(at, at + 1), 0);
@@ -273,7 +273,7 @@ impl Bench {
         side.kill().unwrap();
         let remote = Remote::on(side.core());
         let control = bind(&mut side);
-        // Emulated, with a debug kernel, everything takes its time.
+        // Long enough for an emulated debug kernel.
         set_timeout(600_000);
         Self { remote, side, control }
     }
@@ -304,7 +304,7 @@ impl Bench {
         Self { remote, side, control }
     }
 
-    /// Sends a part, which the remote then has; also who has sent it.
+    /// Sends a part, which the remote then has; also returns its sender.
     pub fn give(
         &self,
         endpoint: &OwnedFd,
@@ -336,7 +336,7 @@ impl Bench {
     }
 }
 
-/// How long parts can be with the remote before their fences end.
+/// Sets the timeout of parts.
 pub fn set_timeout(milliseconds: u32) {
     let file = "/sys/module/rpmsg_eptfd/parameters/give_timeout_ms";
     std::fs::write(file, milliseconds.to_string()).expect("the module's parameter");
@@ -344,13 +344,13 @@ pub fn set_timeout(milliseconds: u32) {
 
 /// Gives the control device of `side` to `rpmsg_eptfd` and opens it.
 ///
-/// Not before the remote is there: until then it may be the device of the one that has gone.
+/// Call it after the remote has started: before, it may be the device of the previous one.
 pub fn bind(side: &mut Side) -> File {
     wait_until("the remote", || {
         let devices = std::fs::read_dir("/sys/bus/rpmsg/devices").unwrap().flatten();
         devices.map(|each| each.file_name()).any(|n| n.to_string_lossy().contains("messenger"))
     });
-    // The bus gives it to the in-tree driver at the same time.
+    // The bus binds the in-tree driver at the same time.
     wait_until("the control device", || side.bind().is_ok());
     File::options().read(true).write(true).open(side.controller()).expect("the control device")
 }
@@ -373,7 +373,7 @@ pub fn pages(len: u64, flags: MemfdFlags) -> OwnedFd {
     dmabuf::udmabuf_create(&device, &memory, 0, len).expect("a DMABUF")
 }
 
-/// Huge pages of 2 MiB, of which there are enough.
+/// Huge pages of 2 MiB, after making enough of them available.
 pub fn huge_pages(len: u64) -> OwnedFd {
     let reserved = "/proc/sys/vm/nr_hugepages";
     let wanted = (len >> 21) + 2;
@@ -383,13 +383,13 @@ pub fn huge_pages(len: u64) -> OwnedFd {
     pages(len, MemfdFlags::HUGETLB)
 }
 
-/// What the processor sees of a DMABUF.
+/// The content of a DMABUF for the processor.
 #[allow(unsafe_code)]
 pub fn contents(buffer: &OwnedFd, offset: u64, len: u64) -> Vec<u8> {
     let (mapping, all) = map_all(buffer);
     let (offset, len) = (usize::try_from(offset).unwrap(), usize::try_from(len).unwrap());
     assert!(offset + len <= all);
-    // SAFETY: within the mapping, of which nobody else has a reference.
+    // SAFETY: within the mapping, to which there is no other reference.
     unsafe { std::slice::from_raw_parts(mapping.base.add(offset), len) }.to_vec()
 }
 
@@ -399,7 +399,7 @@ pub fn fill(buffer: &OwnedFd, offset: u64, bytes: &[u8]) {
     let (mapping, all) = map_all(buffer);
     let offset = usize::try_from(offset).unwrap();
     assert!(offset + bytes.len() <= all);
-    // SAFETY: within the mapping, of which nobody else has a reference.
+    // SAFETY: within the mapping, to which there is no other reference.
     unsafe {
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), mapping.base.add(offset), bytes.len());
     }
@@ -429,7 +429,7 @@ pub fn answer(endpoint: &OwnedFd) -> Message {
     message
 }
 
-/// What `/proc/self/fdinfo` says of a descriptor.
+/// The lines of `/proc/self/fdinfo` for a descriptor.
 pub fn fdinfo(fd: &OwnedFd, key: &str) -> Option<u64> {
     use std::os::fd::AsRawFd;
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).unwrap();
@@ -437,7 +437,7 @@ pub fn fdinfo(fd: &OwnedFd, key: &str) -> Option<u64> {
     Some(line.trim().parse().expect("a number"))
 }
 
-/// How often the module is in use.
+/// The use count of the module.
 pub fn references() -> u32 {
     let count = std::fs::read_to_string("/sys/module/rpmsg_eptfd/refcnt").unwrap();
     count.trim().parse().unwrap()

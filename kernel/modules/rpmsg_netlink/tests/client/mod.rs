@@ -1,4 +1,4 @@
-//! A client of the family, byte by byte: it can also say what no library would.
+//! A client of the family that builds each byte: it can also send what no library would.
 
 #![allow(dead_code)]
 
@@ -18,7 +18,7 @@ use rustix::net::{
 
 use crate::support::{busbar, wait_until};
 
-/// The type of the messages of the family that knows the others.
+/// The message type of the family that describes the others.
 const CONTROL: u16 = 0x10;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
@@ -35,7 +35,7 @@ pub const BROADCAST_ERROR: i32 = 4;
 const CAP_ACK: i32 = 10;
 const EXT_ACK: i32 = 11;
 
-/// Emulated, with a debug kernel, everything takes its time.
+/// Long enough for an emulated debug kernel.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The first coprocessor, with these services, and the driver loaded.
@@ -47,7 +47,7 @@ pub fn coprocessor(services: &[&str]) -> Side {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub errno: Errno,
-    /// What the kernel says about it.
+    /// The kernel's message.
     pub message: String,
     /// The offset of the attribute that is wrong.
     pub offset: Option<u32>,
@@ -88,7 +88,7 @@ impl Note {
         self.attributes.get(&block::DATA).map_or(&[], Vec::as_slice)
     }
 
-    /// What has become of a block: its status, and the length that goes with it.
+    /// The result of a block: its status, and the length that belongs to it.
     pub fn done(&self) -> (u32, u32) {
         assert_eq!(self.command, command::SEND_DONE_NTF, "{self:?}");
         (self.u32(block::STATUS).unwrap(), self.u32(block::LENGTH).unwrap())
@@ -113,7 +113,7 @@ fn attributes(mut rest: &[u8]) -> HashMap<u16, Vec<u8>> {
     all
 }
 
-/// Attributes in the making.
+/// A buffer of attributes.
 #[derive(Clone, Debug, Default)]
 pub struct Attributes(pub Vec<u8>);
 
@@ -159,7 +159,7 @@ pub struct Client {
     family: u16,
     groups: HashMap<String, u32>,
     sequence: u32,
-    /// Notifications that came before they were asked for.
+    /// Notifications that came before they were waited for.
     early: VecDeque<Note>,
     buffer: Vec<u8>,
 }
@@ -169,7 +169,7 @@ impl Client {
         Self::with(socket())
     }
 
-    /// On a socket of the caller.
+    /// A client on a socket of the caller.
     pub fn with(socket: OwnedFd) -> Self {
         set_option(&socket, CAP_ACK, 1).unwrap();
         set_option(&socket, EXT_ACK, 1).unwrap();
@@ -201,7 +201,7 @@ impl Client {
         }
     }
 
-    /// Takes part in a multicast group.
+    /// Joins a multicast group.
     pub fn join(&self, group: &str) -> Result<(), Errno> {
         set_option(&self.socket, ADD_MEMBERSHIP, self.groups[group])
     }
@@ -220,7 +220,7 @@ impl Client {
         message
     }
 
-    /// Sends a request as it is, without waiting for anything; returns its number.
+    /// Sends a request unchanged, without waiting; returns its number.
     pub fn post(&mut self, command: u8, flags: u16, attributes: &Attributes) -> u32 {
         let message = self.message(command, flags, attributes);
         self.post_raw(&message);
@@ -236,7 +236,7 @@ impl Client {
         sendto(&self.socket, bytes, SendFlags::empty(), &kernel).map(drop)
     }
 
-    /// The messages of one datagram, or nothing within the time.
+    /// The messages of one datagram, or `None` after the timeout.
     fn datagram(&mut self, patience: Duration) -> Option<Result<Vec<Vec<u8>>, Errno>> {
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
         let patience = Timespec::try_from(patience).unwrap();
@@ -257,14 +257,14 @@ impl Client {
         Some(Ok(messages))
     }
 
-    /// Makes a request and waits until the kernel has taken or refused it.
+    /// Makes a request and waits until the kernel has accepted or refused it.
     pub fn request(&mut self, command: u8, attributes: &Attributes) -> Result<u32, Refusal> {
         let sequence = self.post(command, ACK, attributes);
         self.acknowledged(sequence)?;
         Ok(sequence)
     }
 
-    /// Waits for the end of the request; what comes meanwhile is kept.
+    /// Waits for the end of the request; keeps other messages.
     pub fn acknowledged(&mut self, sequence: u32) -> Result<(), Refusal> {
         loop {
             let messages = self.datagram(PATIENCE).expect("an acknowledgement").expect("recv");
@@ -299,7 +299,7 @@ impl Client {
         Vec::from(answers)
     }
 
-    /// The channel of the first coprocessor, once it is there.
+    /// Waits for the channel of the first coprocessor.
     pub fn channel(&mut self) -> u32 {
         let mut found = None;
         wait_until("a channel", || {
@@ -309,7 +309,7 @@ impl Client {
         found.unwrap()
     }
 
-    /// The next notification, or what reading from the socket says, or nothing within the time.
+    /// The next notification, the error of reading from the socket, or `None` after the timeout.
     pub fn within(&mut self, patience: Duration) -> Option<Result<Note, Errno>> {
         if let Some(note) = self.early.pop_front() {
             return Some(Ok(note));
@@ -330,7 +330,7 @@ impl Client {
         self.within(PATIENCE).expect("a notification").expect("recv")
     }
 
-    /// The end of a request that asked for no acknowledgement: a notification, or why not. Nothing
+    /// The end of a request that asked for no acknowledgement: a notification, or why not. `None`
     /// if neither comes in time.
     pub fn outcome(&mut self, patience: Duration) -> Option<Result<Note, Errno>> {
         loop {
@@ -348,13 +348,13 @@ impl Client {
         }
     }
 
-    /// Forgets all that has come.
+    /// Discards all messages that have arrived.
     pub fn drain(&mut self) {
         self.early.clear();
         while self.datagram(Duration::from_millis(20)).is_some() {}
     }
 
-    /// As [`Self::send`], of a remote that may go at any time: the status, or nothing.
+    /// As [`Self::send`], to a remote that may go away at any time: the status, or `None`.
     pub fn try_send(&mut self, channel: u32, bytes: &[u8]) -> Option<u32> {
         let crc = crc16(bytes);
         for (index, data) in bytes.chunks(PART_MAX).enumerate() {
@@ -368,7 +368,7 @@ impl Client {
         panic!("the last part has no end")
     }
 
-    /// As [`Self::receive`], of a remote that may go at any time.
+    /// As [`Self::receive`], from a remote that may go away at any time.
     pub fn try_receive(&mut self, channel: u32, wanted: u32) -> Option<Vec<u8>> {
         let attributes = Attributes::new().u32(block::CHANNEL, channel);
         self.request(command::RECEIVE, &attributes.u32(block::LENGTH, wanted)).ok()?;
@@ -379,13 +379,13 @@ impl Client {
         Some(bytes)
     }
 
-    /// Nothing comes.
+    /// Asserts that no message comes.
     pub fn assert_silent(&mut self) {
         let came = self.within(Duration::from_millis(200));
         assert!(came.is_none(), "{came:?}");
     }
 
-    /// Sends a part; the notification that follows.
+    /// Sends a part; returns the notification that follows.
     pub fn part(&mut self, part: &Attributes) -> Result<Note, Refusal> {
         let sequence = self.request(command::SEND, part)?;
         let note = self.note();
@@ -393,7 +393,7 @@ impl Client {
         Ok(note)
     }
 
-    /// Sends a block, and returns what has become of it: status and length.
+    /// Sends a block, and returns the result: status and length.
     pub fn send(&mut self, channel: u32, bytes: &[u8]) -> (u32, u32) {
         let mut offset = 0;
         loop {
@@ -412,7 +412,7 @@ impl Client {
         }
     }
 
-    /// Receives a block, or the status that ends it.
+    /// Receives a block, or returns the status that ends it.
     pub fn receive(&mut self, channel: u32, wanted: u32) -> Result<Vec<u8>, u32> {
         let attributes = Attributes::new().u32(block::CHANNEL, channel);
         self.request(command::RECEIVE, &attributes.u32(block::LENGTH, wanted)).expect("receive");
@@ -425,7 +425,7 @@ impl Client {
         }
     }
 
-    /// Takes a part; whether it is the last.
+    /// Takes a part; returns whether it is the last.
     pub fn take_part(&mut self, bytes: &mut Vec<u8>) -> Result<bool, u32> {
         let note = self.note();
         assert_eq!(note.command, command::DATA_NTF, "{note:?}");
@@ -437,7 +437,7 @@ impl Client {
         bytes.extend(note.data());
         let length = note.u32(block::LENGTH).unwrap() as usize;
         assert!(note.data().len() == PART_MAX || bytes.len() == length, "{} bytes", bytes.len());
-        // Where a reader finds the bytes, and nothing but padding behind them.
+        // Checks that a reader finds the bytes, and only padding behind them.
         assert_eq!(note.size, 56 + note.data().len().next_multiple_of(4));
         Ok(bytes.len() == length)
     }
@@ -457,7 +457,7 @@ impl AsFd for Client {
     }
 }
 
-/// What an error message says; 0 is an acknowledgement.
+/// Parses an error message; 0 is an acknowledgement.
 fn outcome(message: &[u8]) -> Result<(), Refusal> {
     const MESSAGE: u16 = 1;
     const OFFSET: u16 = 2;
@@ -483,11 +483,11 @@ pub fn socket() -> OwnedFd {
     socket_with(kind.0, kind.1, kind.2, Some(GENERIC)).expect("a socket")
 }
 
-/// Sets an option of netlink sockets that has a number.
+/// Sets an option of netlink sockets with an integer value.
 #[allow(unsafe_code)]
 pub fn set_option(socket: impl AsFd, option: i32, value: u32) -> Result<(), Errno> {
     let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: the kernel reads four bytes that are there.
+    // SAFETY: the kernel reads the four bytes of `value`.
     let result =
         unsafe { libc::setsockopt(fd, libc::SOL_NETLINK, option, (&raw const value).cast(), 4) };
     if result == 0 {
@@ -497,7 +497,7 @@ pub fn set_option(socket: impl AsFd, option: i32, value: u32) -> Result<(), Errn
     Err(Errno::from_raw_os_error(number))
 }
 
-/// Bytes that look like nothing else, and like their own header in places.
+/// Bytes without repetition, some of which look like a header.
 pub fn noise(length: usize, seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut bytes = vec![0; length];
@@ -508,7 +508,7 @@ pub fn noise(length: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// What [`Client::receive`] gets for a length.
+/// The bytes that [`Client::receive`] gets for a length.
 pub fn pattern(length: usize) -> Vec<u8> {
     (0..=255).cycle().take(length).collect()
 }

@@ -1,4 +1,4 @@
-//! The least that a test needs of BPF and `AF_XDP`: two programs, in instructions, and a socket of frames.
+//! The minimum of BPF and `AF_XDP` for the tests: two programs, as instructions, and a socket of frames.
 
 use std::ffi::CString;
 use std::mem::size_of;
@@ -34,7 +34,7 @@ pub const XDP_DROP: i32 = 1;
 pub const XDP_PASS: i32 = 2;
 const PSEUDO_MAP_FD: u8 = 1;
 
-/// `union bpf_attr`, as far as it is used here: each call's fields, one after another.
+/// The parts of `union bpf_attr` that are used here: each call's fields, one after another.
 #[repr(C, align(8))]
 #[derive(Default)]
 struct Attr([u32; 30]);
@@ -58,7 +58,7 @@ impl Attr {
 
     fn call(&self, command: libc::c_int) -> i32 {
         #[allow(unsafe_code)]
-        // SAFETY: what the pointers in it lead to lives longer than this call, and is only read.
+        // SAFETY: the targets of its pointers live longer than this call, and are only read.
         let result = unsafe { libc::syscall(libc::SYS_bpf, command, self, size_of::<Self>()) };
         assert!(result >= 0, "bpf {command}: {}", std::io::Error::last_os_error());
         i32::try_from(result).unwrap()
@@ -98,12 +98,12 @@ fn load(instructions: &[u64]) -> OwnedFd {
         .call_for_fd(PROG_LOAD)
 }
 
-/// An XDP program that says this of each frame.
+/// An XDP program with this result for each frame.
 pub fn always(action: i32) -> OwnedFd {
     load(&[mov(0, action), exit()])
 }
 
-/// An XDP program that hands each frame to the socket of its queue, or on, if there is none.
+/// An XDP program that passes each frame to the socket of its queue, or to the stack if there is none.
 pub fn to_sockets(sockets: &SocketMap) -> OwnedFd {
     load(&[
         // r2 = xdp_md.rx_queue_index
@@ -117,7 +117,7 @@ pub fn to_sockets(sockets: &SocketMap) -> OwnedFd {
     ])
 }
 
-/// Gives a program a name in a mounted `bpf`, by which others find it.
+/// Pins a program with a name in a mounted `bpf`.
 pub fn pin(program: &OwnedFd, path: &Path) {
     let path = CString::new(path.to_str().unwrap()).unwrap();
     let fd = program.as_raw_fd().cast_unsigned();
@@ -146,7 +146,7 @@ impl SocketMap {
 const ENTRIES: u32 = 64;
 const FRAME: u32 = 4096;
 
-/// A ring of `T` that we share with the kernel: each side counts up one of the two numbers.
+/// A ring of `T` that we share with the kernel: each side advances one of the two indices.
 struct Ring<T> {
     mapping: Mapping,
     offset: XdpRingOffset,
@@ -181,7 +181,7 @@ impl<T: Copy> Ring<T> {
     fn push(&self, entry: T) {
         let producer = self.number(self.offset.producer);
         let number = producer.load(Ordering::Relaxed);
-        // SAFETY: this entry is ours until the number says otherwise.
+        // SAFETY: this entry is ours until the index is advanced.
         unsafe { self.entry(number).write(entry) };
         producer.store(number.wrapping_add(1), Ordering::Release);
     }
@@ -193,7 +193,7 @@ impl<T: Copy> Ring<T> {
         if number == self.number(self.offset.producer).load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: this entry is ours until the number says otherwise.
+        // SAFETY: this entry is ours until the index is advanced.
         let entry = unsafe { self.entry(number).read() };
         consumer.store(number.wrapping_add(1), Ordering::Release);
         Some(entry)
@@ -211,7 +211,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// A socket that gets copies, as from any device.
+    /// A socket in copy mode, which works with every device.
     pub fn new(interface: u32, queue: u32) -> Self {
         let fd = socket(AddressFamily::XDP, SocketType::RAW, None).expect("AF_XDP");
         let len = u64::from(ENTRIES * FRAME);
@@ -249,7 +249,7 @@ impl Socket {
         socket
     }
 
-    /// A frame that has come.
+    /// A received frame.
     pub fn receive(&self) -> Option<Frame<'_>> {
         self.receive.pop().map(|entry| Frame { socket: self, entry })
     }
@@ -260,7 +260,7 @@ impl Socket {
     }
 }
 
-/// A frame in memory that is shared with the kernel, ours at the moment.
+/// A frame in memory that is shared with the kernel, owned by us at the moment.
 pub struct Frame<'a> {
     socket: &'a Socket,
     entry: XdpDesc,
@@ -271,19 +271,19 @@ impl Frame<'_> {
         let at = usize::try_from(self.entry.addr).unwrap();
         let len = usize::try_from(self.entry.len).unwrap();
         #[allow(unsafe_code)]
-        // SAFETY: the kernel has given us these bytes, and gets them back with the frame.
+        // SAFETY: the kernel has given us these bytes, and gets them back only with the frame.
         unsafe {
             std::slice::from_raw_parts_mut(self.socket.frames.base.add(at), len)
         }
     }
 
-    /// Leaves its first bytes only.
+    /// Shortens it to its first bytes.
     pub fn truncate(&mut self, len: u32) {
         assert!(len <= self.entry.len);
         self.entry.len = len;
     }
 
-    /// Sends it, as it is now.
+    /// Sends it.
     pub fn send(self) {
         self.socket.transmit.push(XdpDesc { options: XdpDescOptions::empty(), ..self.entry });
         send(&self.socket.fd, &[], SendFlags::DONTWAIT).expect("send");

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::super::buffer::{Direction, Kind};
 use super::super::cut::{Cutter, Pattern, Sealed};
 use super::super::open::Opening;
+use super::super::pattern::pattern;
 use super::*;
 
 const LONGEST: u32 = 1 << 20;
@@ -22,9 +23,9 @@ fn cut(block: &[u8], limit: usize) -> Vec<Vec<u8>> {
     messages
 }
 
-/// The pattern as a long packet, though it be short.
+/// The pattern with a long header, even if it is short.
 fn long(length: u32, value: u32) -> Vec<u8> {
-    let bytes = crc::pattern(0, length as usize);
+    let bytes = pattern(0, length as usize);
     let mut header = Header { kind: DATA, length, value, crc: 0, form: Form::Long };
     header.crc = crc::combine(header.covered_crc(), crc::crc16(bytes), u64::from(length));
     [&header.encode(), bytes].concat()
@@ -244,7 +245,7 @@ fn an_opening_ends_whatever_is_unfinished() {
     let reset = Event::Control(Control::Reset { value: 3 });
     let mut unfinished: Vec<Vec<Vec<u8>>> =
         (0..messages.len()).map(|count| messages[..count].to_vec()).collect();
-    // Of these one byte is missing, and it is the one that is sent.
+    // One byte of these is missing, and that byte is sent.
     unfinished.push(cut(&[7; 491], 496)[..1].to_vec());
     unfinished.push(vec![cut(&[7; 30], 6 + 30)[0][..6].to_vec()]);
     for before in unfinished {
@@ -274,8 +275,8 @@ fn a_stream_loses_its_way_until_reset() {
 
 fn any_blocks() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let length = prop_oneof![0usize..20, 470usize..510, 960usize..1010, 65_480usize..65_536];
-    let block = (length, any::<u8>())
-        .prop_map(|(length, seed)| crc::pattern(u64::from(seed), length).to_vec());
+    let block =
+        (length, any::<u8>()).prop_map(|(length, seed)| pattern(u64::from(seed), length).to_vec());
     prop::collection::vec(block, 1..5)
 }
 
@@ -293,7 +294,7 @@ fn any_message() -> impl Strategy<Value = Vec<u8>> {
         body.clone(),
         (header.clone(), body.clone()).prop_map(move |(header, body)| short(header, body)),
         (header, body).prop_map(move |(header, body)| long(header, body)),
-        (0usize..100).prop_map(|length| cut(crc::pattern(0, length), 496).remove(0)),
+        (0usize..100).prop_map(|length| cut(pattern(0, length), 496).remove(0)),
     ]
 }
 
@@ -323,7 +324,7 @@ proptest! {
 
     #[test]
     fn a_flipped_bit_of_the_block_is_found(length in 1usize..3000, at: prop::sample::Index, bit in 0u8..8) {
-        let mut messages = cut(crc::pattern(0, length), 496);
+        let mut messages = cut(pattern(0, length), 496);
         let at = at.index(length) + 6;
         messages[at / 496][at % 496] ^= 1 << bit;
         let length = u32::try_from(length).unwrap();
@@ -333,7 +334,7 @@ proptest! {
 
     #[test]
     fn a_missing_message_never_makes_a_block(length in 491usize..3000, missing: prop::sample::Index) {
-        let mut messages = cut(crc::pattern(0, length), 496);
+        let mut messages = cut(pattern(0, length), 496);
         messages.remove(missing.index(messages.len()));
         let mut joiner = joiner();
         // What is left of the packet can look like an answer.

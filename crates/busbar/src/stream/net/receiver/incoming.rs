@@ -1,21 +1,28 @@
-//! Connections of those who have said hello, and of those who have not.
+//! Incoming connections, before and after the hello.
 
+use std::io::ErrorKind;
+use std::iter::once;
 use std::time::{Duration, Instant};
 
 use super::super::conn::Conn;
+use super::super::options::Options;
 use super::super::pieces::Gathered;
 use super::landing::Room;
-use crate::block::Block;
-use crate::stream::Parts;
+use crate::block::{Block, BytesMut};
 use crate::stream::frame::{self, Header, Hello, Kind};
+use crate::stream::samples::Parts;
 use crate::{Error, Result};
 
-/// Connections without a hello that are kept; the oldest has to go for a new one.
+/// Most connections without a hello; a further one replaces the oldest. No more are accepted in a turn, so that each is
+/// heard once.
 pub(super) const MAX_CALLERS: usize = 16;
-/// In which a hello has to come.
+/// How long to wait for a hello.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Somebody who has not said hello yet.
+/// The longest time between two turns that counts as waiting for the sender: the watch ticks more often.
+const LONGEST_TURN: Duration = Duration::from_millis(200);
+
+/// A connection that has not sent a hello yet.
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) conn: Conn,
@@ -29,7 +36,7 @@ impl Caller {
         Self { conn, header: None, payload: Vec::new(), filled: 0 }
     }
 
-    /// The hello, once it is there.
+    /// The hello, once it has arrived.
     pub(super) fn hello(&mut self) -> Result<Option<(Header, Hello)>> {
         if self.header.is_none()
             && let Some(header) = self.conn.header()?
@@ -40,7 +47,7 @@ impl Caller {
         }
         if let Some(header) = self.header {
             while self.filled < self.payload.len() {
-                let rest = &mut self.payload[self.filled..];
+                let rest = BytesMut::from(&mut self.payload[self.filled..]);
                 let Some(count) = self.conn.payload(rest)? else { return self.wait() };
                 self.filled += count;
             }
@@ -54,7 +61,7 @@ impl Caller {
         if self.conn.since.elapsed() < PATIENCE {
             return Ok(None);
         }
-        let why = std::io::Error::new(std::io::ErrorKind::TimedOut, "it has not said hello");
+        let why = std::io::Error::new(ErrorKind::TimedOut, "the peer has not sent a hello");
         Err(Error::new("use", self.conn.name.clone(), why))
     }
 }
@@ -63,13 +70,20 @@ impl Caller {
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) conn: Conn,
-    /// The block that comes next, and for which there was no room yet.
+    /// The header of the next block, for which there was no room yet.
     pub(super) announced: Option<Header>,
     filling: Option<Filling>,
-    /// What the sender was told, and when.
+    /// The last acknowledgement.
     pub(super) acknowledged: Option<u64>,
+    /// When that was sent.
     pub(super) beat: Instant,
-    /// The sender was told that this is the end: nothing may be said after that.
+    /// How long the sender was waited for within the frame that has begun.
+    waited: Duration,
+    /// The end of the last turn.
+    turned: Instant,
+    /// Whether the sender has ended the stream on this connection.
+    pub(super) has_ended: bool,
+    /// Whether the stream was refused: nothing may be sent after that.
     pub(super) is_refused: bool,
 }
 
@@ -80,7 +94,7 @@ struct Filling {
     filled: usize,
 }
 
-/// What is filled.
+/// The memory that is filled.
 #[derive(Debug)]
 pub(super) enum Into {
     Block(Block),
@@ -88,17 +102,17 @@ pub(super) enum Into {
 }
 
 impl Into {
-    /// Whether it is what the sender has sent.
+    /// Verifies the check sum of the block.
     pub(super) fn check(&self, header: &Header) -> Result<()> {
         let len = header.len as usize;
         match self {
-            Self::Block(block) => header.check(&block.read()?[..len]),
-            Self::Parts(_) if header.check.is_none() => Ok(()),
+            _ if header.check.is_none() => Ok(()),
+            Self::Block(block) => header.check_parts(once(block.read()?.of(0..len).bytes())),
             Self::Parts(gathered) => header.check_parts(Parts::of(gathered.parts(), len)?.iter()),
         }
     }
 
-    /// For another one.
+    /// The room for another block.
     pub(super) fn room(self) -> Room {
         match self {
             Self::Block(block) => Room::Block(block),
@@ -110,10 +124,20 @@ impl Into {
 impl Incoming {
     pub(super) fn new(conn: Conn) -> Self {
         let beat = Instant::now();
-        Self { conn, announced: None, filling: None, acknowledged: None, beat, is_refused: false }
+        Self {
+            conn,
+            announced: None,
+            filling: None,
+            acknowledged: None,
+            beat,
+            waited: Duration::ZERO,
+            turned: beat,
+            has_ended: false,
+            is_refused: false,
+        }
     }
 
-    /// Whether a header comes next.
+    /// Whether a header is to be read next.
     pub(super) fn is_idle(&self) -> bool {
         self.announced.is_none() && self.filling.is_none()
     }
@@ -127,36 +151,58 @@ impl Incoming {
         self.filling = Some(Filling { header, into, filled: 0 });
     }
 
-    /// Reads on; the block once it is whole.
+    /// Reads on. Returns the block once it is complete.
     pub(super) fn fill(&mut self) -> Result<Option<(Header, Into)>> {
         let Some(filling) = &mut self.filling else { return Ok(None) };
         if !filling.fill(&mut self.conn)? {
             return Ok(None);
         }
+        self.waited = Duration::ZERO;
         Ok(self.filling.take().map(|filling| (filling.header, filling.into)))
     }
 
-    /// What was being filled.
+    /// At the end of a turn: fails if the sender takes too long for a frame that it has begun. It would keep others
+    /// out otherwise. Time in which this end had no room, or no turn, does not count.
+    pub(super) fn check_pace(&mut self, options: &Options) -> Result<()> {
+        let turn = std::mem::replace(&mut self.turned, Instant::now()).elapsed();
+        let len = match (&self.filling, self.announced) {
+            (Some(filling), _) => filling.header.len,
+            (None, Some(_)) => return Ok(()),
+            (None, None) if self.conn.has_part() => 0,
+            (None, None) => {
+                self.waited = Duration::ZERO;
+                return Ok(());
+            }
+        };
+        self.waited += turn.min(LONGEST_TURN);
+        if self.waited < options.frame_time(len) {
+            return Ok(());
+        }
+        let why = std::io::Error::new(ErrorKind::TimedOut, "the sender does not complete a frame");
+        Err(self.conn.failed("read from", why))
+    }
+
+    /// The room of a block that was being filled.
     pub(super) fn take_room(&mut self) -> Option<Room> {
         self.filling.take().map(|filling| filling.into.room())
     }
 }
 
 impl Filling {
-    /// Reads on; whether it is whole.
+    /// Reads on. Returns whether the block is complete.
     fn fill(&mut self, conn: &mut Conn) -> Result<bool> {
         let (len, filled) = (self.header.len as usize, &mut self.filled);
         match &mut self.into {
             Into::Block(block) => {
-                let mut bytes = block.write()?;
-                read_on(filled, len, |from| conn.payload(&mut bytes[from..len]))
+                let mut filling = block.write()?;
+                read_on(filled, len, |from| conn.payload(filling.bytes_mut().into_slice(from..len)))
             }
             Into::Parts(gathered) => read_on(filled, len, |from| conn.gather(gathered, len - from)),
         }
     }
 }
 
-/// Reads as long as something comes; whether `len` bytes are there.
+/// Reads until it would wait. Returns whether there are `len` bytes.
 fn read_on(
     filled: &mut usize,
     len: usize,

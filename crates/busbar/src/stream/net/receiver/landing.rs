@@ -1,4 +1,4 @@
-//! Where a stream comes in, and where its blocks come to lie.
+//! The listener, and the memory for blocks.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -8,28 +8,28 @@ use super::super::conn::Inflow;
 use super::super::pieces::Pieces;
 use crate::block::{Block, Memory};
 use crate::receive;
-use crate::stream::StreamSetup;
+use crate::stream::setup::StreamSetup;
 use crate::{Error, Result};
 
-/// Who accepts connections.
+/// Accepts connections.
 #[derive(Debug)]
 pub(super) enum Landing {
-    /// What comes is read from the socket's memory into blocks.
+    /// Bytes are copied from the socket's memory into blocks.
     Blocks(TcpListener),
-    /// It stays where the receiver has put it.
+    /// Bytes stay where the receiver has put them.
     Memory { listener: receive::Listener, receiver: Box<receive::Receiver> },
 }
 
-/// Where a block is put that comes.
+/// Room for a block.
 #[derive(Debug)]
 pub(super) enum Room {
     Block(Block),
-    /// It stays where it is.
+    /// The block stays where it was received.
     Apart,
 }
 
 impl Landing {
-    /// Somebody who has called, if there is one.
+    /// The next connection, if one waits.
     pub(super) fn accept(&self) -> Result<Option<Inflow>> {
         let listener = match self {
             Self::Blocks(listener) => listener,
@@ -63,20 +63,20 @@ impl Landing {
     /// Room for the blocks of a stream, each of up to `len` bytes and `limit` in all.
     pub(super) fn rooms(&self, len: usize, setup: &StreamSetup, limit: usize) -> Result<Vec<Room>> {
         let blocks = setup.blocks;
+        if !self.fits(len, setup, limit) {
+            let came = format!("{blocks} of {len} bytes");
+            let allowed = format!("up to {limit} bytes in all: the memory limit");
+            return Err(Error::invalid("the blocks for a sender", came, allowed));
+        }
         match self {
-            Self::Blocks(_) if !fits(len, blocks, limit) => {
-                let came = format!("{blocks} of {len} bytes");
-                let allowed = format!("up to {limit} bytes in all, by the limit of memory");
-                Err(Error::invalid("the blocks for a sender", came, allowed))
-            }
             Self::Blocks(_) => {
-                let memory = setup.memory.as_ref().unwrap_or(&Memory::Memfd);
+                let memory = memory(setup);
                 (0..blocks).map(|_| Block::with(len, memory).map(Room::Block)).collect()
             }
             Self::Memory { receiver, .. } => {
                 let most = receiver.block().len();
                 if len > most {
-                    let allowed = format!("at most {most} bytes, all the memory that there is");
+                    let allowed = format!("at most {most} bytes: all of the memory");
                     return Err(Error::invalid("the length of a sender's blocks", len, allowed));
                 }
                 Ok((0..blocks).map(|_| Room::Apart).collect())
@@ -84,11 +84,11 @@ impl Landing {
         }
     }
 
-    /// Why there is no room for blocks of so many bytes, for the sender.
+    /// Why there is no room for blocks of `len` bytes, for the sender.
     pub(super) fn refusal(&self, len: usize, setup: &StreamSetup, limit: usize) -> String {
         let blocks = setup.blocks;
         match self {
-            Self::Blocks(_) if !fits(len, blocks, limit) => {
+            _ if !self.fits(len, setup, limit) => {
                 format!(
                     "{blocks} blocks of {len} bytes are more than the {limit} bytes allowed here"
                 )
@@ -100,11 +100,20 @@ impl Landing {
             }
         }
     }
+
+    /// Whether blocks of `len` bytes are within a limit.
+    fn fits(&self, len: usize, setup: &StreamSetup, limit: usize) -> bool {
+        let all = match self {
+            Self::Blocks(_) => memory(setup).size_of(setup.blocks, len),
+            // When little memory is left, each of them is copied out of it.
+            Self::Memory { .. } => len.checked_mul(setup.blocks),
+        };
+        all.is_some_and(|all| all <= limit)
+    }
 }
 
-/// Whether so many blocks of `len` bytes are within a limit.
-fn fits(len: usize, blocks: usize, limit: usize) -> bool {
-    len.checked_mul(blocks).is_some_and(|all| all <= limit)
+fn memory(setup: &StreamSetup) -> &Memory {
+    setup.memory.as_ref().unwrap_or(&Memory::Memfd)
 }
 
 impl AsFd for Landing {

@@ -1,16 +1,16 @@
-//! Which blocks were taken over, in whatever order they came back.
+//! Which blocks were taken over: they come back in any order.
 
 use std::collections::BTreeSet;
 
-/// Bits of a tag that tell the sender.
+/// Bits of a tag that identify the sender.
 const ERA: u32 = 8;
 
-/// All blocks up to one, and some after it.
+/// The blocks that were taken over: all before one, and some after it.
 #[derive(Debug)]
 pub(super) struct Taken {
     next: u64,
     ahead: BTreeSet<u64>,
-    /// Changes with the sender: blocks of the one before come back, too.
+    /// Identifies the sender: blocks of earlier senders still come back.
     era: u64,
 }
 
@@ -19,7 +19,7 @@ impl Taken {
         Self { next, ahead: BTreeSet::new(), era: 0 }
     }
 
-    /// The first that is not taken over.
+    /// The first block that is not taken over.
     pub(super) fn next(&self) -> u64 {
         self.next
     }

@@ -1,7 +1,6 @@
-//! How one block gets into a socket.
+//! Writes blocks to a socket.
 
 use std::collections::VecDeque;
-use std::io::{IoSlice, Write};
 use std::net::TcpStream;
 
 use busbar_uapi::zerocopy::{self, ZEROCOPY};
@@ -10,13 +9,13 @@ use rustix::net::SendFlags;
 
 use super::super::conn::Conn;
 use crate::Result;
-use crate::block::{Block, Memory};
+use crate::block::{self, Block, Bytes, Memory};
 use crate::stream::frame::{HEADER_LEN, Header};
-use crate::stream::{Parts, Samples};
+use crate::stream::samples::{Parts, Samples};
 
-/// Of a socket's own memory for the control data of sends, one takes a few hundred bytes.
+/// Most zero-copy sends under way: each takes a few hundred bytes of the socket's memory for control data.
 const MOST_IN_FLIGHT: usize = 64;
-/// Parts of one write: the kernel takes up to 1024.
+/// Most parts of one write; the kernel takes up to 1024.
 const MOST_PARTS: usize = 256;
 
 /// A block that the receiver has not taken over.
@@ -25,11 +24,11 @@ pub(super) struct Queued {
     header: [u8; HEADER_LEN],
     samples: Samples,
     way: Way,
-    /// Whether some of it was sent, on whichever connection.
+    /// Whether some of it was sent, on any connection.
     pub(super) was_begun: bool,
 }
 
-/// How its bytes are sent.
+/// How the bytes of a block are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// By `sendfile`.
@@ -40,7 +39,7 @@ enum Way {
     Copy,
 }
 
-/// What one attempt has done.
+/// The bytes of one write.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     pub(super) sent: usize,
@@ -52,7 +51,7 @@ impl Queued {
         let way = match samples.block() {
             Some(block) if block.memory_file().is_none() => Way::Copy,
             None => Way::Copy,
-            // The kernel has no `sendfile` from huge pages.
+            // The kernel does not support `sendfile` from huge pages.
             Some(block) if *block.memory() == Memory::HugePages => Way::Pages,
             Some(_) => Way::File,
         };
@@ -64,7 +63,7 @@ impl Queued {
         HEADER_LEN + self.samples.meta().len
     }
 
-    /// Sends what follows the first `sent` bytes, or some of it; nothing if there is no room.
+    /// Sends some of what follows the first `sent` bytes; `None` if there is no room.
     pub(super) fn send(
         &mut self,
         conn: &Conn,
@@ -84,7 +83,7 @@ impl Queued {
             (Way::File, _) => self.send_file(conn.socket(), sent - HEADER_LEN),
             (Way::Pages, _) => {
                 let samples = self.samples.read()?;
-                zero_copy.send(conn.socket(), &samples[sent - HEADER_LEN..])
+                zero_copy.send(conn.socket(), samples.bytes().slice(sent - HEADER_LEN..))
             }
             (Way::Copy, head) => {
                 let parts = self.samples.parts()?;
@@ -95,7 +94,7 @@ impl Queued {
             Ok(progress) => Ok(Some(progress)),
             Err(Errno::AGAIN) => Ok(None),
             Err(Errno::INTR) => Ok(Some(Progress::default())),
-            // The file or the pages are none that the socket can refer to.
+            // The socket cannot refer to the file or the pages.
             Err(Errno::INVAL | Errno::FAULT | Errno::OPNOTSUPP) if self.way != Way::Copy => {
                 self.way = Way::Copy;
                 Ok(Some(Progress::default()))
@@ -109,12 +108,12 @@ impl Queued {
         let mut offset = from as u64;
         let count = self.samples.meta().len - from;
         let sent = rustix::fs::sendfile(socket, file, Some(&mut offset), count)?;
-        // A memfd that was cut short by who shares it.
+        // Another process has truncated the memfd.
         if sent == 0 { Err(Errno::INVAL) } else { Ok(Progress { sent, copied: 0 }) }
     }
 }
 
-/// What is left of the header, and what follows the first `sent` bytes of the frame.
+/// Copies the rest of the header and of the block to the socket; `sent` bytes of the frame were sent.
 fn copy(
     socket: &TcpStream,
     head: &[u8],
@@ -127,19 +126,17 @@ fn copy(
         skip -= gone.len();
         rest
     });
-    let all = std::iter::once(head).chain(rest).filter(|part| !part.is_empty());
-    write(socket, head.len(), &all.take(MOST_PARTS).map(IoSlice::new).collect::<Vec<_>>())
+    let all = std::iter::once(Bytes::from(head)).chain(rest).filter(|part| !part.is_empty());
+    write(socket, head.len(), &all.take(MOST_PARTS).collect::<Vec<_>>())
 }
 
-/// Writes parts, the first `head` bytes of which are not a block's.
-fn write(mut socket: &TcpStream, head: usize, parts: &[IoSlice<'_>]) -> Result<Progress, Errno> {
-    let sent = socket
-        .write_vectored(parts)
-        .map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::IO))?;
+/// Writes parts; the first `head` bytes are a header and do not count as copied.
+fn write(socket: &TcpStream, head: usize, parts: &[Bytes<'_>]) -> Result<Progress, Errno> {
+    let sent = block::send(socket, parts, SendFlags::NOSIGNAL)?;
     Ok(Progress { sent, copied: sent.saturating_sub(head) as u64 })
 }
 
-/// Sends from pages that the socket still refers to.
+/// The zero-copy sends of a socket.
 #[derive(Debug, Default)]
 pub(super) struct ZeroCopy {
     is_off: bool,
@@ -153,14 +150,14 @@ impl ZeroCopy {
         Self { is_off: zerocopy::enable(socket).is_err(), ..Self::default() }
     }
 
-    fn send(&mut self, socket: &TcpStream, bytes: &[u8]) -> Result<Progress, Errno> {
-        // A completion wakes the sender up again.
+    fn send(&mut self, socket: &TcpStream, bytes: Bytes<'_>) -> Result<Progress, Errno> {
+        // A completion wakes the sender.
         if self.pending.len() >= MOST_IN_FLIGHT {
             return Err(Errno::AGAIN);
         }
-        let sent = match rustix::net::send(socket, bytes, ZEROCOPY | SendFlags::NOSIGNAL) {
+        let sent = match block::send(socket, &[bytes], ZEROCOPY | SendFlags::NOSIGNAL) {
             Err(Errno::NOBUFS) if self.pending.is_empty() => {
-                return write(socket, 0, &[IoSlice::new(bytes)]);
+                return write(socket, 0, &[bytes]);
             }
             Err(Errno::NOBUFS) => return Err(Errno::AGAIN),
             done => done?,
@@ -170,7 +167,7 @@ impl ZeroCopy {
         Ok(Progress { sent, copied: 0 })
     }
 
-    /// Takes note of what is completed; returns the bytes that the kernel has copied after all.
+    /// Handles completions; returns the bytes that the kernel has copied after all.
     pub(super) fn reap(&mut self, conn: &Conn) -> Result<u64> {
         let mut copied = 0;
         while !self.pending.is_empty() {

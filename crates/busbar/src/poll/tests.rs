@@ -1,0 +1,69 @@
+use rustix::event::epoll::EventFlags;
+
+use super::*;
+
+fn is_readable(fd: impl AsFd) -> bool {
+    wait(fd, PollFlags::IN, Some(Duration::ZERO)).unwrap() == PollFlags::IN
+}
+
+fn keys(set: &Set) -> Vec<u64> {
+    set.ready().unwrap().collect()
+}
+
+#[test]
+fn a_bell_is_readable_until_it_is_cleared() {
+    let bell = Bell::new().unwrap();
+    assert!(!is_readable(&bell));
+    bell.clear();
+    bell.ring().unwrap();
+    bell.ring().unwrap();
+    assert!(is_readable(&bell));
+    bell.clear();
+    assert!(!is_readable(&bell));
+}
+
+#[test]
+fn a_bell_with_a_full_counter_still_makes_an_edge() {
+    let (set, bell) = (Set::new().unwrap(), Bell::new().unwrap());
+    set.add(&bell, 1, EventFlags::IN | EventFlags::ET).unwrap();
+    rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    assert_eq!(keys(&set), [1]);
+    bell.ring().unwrap();
+    assert_eq!(keys(&set), [1]);
+}
+
+#[test]
+fn a_timer_is_readable_from_its_time_on() {
+    let timer = Timer::new().unwrap();
+    for at in [None, Instant::now().checked_add(Duration::from_secs(1 << 40))] {
+        timer.set(at).unwrap();
+        assert!(!is_readable(&timer));
+    }
+    let past = Instant::now();
+    timer.set(Some(past)).unwrap();
+    assert_eq!(wait(&timer, PollFlags::IN, None).unwrap(), PollFlags::IN);
+    timer.set(None).unwrap();
+    assert!(!is_readable(&timer));
+}
+
+#[test]
+fn a_set_names_what_is_ready() {
+    let (set, one, two) = (Set::new().unwrap(), Bell::new().unwrap(), Bell::new().unwrap());
+    set.add(&one, 1, EventFlags::IN).unwrap();
+    set.add(&two, 2, EventFlags::IN | EventFlags::ET).unwrap();
+    assert!(!is_readable(&set) && keys(&set).is_empty());
+    one.ring().unwrap();
+    two.ring().unwrap();
+    assert!(is_readable(&set));
+    assert_eq!(keys(&set), [1, 2]);
+    assert_eq!(keys(&set), [1]);
+    set.remove(&one).unwrap();
+    assert!(!is_readable(&set));
+    assert_eq!(set.remove(&one).unwrap_err().errno(), Some(Errno::NOENT));
+}
+
+#[test]
+fn times_beyond_what_the_kernel_counts_are_the_last() {
+    let last = Timespec { tv_sec: i64::MAX, tv_nsec: 999_999_999 };
+    assert_eq!(timespec(Duration::MAX), last);
+}

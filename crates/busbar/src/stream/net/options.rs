@@ -1,0 +1,82 @@
+//! Options of a stream over the network.
+
+use std::time::Duration;
+
+/// Options of a stream over the network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// Whether the sender computes a check sum of each block. The receiver verifies those that are there.
+    pub checksum: bool,
+    /// How long to try to connect before it is an error, at first and after each break. A receiver waits
+    /// for its first sender without a limit.
+    pub patience: Duration,
+    /// How long a connection may be silent before it is closed. A receiver sends a frame each second, so less than
+    /// 3 seconds count as 3 seconds. A sender may be silent between frames; for each frame it has this time and a
+    /// second for each 16 KiB.
+    pub silence: Duration,
+    /// Most bytes of all blocks of a [`FrameReceiver`](super::FrameReceiver) together, in whole pages. The sender
+    /// determines the length of the blocks; a sender whose blocks would take more is refused. The memory that was
+    /// given to [`FrameReceiver::over`](super::FrameReceiver::over) is not part of it: blocks that are copied out
+    /// of that are.
+    pub memory_limit: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let (patience, silence) = (Duration::from_secs(30), Duration::from_secs(10));
+        Self { checksum: false, patience, silence, memory_limit: 64 << 20 }
+    }
+}
+
+impl Options {
+    /// No check sums, patience of 30 s, silence of 10 s, a memory limit of 64 MiB.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`checksum`](Self#structfield.checksum).
+    #[must_use]
+    pub fn checksum(mut self, checksum: bool) -> Self {
+        self.checksum = checksum;
+        self
+    }
+
+    /// Sets [`patience`](Self#structfield.patience).
+    #[must_use]
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Sets [`silence`](Self#structfield.silence).
+    #[must_use]
+    pub fn silence(mut self, silence: Duration) -> Self {
+        self.silence = silence;
+        self
+    }
+
+    /// Sets [`memory_limit`](Self#structfield.memory_limit).
+    #[must_use]
+    pub fn memory_limit(mut self, memory_limit: usize) -> Self {
+        self.memory_limit = memory_limit;
+        self
+    }
+
+    /// How long a connection may be silent: long enough for a frame or two to be late.
+    pub(super) fn mute_after(&self) -> Duration {
+        self.silence.max(3 * BEAT)
+    }
+
+    /// How long a frame with a payload of so many bytes may take.
+    pub(super) fn frame_time(&self, len: u32) -> Duration {
+        self.mute_after() + Duration::from_secs((len / SLOWEST).into())
+    }
+}
+
+/// Bytes of a frame that a sender must send in a second, on average.
+const SLOWEST: u32 = 16 << 10;
+
+/// How often a receiver sends a frame at least.
+pub(super) const BEAT: Duration = Duration::from_secs(1);

@@ -1,0 +1,128 @@
+//! How a stream is opened.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::block::Memory;
+use crate::{Error, Result};
+
+/// How a stream is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamSetup {
+    /// Number of blocks, 1 to 1024.
+    pub blocks: usize,
+    /// Bytes of a block, up to 1 GiB; rounded down to whole samples, at least one sample.
+    pub block_len: usize,
+    /// The memory of the blocks. `None`: [`Memory::choose`] chooses it.
+    pub memory: Option<Memory>,
+    /// The interface to the driver. `None`: the best that the driver and the host offer.
+    pub interface: Option<Interface>,
+    /// Names of channels, without `in_` or `out_`. Empty: all voltages, or if there are none, all
+    /// but `timestamp`.
+    pub channels: Vec<String>,
+}
+
+impl Default for StreamSetup {
+    fn default() -> Self {
+        Self { blocks: 4, block_len: 64 << 10, memory: None, interface: None, channels: Vec::new() }
+    }
+}
+
+/// ```
+/// use busbar::stream::StreamSetup;
+///
+/// let setup = StreamSetup::new().blocks(8).block_len(1 << 20).channels(["voltage0_i", "voltage0_q"]);
+/// ```
+impl StreamSetup {
+    pub(crate) const MAX_BLOCKS: usize = 1024;
+    const MAX_BLOCK_LEN: usize = 1 << 30;
+
+    /// 4 blocks of 64 KiB; the library chooses the rest.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`blocks`](Self#structfield.blocks).
+    #[must_use]
+    pub fn blocks(mut self, blocks: usize) -> Self {
+        self.blocks = blocks;
+        self
+    }
+
+    /// Sets [`block_len`](Self#structfield.block_len).
+    #[must_use]
+    pub fn block_len(mut self, block_len: usize) -> Self {
+        self.block_len = block_len;
+        self
+    }
+
+    /// Sets [`memory`](Self#structfield.memory).
+    #[must_use]
+    pub fn memory(mut self, memory: impl Into<Option<Memory>>) -> Self {
+        self.memory = memory.into();
+        self
+    }
+
+    /// Sets [`interface`](Self#structfield.interface).
+    #[must_use]
+    pub fn interface(mut self, interface: impl Into<Option<Interface>>) -> Self {
+        self.interface = interface.into();
+        self
+    }
+
+    /// Sets [`channels`](Self#structfield.channels).
+    #[must_use]
+    pub fn channels<T: Into<String>>(mut self, channels: impl IntoIterator<Item = T>) -> Self {
+        self.channels = channels.into_iter().map(Into::into).collect();
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        if !(1..=Self::MAX_BLOCKS).contains(&self.blocks) {
+            let allowed = format!("1 to {}", Self::MAX_BLOCKS);
+            return Err(Error::invalid("the number of blocks", self.blocks, allowed));
+        }
+        if !(1..=Self::MAX_BLOCK_LEN).contains(&self.block_len) {
+            let allowed = format!("1 to {} bytes", Self::MAX_BLOCK_LEN);
+            return Err(Error::invalid("the length of a block", self.block_len, allowed));
+        }
+        Ok(())
+    }
+}
+
+/// How a stream talks to its driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Interface {
+    /// Blocks that the driver fills or empties in place.
+    Dmabuf,
+    /// `read` and `write`.
+    Fileio,
+    /// No driver: the library computes the samples.
+    Synth,
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dmabuf => "dmabuf",
+            Self::Fileio => "fileio",
+            Self::Synth => "synth",
+        })
+    }
+}
+
+impl FromStr for Interface {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            "dmabuf" => Ok(Self::Dmabuf),
+            "fileio" => Ok(Self::Fileio),
+            "synth" => Ok(Self::Synth),
+            _ => Err(Error::invalid("an interface", name, "dmabuf, fileio, synth")),
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The files of a recording.
+
+use std::path::{Path, PathBuf};
+
+/// The two files of a recording, data and metadata. `path` is one of them, or has neither extension.
+pub(super) fn paths(path: &Path) -> (PathBuf, PathBuf) {
+    let ends = ["sigmf-meta", "sigmf-data"];
+    let named = path.extension().is_some_and(|end| ends.iter().any(|known| end == *known));
+    let base = if named { path.with_extension("") } else { path.to_owned() };
+    let with = |end: &str| {
+        let mut name = base.clone().into_os_string();
+        name.push(end);
+        PathBuf::from(name)
+    };
+    (with(".sigmf-data"), with(".sigmf-meta"))
+}
