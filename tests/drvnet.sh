@@ -5,12 +5,12 @@
 #
 # Usage: tests/drvnet.sh build              on the host: builds the programs of the tests
 #        tests/drvnet.sh [--full] [TEST…]   in the lab: runs all tests, or some, such as csum
-#   --full    also the cases that take a quarter of an hour each
+#   --full    also rss_ctx with all its cases: more than half an hour
 set -eu
 built=$PWD/target/selftests/drvnet
 ncdevmem=$PWD/target/selftests
 here=$PWD/kernel/modules/vnic/tests/drvnet
-tests="ping queues stats csum gro toeplitz devmem rss_ctx"
+tests="ping queues stats csum gro toeplitz devmem"
 
 # Installs the kernel's tests. gro and toeplitz are built separately, because the kernel installs them only
 # together with all others of net.
@@ -134,6 +134,7 @@ if [ "${1-}" = build ]; then
 fi
 if [ "${1-}" = --full ]; then
     LEAVE_OUT=
+    tests="$tests rss_ctx"
     shift
 fi
 tmp=$(mktemp -d)
