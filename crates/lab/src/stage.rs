@@ -147,7 +147,7 @@ impl Side {
         {
             return Ok(());
         }
-        self.wait("see the channels go of", |side| side.announced() == 0)
+        self.wait("see the channels go of", |side| side.channels() == 0)
     }
 
     /// Binds the driver to the control device. A recovery creates the device again, with the in-tree driver.
@@ -190,15 +190,30 @@ impl Side {
         Error::new("find the control device of", on, io::ErrorKind::NotFound)
     }
 
-    /// The rpmsg devices of this coprocessor, control device and name service included. A device
-    /// that is being created has its name shortly before its bus, and does not count before that.
-    fn devices(&self) -> Vec<PathBuf> {
+    /// The rpmsg devices of this coprocessor, control device and name service included, and those that
+    /// are being created or removed.
+    fn folders(&self) -> Vec<PathBuf> {
         entries(&self.remoteproc, "rproc-virtio")
             .into_iter()
             .flat_map(|bus| entries(&bus, "virtio"))
             .flat_map(|virtio| entries(&virtio, "virtio"))
-            .filter(|device| device.join("subsystem").exists())
             .collect()
+    }
+
+    /// Channels of services. One that is being removed loses its bus and its name before its driver
+    /// lets go of it, and its folder, `virtio0.echo.-1.1024`, after that.
+    fn channels(&self) -> usize {
+        let is_own = |folder: &&PathBuf| {
+            let folder = folder.file_name().unwrap_or_default().to_string_lossy();
+            !folder.contains(".rpmsg_ctrl.") && !folder.contains(".rpmsg_ns.")
+        };
+        self.folders().iter().filter(is_own).count()
+    }
+
+    /// A device that is being created has its name shortly before its bus, and does not count before
+    /// that.
+    fn devices(&self) -> Vec<PathBuf> {
+        self.folders().into_iter().filter(|device| device.join("subsystem").exists()).collect()
     }
 
     fn control_device(&self) -> Option<PathBuf> {
@@ -318,9 +333,15 @@ mod tests {
             controller: PathBuf::new(),
         };
         fs::write(device.join("name"), "echo\n").unwrap();
-        assert_eq!(side.announced(), 0);
+        assert_eq!((side.announced(), side.channels()), (0, 1));
         symlink(remoteproc.path(), device.join("subsystem")).unwrap();
         assert_eq!(side.announced(), 1);
+        // As it is removed.
+        fs::remove_file(device.join("subsystem")).unwrap();
+        fs::remove_file(device.join("name")).unwrap();
+        assert_eq!((side.announced(), side.channels()), (0, 1));
+        fs::remove_dir(device).unwrap();
+        assert_eq!(side.channels(), 0);
     }
 
     #[test]
