@@ -339,4 +339,4 @@ void eptfd_share_remove_all(struct eptfd_share *share, void (*put)(struct eptfd_
 	}
 }
 
-MODULE_IMPORT_NS(DMA_BUF);
+MODULE_INFO(import_ns, "DMA_BUF");

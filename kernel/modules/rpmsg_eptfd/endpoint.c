@@ -22,6 +22,8 @@
 #include <linux/uaccess.h>
 #include <linux/uio.h>
 
+#include <compat/hrtimer.h>
+
 #include "eptfd.h"
 
 /* Longest message on a bus that reports no limit */
@@ -48,8 +50,7 @@ static void ep_init(struct eptfd_ep *ep)
 	mutex_init(&ep->lock);
 	eptfd_queue_init(&ep->queue);
 	init_waitqueue_head(&ep->wait);
-	hrtimer_init(&ep->tx_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
-	ep->tx_timer.function = ep_tx_timer;
+	hrtimer_setup(&ep->tx_timer, ep_tx_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
 	INIT_LIST_HEAD(&ep->link);
 }
 

@@ -12,6 +12,8 @@
 #include <linux/xarray.h>
 #include <net/sock.h>
 
+#include <compat/hrtimer.h>
+
 #include "rpnl.h"
 
 /* Shortest and longest pause before another try when there was no room */
@@ -632,8 +634,7 @@ static struct rpnl_chan *chan_alloc(struct rpmsg_device *rpdev)
 	spin_lock_init(&chan->tx_lock);
 	INIT_LIST_HEAD(&chan->senders);
 	INIT_WORK(&chan->pump, chan_pump);
-	hrtimer_init(&chan->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
-	chan->timer.function = chan_timer;
+	hrtimer_setup(&chan->timer, chan_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
 	chan->pause = PAUSE_MIN;
 	rpnl_remote_init(chan);
 

@@ -5,9 +5,12 @@
 #include <linux/iio/buffer.h>
 #include <linux/iio/sysfs.h>
 #include <linux/kstrtox.h>
+#include <linux/math64.h>
 #include <linux/platform_device.h>
 #include <linux/slab.h>
 #include <linux/sysfs.h>
+
+#include <compat/iio.h>
 
 #include "vconv.h"
 
@@ -33,13 +36,10 @@ static int vconv_get_pattern(struct iio_dev *indio_dev, const struct iio_chan_sp
 static int vconv_set_pattern(struct iio_dev *indio_dev, const struct iio_chan_spec *chan,
 			     unsigned int pattern)
 {
-	int ret;
-
-	ret = iio_device_claim_direct_mode(indio_dev);
-	if (ret)
-		return ret;
+	if (!iio_device_claim_direct(indio_dev))
+		return -EBUSY;
 	WRITE_ONCE(vconv_dir_of_iio(indio_dev)->pattern, pattern);
-	iio_device_release_direct_mode(indio_dev);
+	iio_device_release_direct(indio_dev);
 
 	return 0;
 }
@@ -82,11 +82,10 @@ static ssize_t sine_frequency_store(struct device *dev, struct device_attribute 
 	if (frequency > VCONV_MAX_RATE)
 		return -EINVAL;
 
-	ret = iio_device_claim_direct_mode(indio_dev);
-	if (ret)
-		return ret;
+	if (!iio_device_claim_direct(indio_dev))
+		return -EBUSY;
 	WRITE_ONCE(vconv_dir_of_iio(indio_dev)->sine_frequency, frequency);
-	iio_device_release_direct_mode(indio_dev);
+	iio_device_release_direct(indio_dev);
 
 	return len;
 }
@@ -108,14 +107,13 @@ static ssize_t loopback_store(struct device *dev, struct device_attribute *attr,
 	if (ret)
 		return ret;
 
-	ret = iio_device_claim_direct_mode(indio_dev);
-	if (ret)
-		return ret;
+	if (!iio_device_claim_direct(indio_dev))
+		return -EBUSY;
 	if (loopback)
 		ret = vconv_loop_alloc(&dir->conv->loop);
 	if (!ret)
 		WRITE_ONCE(dir->loopback, loopback);
-	iio_device_release_direct_mode(indio_dev);
+	iio_device_release_direct(indio_dev);
 
 	return ret ?: len;
 }
@@ -174,6 +172,7 @@ static int vconv_read_raw(struct iio_dev *indio_dev, const struct iio_chan_spec 
 {
 	struct vconv_dir *dir = vconv_dir_of_iio(indio_dev);
 	u64 micro;
+	u32 rest;
 
 	switch (mask) {
 	case IIO_CHAN_INFO_SAMP_FREQ:
@@ -182,8 +181,8 @@ static int vconv_read_raw(struct iio_dev *indio_dev, const struct iio_chan_spec 
 	case IIO_CHAN_INFO_HARDWAREGAIN:
 		micro = (u64)READ_ONCE(dir->gain[chan->scan_index]) * VCONV_GAIN_MICRO;
 		micro = DIV_ROUND_CLOSEST_ULL(micro, VCONV_UNITY);
-		*val = micro / VCONV_GAIN_MICRO;
-		*val2 = micro % VCONV_GAIN_MICRO;
+		*val = div_u64_rem(micro, VCONV_GAIN_MICRO, &rest);
+		*val2 = rest;
 		return IIO_VAL_INT_PLUS_MICRO;
 	default:
 		return -EINVAL;
@@ -192,13 +191,10 @@ static int vconv_read_raw(struct iio_dev *indio_dev, const struct iio_chan_spec 
 
 static int vconv_set_rate(struct iio_dev *indio_dev, int rate)
 {
-	int ret;
-
-	ret = iio_device_claim_direct_mode(indio_dev);
-	if (ret)
-		return ret;
+	if (!iio_device_claim_direct(indio_dev))
+		return -EBUSY;
 	WRITE_ONCE(vconv_dir_of_iio(indio_dev)->rate, rate);
-	iio_device_release_direct_mode(indio_dev);
+	iio_device_release_direct(indio_dev);
 
 	return 0;
 }

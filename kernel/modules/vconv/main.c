@@ -8,18 +8,18 @@
  * buffers are those of converters with a DMA controller: read() and write(), and
  * DMABUFs.
  *
- * Converters are created by the module (parameter "converters") and by mkdir in
- * iio/devices/vconv of configfs.
+ * Converters are created by the module (parameter "converters") and, with
+ * CONFIG_IIO_SW_DEVICE, by mkdir in iio/devices/vconv of configfs (sw.c).
  */
 
-#include <linux/configfs.h>
 #include <linux/ctype.h>
 #include <linux/dma-mapping.h>
-#include <linux/iio/sw_device.h>
 #include <linux/module.h>
 #include <linux/platform_device.h>
 #include <linux/slab.h>
 #include <linux/string.h>
+
+#include <compat/device.h>
 
 #include "vconv.h"
 
@@ -71,16 +71,6 @@ static void vconv_list_del(struct vconv *conv)
 	list_del(&conv->entry);
 }
 
-/* The CPU accesses blocks in place of a DMA controller, so caches need no maintenance */
-static void vconv_set_coherent(struct device *dev)
-{
-#if defined(CONFIG_ARCH_HAS_SYNC_DMA_FOR_DEVICE) || \
-	defined(CONFIG_ARCH_HAS_SYNC_DMA_FOR_CPU) || \
-	defined(CONFIG_ARCH_HAS_SYNC_DMA_FOR_CPU_ALL)
-	dev->dma_coherent = true;
-#endif
-}
-
 static int vconv_add_device(struct vconv *conv)
 {
 	const struct platform_device_info info = {
@@ -92,7 +82,8 @@ static int vconv_add_device(struct vconv *conv)
 	conv->pdev = platform_device_register_full(&info);
 	if (IS_ERR(conv->pdev))
 		return PTR_ERR(conv->pdev);
-	vconv_set_coherent(&conv->pdev->dev);
+	/* The CPU accesses blocks in place of a DMA controller: caches need no maintenance */
+	dev_set_dma_coherent(&conv->pdev->dev);
 	dma_set_max_seg_size(&conv->pdev->dev, UINT_MAX);
 
 	return 0;
@@ -130,7 +121,13 @@ err_rx:
 	return ret;
 }
 
-static struct vconv *vconv_create(const char *name)
+/**
+ * vconv_create() - create a converter
+ * @name: its name
+ *
+ * Return: the converter; ERR_PTR(-EINVAL) or ERR_PTR(-EEXIST) for a bad name, or another error.
+ */
+struct vconv *vconv_create(const char *name)
 {
 	struct vconv *conv;
 	int ret;
@@ -167,7 +164,11 @@ err_free:
 	return ERR_PTR(ret);
 }
 
-static void vconv_destroy(struct vconv *conv)
+/**
+ * vconv_destroy() - remove a converter
+ * @conv: the converter
+ */
+void vconv_destroy(struct vconv *conv)
 {
 	vconv_dir_unregister(conv->rx);
 	vconv_dir_unregister(conv->tx);
@@ -179,71 +180,6 @@ static void vconv_destroy(struct vconv *conv)
 	mutex_destroy(&conv->loop.lock);
 	kfree(conv);
 }
-
-/* -- configfs -- */
-
-/**
- * struct vconv_sw - a converter created in configfs
- * @swd: the software device of the IIO core
- * @conv: the converter
- */
-struct vconv_sw {
-	struct iio_sw_device swd;
-	struct vconv *conv;
-};
-
-static void vconv_item_release(struct config_item *item)
-{
-	kfree(container_of(to_iio_sw_device(item), struct vconv_sw, swd));
-}
-
-static struct configfs_item_operations vconv_item_ops = {
-	.release = vconv_item_release,
-};
-
-static const struct config_item_type vconv_item_type = {
-	.ct_owner = THIS_MODULE,
-	.ct_item_ops = &vconv_item_ops,
-};
-
-static struct iio_sw_device *vconv_sw_probe(const char *name)
-{
-	struct vconv_sw *sw;
-	int ret;
-
-	sw = kzalloc(sizeof(*sw), GFP_KERNEL);
-	if (!sw)
-		return ERR_PTR(-ENOMEM);
-
-	sw->conv = vconv_create(name);
-	if (IS_ERR(sw->conv)) {
-		ret = PTR_ERR(sw->conv);
-		kfree(sw);
-		return ERR_PTR(ret);
-	}
-	sw->swd.device = sw->conv->rx->indio_dev;
-	iio_swd_group_init_type_name(&sw->swd, name, &vconv_item_type);
-
-	return &sw->swd;
-}
-
-static int vconv_sw_remove(struct iio_sw_device *swd)
-{
-	vconv_destroy(container_of(swd, struct vconv_sw, swd)->conv);
-
-	return 0;
-}
-
-static const struct iio_sw_device_ops vconv_sw_ops = {
-	.probe = vconv_sw_probe,
-	.remove = vconv_sw_remove,
-};
-
-static struct iio_sw_device_type vconv_sw_type = {
-	.name = "vconv",
-	.owner = THIS_MODULE,
-	.ops = &vconv_sw_ops,
-};
 
 /* -- Module -- */
 
@@ -284,7 +220,7 @@ static int __init vconv_init(void)
 	ret = vconv_create_own();
 	if (ret)
 		goto err_destroy;
-	ret = iio_register_sw_device_type(&vconv_sw_type);
+	ret = vconv_sw_register();
 	if (ret)
 		goto err_destroy;
 
@@ -298,7 +234,7 @@ module_init(vconv_init);
 
 static void __exit vconv_exit(void)
 {
-	iio_unregister_sw_device_type(&vconv_sw_type);
+	vconv_sw_unregister();
 	vconv_destroy_own();
 }
 module_exit(vconv_exit);
@@ -306,5 +242,5 @@ module_exit(vconv_exit);
 MODULE_DESCRIPTION("Virtual IIO converter with the DMABUF interface");
 MODULE_AUTHOR("The Busbar authors");
 MODULE_LICENSE("GPL");
-MODULE_IMPORT_NS(DMA_BUF);
-MODULE_IMPORT_NS(IIO_DMA_BUFFER);
+MODULE_INFO(import_ns, "DMA_BUF");
+MODULE_INFO(import_ns, "IIO_DMA_BUFFER");

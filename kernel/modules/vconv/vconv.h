@@ -7,6 +7,7 @@
 #include <linux/iio/buffer-dma.h>
 #include <linux/iio/iio.h>
 #include <linux/iosys-map.h>
+#include <linux/kconfig.h>
 #include <linux/ktime.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
@@ -226,6 +227,25 @@ static inline struct vconv_dir *vconv_dir_of(struct iio_buffer *buffer)
 {
 	return container_of(buffer, struct vconv_dir, queue.buffer);
 }
+
+/* main.c */
+struct vconv *vconv_create(const char *name);
+void vconv_destroy(struct vconv *conv);
+
+/* sw.c */
+#if IS_ENABLED(CONFIG_IIO_SW_DEVICE)
+int vconv_sw_register(void);
+void vconv_sw_unregister(void);
+#else
+static inline int vconv_sw_register(void)
+{
+	return 0;
+}
+
+static inline void vconv_sw_unregister(void)
+{
+}
+#endif
 
 /* device.c */
 struct vconv_dir *vconv_dir_create(struct vconv *conv, bool tx);

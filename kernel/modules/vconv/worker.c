@@ -9,6 +9,7 @@
  */
 
 #include <linux/dma-fence.h>
+#include <linux/hrtimer.h>
 #include <linux/iio/buffer-dma.h>
 #include <linux/kthread.h>
 #include <linux/math64.h>

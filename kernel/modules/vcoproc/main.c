@@ -44,6 +44,7 @@
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
+#include <compat/dma.h>
 #include <linux/vcoproc.h>
 
 #include "iommu.h"
@@ -356,14 +357,6 @@ static void vcoproc_dma_free(struct device *dev, size_t size, void *va,
 	spin_unlock_irq(&vc->lock);
 }
 
-/* Single pages are refused: access is granted by page, and the rest of one may be anything */
-static dma_addr_t vcoproc_dma_map_page(struct device *dev, struct page *page, unsigned long offset,
-				       size_t size, enum dma_data_direction dir,
-				       unsigned long attrs)
-{
-	return DMA_MAPPING_ERROR;
-}
-
 static int vcoproc_dma_map_sg(struct device *dev, struct scatterlist *sg, int nents,
 			      enum dma_data_direction dir, unsigned long attrs)
 {
@@ -402,7 +395,8 @@ static void vcoproc_dma_sync_for_cpu(struct device *dev, dma_addr_t addr, size_t
 static const struct dma_map_ops vcoproc_dma_ops = {
 	.alloc = vcoproc_dma_alloc,
 	.free = vcoproc_dma_free,
-	.map_page = vcoproc_dma_map_page,
+	/* Single pages: access is granted by page, and the rest of one may be anything */
+	COMPAT_DMA_REFUSE,
 	.map_sg = vcoproc_dma_map_sg,
 	.unmap_sg = vcoproc_dma_unmap_sg,
 	.sync_single_for_device = vcoproc_dma_sync_for_device,

@@ -16,6 +16,8 @@
 #include <linux/veth.h>
 #include <net/rtnetlink.h>
 
+#include <compat/netdev.h>
+
 #include "vnic.h"
 
 /* The DMA device of pairs without a PCI device */
@@ -178,11 +180,6 @@ static void vnic_free(struct net_device *dev)
 	vnic_queues_free(dev);
 }
 
-/* Nothing to do: all frames are received, for any address */
-static void vnic_set_rx_mode(struct net_device *dev)
-{
-}
-
 static const struct net_device_ops vnic_netdev_ops = {
 	.ndo_init		= vnic_init_device,
 	.ndo_uninit		= vnic_uninit_device,
@@ -190,7 +187,7 @@ static const struct net_device_ops vnic_netdev_ops = {
 	.ndo_stop		= vnic_stop,
 	.ndo_start_xmit		= vnic_start_xmit,
 	.ndo_get_stats64	= vnic_get_stats64,
-	.ndo_set_rx_mode	= vnic_set_rx_mode,
+	COMPAT_NO_RX_MODE,
 	.ndo_set_mac_address	= eth_mac_addr,
 	.ndo_validate_addr	= eth_validate_addr,
 	.ndo_set_features	= vnic_set_features,
@@ -303,14 +300,15 @@ static int vnic_parse_other(struct vnic_other *other, struct nlattr *tb[], struc
 }
 
 /* Returns the other end's namespace; without one in the request, that of this end */
-static struct net *vnic_other_net(struct net *src_net, const struct net_device *dev,
+static struct net *vnic_other_net(struct rtnl_newlink_params *params, const struct net_device *dev,
 				  const struct vnic_other *other)
 {
-	return other->ifm ? rtnl_link_get_net(src_net, other->tb) : get_net(dev_net(dev));
+	return other->ifm ? compat_peer_net(params, other->tb) : get_net(dev_net(dev));
 }
 
 /* Creates the other end of @dev and does not register it */
-static struct net_device *vnic_create_other(struct net *src_net, const struct net_device *dev,
+static struct net_device *vnic_create_other(struct rtnl_newlink_params *params,
+					    const struct net_device *dev,
 					    const struct vnic_other *other,
 					    struct netlink_ext_ack *extack)
 {
@@ -324,7 +322,7 @@ static struct net_device *vnic_create_other(struct net *src_net, const struct ne
 		nla_strscpy(name, other->tb[IFLA_IFNAME], sizeof(name));
 		assign_type = NET_NAME_USER;
 	}
-	net = vnic_other_net(src_net, dev, other);
+	net = vnic_other_net(params, dev, other);
 	if (IS_ERR(net))
 		return ERR_CAST(net);
 	peer = rtnl_create_link(net, name, assign_type, &vnic_link_ops, other->tb, extack);
@@ -384,8 +382,8 @@ unregister_dev:
 	return err;
 }
 
-static int vnic_newlink(struct net *src_net, struct net_device *dev, struct nlattr *tb[],
-			struct nlattr *data[], struct netlink_ext_ack *extack)
+static int vnic_newlink(struct net_device *dev, struct rtnl_newlink_params *params,
+			struct netlink_ext_ack *extack)
 {
 	struct vnic_other *other;
 	struct net_device *peer;
@@ -397,15 +395,15 @@ static int vnic_newlink(struct net *src_net, struct net_device *dev, struct nlat
 	other = kzalloc(sizeof(*other), GFP_KERNEL);
 	if (!other)
 		return -ENOMEM;
-	err = vnic_parse_other(other, tb, data, extack);
+	err = vnic_parse_other(other, params->tb, params->data, extack);
 	if (err)
 		goto out;
-	peer = vnic_create_other(src_net, dev, other, extack);
+	peer = vnic_create_other(params, dev, other, extack);
 	if (IS_ERR(peer)) {
 		err = PTR_ERR(peer);
 		goto out;
 	}
-	if (!tb[IFLA_ADDRESS])
+	if (!params->tb[IFLA_ADDRESS])
 		eth_hw_addr_random(dev);
 	err = vnic_register_pair(dev, peer, other);
 
@@ -413,6 +411,8 @@ out:
 	kfree(other);
 	return err;
 }
+
+COMPAT_NEWLINK_OP(vnic_newlink)
 
 /**
  * vnic_dellink() - queue both ends of a pair for unregistration
@@ -459,7 +459,10 @@ static struct rtnl_link_ops vnic_link_ops = {
 	.validate		= vnic_validate,
 	.priv_size		= sizeof(struct vnic),
 	.setup			= vnic_setup,
-	.newlink		= vnic_newlink,
+	.newlink		= vnic_newlink_op,
+#ifdef HAVE_rtnl_newlink_params
+	.peer_type		= VETH_INFO_PEER,
+#endif
 	.dellink		= vnic_dellink,
 	.get_num_tx_queues	= vnic_default_queues,
 	.get_num_rx_queues	= vnic_default_queues,

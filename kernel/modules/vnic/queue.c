@@ -13,6 +13,9 @@
 #include <net/netdev_rx_queue.h>
 #include <net/page_pool/helpers.h>
 
+#include <compat/hrtimer.h>
+#include <compat/netdev.h>
+
 #include "vnic.h"
 
 /* Number of free pages that a pool keeps */
@@ -50,7 +53,7 @@ static void vnic_queue_start(struct vnic_rq *rq, struct page_pool *pool)
 	 * report as a race.
 	 */
 	WRITE_ONCE(pool->p.napi, &rq->napi);
-	napi_enable(&rq->napi);
+	napi_enable_locked(&rq->napi);
 	smp_store_mb(rq->armed, true); /* with vnic_queue_kick() */
 
 	local_bh_disable();
@@ -69,7 +72,7 @@ static struct page_pool *vnic_queue_stop(struct vnic_rq *rq)
 {
 	struct page_pool *pool = rq->pool;
 
-	napi_disable(&rq->napi);
+	napi_disable_locked(&rq->napi);
 	page_pool_disable_direct_recycling(pool);
 	rq->pool = NULL;
 
@@ -92,6 +95,8 @@ static int vnic_queue_mem_alloc(struct net_device *dev, void *mem, int index)
 	return 0;
 }
 
+COMPAT_QUEUE_OP(vnic_queue_mem_alloc)
+
 static void vnic_queue_mem_free(struct net_device *dev, void *mem)
 {
 	struct vnic_queue_mem *queue = mem;
@@ -109,6 +114,8 @@ static int vnic_queue_mem_start(struct net_device *dev, void *mem, int index)
 	return 0;
 }
 
+COMPAT_QUEUE_OP(vnic_queue_mem_start)
+
 static int vnic_queue_mem_stop(struct net_device *dev, void *mem, int index)
 {
 	struct vnic *vnic = netdev_priv(dev);
@@ -121,9 +128,9 @@ static int vnic_queue_mem_stop(struct net_device *dev, void *mem, int index)
 
 const struct netdev_queue_mgmt_ops vnic_queue_mgmt_ops = {
 	.ndo_queue_mem_size	= sizeof(struct vnic_queue_mem),
-	.ndo_queue_mem_alloc	= vnic_queue_mem_alloc,
+	.ndo_queue_mem_alloc	= vnic_queue_mem_alloc_op,
 	.ndo_queue_mem_free	= vnic_queue_mem_free,
-	.ndo_queue_start	= vnic_queue_mem_start,
+	.ndo_queue_start	= vnic_queue_mem_start_op,
 	.ndo_queue_stop		= vnic_queue_mem_stop,
 };
 
@@ -325,8 +332,7 @@ static void vnic_queue_init(struct vnic_rq *rq, struct net_device *dev, unsigned
 	rq->index = index;
 	skb_queue_head_init(&rq->wire);
 	u64_stats_init(&rq->syncp);
-	hrtimer_init(&rq->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
-	rq->timer.function = vnic_queue_timer;
+	hrtimer_setup(&rq->timer, vnic_queue_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
 	netif_napi_add(dev, &rq->napi, vnic_poll);
 }
 

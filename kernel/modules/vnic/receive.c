@@ -20,6 +20,8 @@
 #include <net/ip6_checksum.h>
 #include <net/page_pool/helpers.h>
 
+#include <compat/netdev.h>
+
 #include "vnic.h"
 
 /* Longest linear part of an skb that needs no more than a page */

@@ -46,7 +46,7 @@ fn use_one(controller: &Path, number: u64) -> Option<()> {
 #[test]
 #[ignore = "needs the lab"]
 fn endpoints_come_and_go_while_the_coprocessor_crashes() {
-    let rounds = support::rounds(100, 20);
+    let rounds = support::rounds(100, 8);
     let mut side = eptfd(&["echo"]);
     let descriptors = open_descriptors();
     let controller = Mutex::new(side.controller().to_path_buf());

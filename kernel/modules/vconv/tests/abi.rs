@@ -15,7 +15,7 @@ use converter::{
     i16s, outcome, transfer, u64s,
 };
 use rustix::io::Errno;
-use support::{modprobe, wait_until};
+use support::{modprobe, rounds, wait_until};
 
 const LEN: usize = 64 << 10;
 const SAMPLES: u64 = (LEN / FRAME) as u64;
@@ -448,6 +448,25 @@ fn blocks_of_read_and_write_hold_whole_samples() {
     assert_counter(&bytes, 0);
 }
 
+/// `0033-iio-buffer-hold-the-fence-of-a-DMABUF-until-its-bloc.patch`: the second call replaced the fence of the first,
+/// which was freed; the debug kernel reports its use.
+#[test]
+#[ignore = "needs the lab"]
+fn a_block_that_is_enqueued_twice_is_transmitted_once() {
+    let converter = Converter::looped();
+    let (rx, tx) = (&converter.rx, &converter.tx);
+    let buffer = tx.buffer();
+    let blocks = attached(&buffer, 1, 4096);
+    blocks[0].write(&[1; 800]);
+    iio::enqueue(&buffer, &blocks[0], 800, 0).unwrap();
+    let fences = blocks[0].fences();
+    assert_eq!(iio::enqueue(&buffer, &blocks[0], 800, 0), Err(Errno::PERM));
+    tx.enable();
+    rx.enable();
+    assert_eq!(outcome(&fences), Ok(()));
+    assert_eq!(transfer(&buffer, &blocks[0], 800), Ok(()));
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn cyclic_block_repeats_until_another_comes() {
@@ -532,11 +551,11 @@ fn names_are_unique_and_sane() {
 fn module_makes_as_many_as_it_is_told() {
     converter::load();
     wait_until("the module to go", || modprobe(&["-r", "vconv"]).is_ok());
-    for count in [0, 3, 64] {
+    for count in [0, 3, rounds(64, 12)] {
         modprobe(&["vconv", &format!("converters={count}")]).unwrap();
         let names = fs::read_dir("/sys/bus/iio/devices").unwrap().flatten();
         let names = names.filter_map(|entry| fs::read_to_string(entry.path().join("name")).ok());
-        assert_eq!(names.filter(|name| name.starts_with("vconv")).count(), 2 * count);
+        assert_eq!(names.filter(|name| name.starts_with("vconv")).count() as u64, 2 * count);
         modprobe(&["-r", "vconv"]).unwrap();
     }
     assert!(modprobe(&["vconv", "converters=65"]).is_err());

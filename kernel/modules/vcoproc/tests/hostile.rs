@@ -204,7 +204,7 @@ fn process_that_never_lets_up_does_not_hold_up_a_stop() {
 #[test]
 #[ignore = "needs the lab"]
 fn kernel_survives_a_hostile_process() {
-    let rounds = support::rounds(60, 20);
+    let rounds = support::rounds(60, 8);
     let mut side = eptfd(&["echo"]);
     for round in 0..rounds {
         let core = become_core(&mut side);
