@@ -25,7 +25,8 @@ done
 # This test runs between two NICs, which its script sets up.
 build devmem_tokens net/devmem_tokens
 cp "$tests/net/devmem_tokens.sh" "$out/"
-# Some of its tests have a time limit that a busy machine exceeds.
+build ffs_dmabuf_test drivers/usb/gadget/ffs_dmabuf_test
+# Some of the tests of this one have a time limit that a busy machine exceeds.
 if [ "${1-}" = --all ]; then
     build epoll_wakeup_test filesystems/epoll/epoll_wakeup_test
 fi

@@ -12,6 +12,7 @@ use busbar_uapi::devmem::{self, CONTROL_SPACE, Control, Fragment, Range};
 use pair::{DEVICE, Pair, Place, pattern, send, settings, wait_until};
 use rustix::io::Errno;
 use support::fault::{FailNth, arm};
+use support::rounds;
 
 const LEN: usize = 4 << 20;
 /// Fragments of one call: more than the kernel puts into one piece of its account.
@@ -25,7 +26,9 @@ fn a_bind_that_fails_leaves_nothing() {
     let _pair = Pair::new();
     let (before, free) = (settings(), Receiver::offered(DEVICE).unwrap());
     let mut failures = 0;
-    for fault in 1..5_000 {
+    // Each round takes a second in the emulated debug kernel.
+    let step = usize::try_from(rounds(1, 4)).unwrap();
+    for fault in (1..5_000).step_by(step) {
         let block = Block::with(64 * 4096, &Memory::Pages).unwrap();
         let (opened, hit) =
             nth.run(fault, || Receiver::open(DEVICE, block, &ReceiveSetup::default()));

@@ -23,7 +23,7 @@ use rustix::net::{
 };
 use support::rounds;
 
-const LEN: usize = 4 << 20;
+const LEN: usize = 2 << 20;
 /// Most fragments that are held.
 const HELD: usize = 200;
 /// Bits of an index token (`net/core/devmem.h` of the patched kernel).
@@ -111,7 +111,7 @@ fn any_tokens(tokens: Tokens) {
     let (ours, theirs) = (receiver(14, tokens), receiver(15, tokens));
     let (mut connection, sender) = pair.connect(&ours);
     let (other, other_sender) = pair.connect(&theirs);
-    let sending = [send(sender, 1, 4 << 20), send(other_sender, 2, 64 << 10)];
+    let sending = [send(sender, 1, 2 << 20), send(other_sender, 2, 64 << 10)];
     // Another socket's tokens, none of which may be accepted.
     let mut foreign = Vec::new();
     wait_until("their fragments", || {
@@ -121,7 +121,7 @@ fn any_tokens(tokens: Tokens) {
 
     let mut random = Rng::with_seed(6);
     let mut account = Account::default();
-    for round in 0..rounds(20_000, 1_000) {
+    for round in 0..rounds(20_000, 300) {
         let mut given = account.left();
         if given.len() < HELD {
             account.give(&give(&connection, random.usize(1..20)));
@@ -202,7 +202,7 @@ fn any_closes(tokens: Tokens) {
     let ours = receiver(14, tokens);
     let mut random = Rng::with_seed(8);
     let mut guests: Vec<_> = (0..3).map(|_| Guest::new(&pair, &ours)).collect();
-    for _ in 0..rounds(5_000, 400) {
+    for _ in 0..rounds(5_000, 100) {
         let at = random.usize(..guests.len());
         if random.u8(..8) == 0 {
             guests.swap_remove(at).leave();
@@ -350,7 +350,7 @@ fn any_bind_message_is_done_or_refused() {
     let netdev = family("netdev");
     let mut random = Rng::with_seed(7);
     let mut outcomes = HashMap::<i32, u32>::new();
-    for _ in 0..rounds(20_000, 1_500) {
+    for _ in 0..rounds(20_000, 400) {
         let message = any_bind(&mut random, index, fd);
         // Memory stays bound until the socket is closed.
         let (_socket, answer) = ask(netdev, command::BIND_RX, &message);

@@ -25,7 +25,7 @@ fn a_device_that_goes_makes_no_endpoint_that_stays() {
     let mut name = [0; 32];
     name[..4].copy_from_slice(b"late");
     let late = EndpointInfo { name, src: ADDR_ANY, dst: 0x400 };
-    for _ in 0..rounds(40, 10) {
+    for _ in 0..rounds(40, 5) {
         let mut side = in_tree(&["echo"]);
         let controller = Controller::open(side.controller()).unwrap();
         let endpoint = controller.endpoint("echo").implementation(Implementation::Node);
