@@ -12,8 +12,9 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
-.PHONY: demo test test-host test-features test-kernel-style test-lab test-lab-itself test-race test-full test-dkms test-install test-demo \
-	bench figures report deps build install install-dev uninstall install-modules uninstall-modules soak fuzz fuzz-kernel miri upstream clean
+.PHONY: demo test test-host test-python wheel test-c32 test-features test-targets test-kernel-style test-lab test-lab-itself \
+	test-race test-full test-dkms test-builds test-install test-packages test-demo bench figures report deps build install \
+	install-c install-dev uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel miri upstream clean
 
 # The script says at the start how long it takes. It runs on Debian's own kernel; DEMO_KERNEL= for the release kernel.
 export DEMO_KERNEL ?= --stock
@@ -21,7 +22,7 @@ demo:
 	@tools/deps demo
 	@demo/run
 
-test: test-host test-kernel-style test-dkms test-install test-demo test-lab test-lab-itself
+test: test-host test-python test-kernel-style test-dkms test-install test-demo test-lab test-lab-itself
 
 # All of that in the debug kernel, with more rounds, and all of the lab's own tests: 90 minutes.
 test-full: LAB_TESTS :=
@@ -30,25 +31,52 @@ test-full: FUZZ_SECONDS := 600
 test-full: test fuzz-kernel
 
 # Tests that do not need the lab's kernel.
-test-host: deps test-features
+test-host: deps test-features test-targets
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 	cargo test --workspace --all-features --locked
 	mandoc -T lint -W style docs/man/*
 
+# The C programs on 32 bit. Needs Rust's target i686-unknown-linux-gnu (rustup target add).
+I686 := i686-unknown-linux-gnu
+test-c32: deps
+	CARGO_TARGET_I686_UNKNOWN_LINUX_GNU_LINKER=gcc cargo build -p busbar-c --locked --target $(I686)
+	BUSBAR_C_LIBRARY=$(CURDIR)/target/$(I686)/debug/libbusbar_c.so BUSBAR_C_FLAGS=-m32 \
+		cargo test -p busbar-c --test c --test c_examples --locked -- --skip valgrind
+
+# The Python package: the part of its tests that needs no kernel of Busbar's. The other part runs in the lab.
+test-python: deps
+	tests/python.sh host
+
+# The Python package as wheels in target/wheels: one for each of these machines serves CPython 3.11 and later.
+WHEELS ?= x86_64 aarch64 armv7
+wheel: deps
+	tests/python.sh wheel $(WHEELS)
+
 # The library with each of its features alone, and with none.
-FEATURES := block bulk endpoint pipeline receive stream wait picture tokio
+FEATURES := block bulk endpoint pipeline iiod receive stream wait picture tokio usb
 test-features: deps
 	cargo clippy -q -p busbar --locked --no-default-features -- -D warnings
 	for feature in $(FEATURES); do \
 		cargo clippy -q -p busbar --locked --no-default-features --features $$feature -- -D warnings || exit 1; \
 	done
 
+# What a board gets compiles for other processors, where rustup can add a target.
+TARGETS := armv7-unknown-linux-gnueabihf aarch64-unknown-linux-gnu
+test-targets: deps
+	@command -v rustup >/dev/null || echo "test-targets: skipped: there is no rustup"
+	for target in $(TARGETS); do \
+		command -v rustup >/dev/null || break; \
+		rustup -q target add $$target && \
+		cargo check -q -p busbar -p busbar-coprocessor -p busbar-cli --locked --target $$target || exit 1; \
+	done
+
 # checkpatch, sparse, W=1 and Coccinelle with the lab kernel's sources, and a check of the patches as they
 # would be mailed.
 test-kernel-style: build
 	$(BUSBAR) lab build --debug
+	cargo test -p busbar-cli --test rpmsg_netlink_spec --locked -- --ignored what_is_generated
 	tools/checkpatch
 	tools/kernel-style
 	tools/upstream --check
@@ -75,6 +103,12 @@ test-race: build
 test-dkms: build
 	tests/dkms.sh
 
+# Builds the modules for each of Debian's kernels from 6.12 on, for amd64, arm64 and armhf, as root: it changes the
+# root directory. BUILDS=--all for kernels that are not the newest of their suite.
+BUILDS ?=
+test-builds: deps
+	tests/builds.sh $(BUILDS)
+
 # Installs and uninstalls the command and all files that belong to it.
 test-install: build
 	tests/install.sh
@@ -96,21 +130,23 @@ bench: build
 	$(BUSBAR) lab run -- $(BUSBAR) bench endpoint
 
 # Measures all figures and updates the tables of the documentation. It takes an hour in which nothing else
-# should run. FIGURES=icount measures only those that other work does not affect.
+# should run. FIGURES=icount measures only those that other work does not affect. Before that, it compares with the commit
+# that the figures are of.
 FIGURES ?= all
 figures: build
+	-tools/compare
 	tools/figures $(FIGURES)
 
 report: build
 	$(BUSBAR) report --output target/report.html
 
 build: deps
-	cargo build --release --locked
+	cargo build --release --locked --workspace --exclude busbar-python
 
 deps:
 	@tools/deps
 
-# Installs the command of a board, its manual pages and completions, and the headers for C. It does not build, so
+# Installs the command of a board, its manual pages and completions, the library and the headers for C. It does not build, so
 # that root does not have to.
 install_to := $(DESTDIR)$(PREFIX)
 install:
@@ -123,6 +159,32 @@ install:
 	$(GENERATE) generate completions zsh >$(install_to)/share/$(word 2,$(completions))
 	$(GENERATE) generate completions fish >$(install_to)/share/$(word 3,$(completions))
 	install -D -m 644 -t $(install_to)/include/busbar/linux kernel/uapi/linux/*.h
+	install -D -m 644 -t $(install_to)/include/busbar crates/c/include/busbar/epoll_calls.h
+	@test -e $(library).so || echo "$(library).so was not built, so libbusbar is not installed"
+	test ! -e $(library).so || $(MAKE) --no-print-directory install-c
+
+# libbusbar for C programs, which Cargo has built beside the command. LIBDIR is relative to PREFIX. The library tells its
+# soname (crates/c/build.rs).
+LIBDIR ?= lib
+library = $(dir $(BUSBAR))libbusbar_c
+lib_version := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+lib_to := $(install_to)/$(LIBDIR)
+soname = $(shell LC_ALL=C readelf -d $(library).so | sed -n 's/.*soname: \[\(.*\)\]/\1/p')
+install-c:
+	@test -n "$(soname)" || { echo "readelf, of binutils, finds no soname in $(library).so" >&2; exit 1; }
+	install -D -m 755 $(library).so $(lib_to)/libbusbar.so.$(lib_version)
+	ln -sf libbusbar.so.$(lib_version) $(lib_to)/$(soname)
+	ln -sf $(soname) $(lib_to)/libbusbar.so
+	install -D -m 644 $(library).a $(lib_to)/libbusbar.a
+	install -D -m 644 -t $(install_to)/include crates/c/include/busbar.h
+	mkdir -p $(lib_to)/pkgconfig
+	sed 's|@prefix@|$(PREFIX)|; s|@libdir@|$(LIBDIR)|; s|@version@|$(lib_version)|' crates/c/busbar.pc.in \
+		>$(lib_to)/pkgconfig/busbar.pc
+	$(ldconfig)
+
+# The list by which programs find libraries. A package, which has a DESTDIR, makes it where it is installed.
+ldconfig = @test -n "$(DESTDIR)" || PATH=$$PATH:/sbin:/usr/sbin ldconfig 2>/dev/null || \
+	echo "ldconfig, by which programs find libbusbar, needs root"
 
 # Installs the developers' command too, for `busbar lab`, `bench` and `report`.
 install-dev: install
@@ -138,6 +200,17 @@ uninstall:
 	rm -f $(addprefix $(install_to)/share/man/man2/,$(notdir $(wildcard docs/man/*.2)))
 	rm -f $(addprefix $(install_to)/share/,$(completions))
 	rm -rf $(install_to)/include/busbar
+	rm -f $(install_to)/include/busbar.h $(lib_to)/pkgconfig/busbar.pc $(lib_to)/libbusbar.a $(lib_to)/libbusbar.so*
+	$(ldconfig)
+
+# Debian packages of the command and of the modules' sources, for this machine's processor, in target/packages.
+packages: build
+	@dpkg-query -W debhelper >/dev/null || apt-get install -y -qq --no-install-recommends debhelper
+	tools/packages
+
+# Installs, uses and purges them in a fresh Debian 12, as root.
+test-packages: packages
+	tests/packages.sh
 
 # Installs the kernel modules with DKMS. MODULES="rpmsg_eptfd rpmsg_netlink" selects some of them.
 install-modules uninstall-modules:

@@ -8,8 +8,10 @@ shift
 arguments=$*
 # Copied, because starting a program from memory is much faster than over 9p.
 busbar=/tmp/busbar
-cp target/release/busbar target/release/busbar-dev /tmp
+cp target/release/busbar target/release/busbar-dev target/release/libbusbar_c.so /tmp
 export BUSBAR_PROGRAM=$busbar
+# For `busbar bench languages`.
+export BUSBAR_PYTHON="$PWD/target/python/bin/python"
 failed=""
 # udevd gives a NIC an address that follows from its name. Two pairs whose ends once had the same name would get
 # the same address, if udevd is slow enough.
@@ -17,7 +19,8 @@ mkdir -p /run/systemd/network
 printf '[Match]\nOriginalName=*\n[Link]\nMACAddressPolicy=none\n' >/run/systemd/network/10-tests.link
 
 while read -r name program; do
-    echo "== $name"
+    # With the guest's uptime, which shows what takes long.
+    echo "== $name ($(cut -d. -f1 /proc/uptime) s)"
     run=""
     # shellcheck disable=SC2086
     set -- --ignored --test-threads=1 $arguments
@@ -29,8 +32,9 @@ while read -r name program; do
         ip link show nic0 >/dev/null 2>&1 || ip link add nic0 type vnic
         run="env NETIF=nic0 REMOTE_NETIF=vnic0 bash $(dirname "$program")/devmem_tokens.sh"
         # shellcheck disable=SC2086
-        set -- ${BUSBAR_QUICK:+-V index_v6} ;;
+        set -- ${BUSBAR_QUICK:+-V index_v6 -V autorelease} ;;
     selftest:drvnet) if [ "${BUSBAR_QUICK-}" ]; then set --; else set -- --full; fi ;;
+    selftest:python) set -- lab ;;
     selftest:*) set -- ;;
     bench:*) set -- bench "${name#bench:}" --quick ;;
     esac

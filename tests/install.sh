@@ -7,12 +7,24 @@ busbar=${BUSBAR:-target/release/busbar}
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 to=$root/opt/busbar
+# Tells whether the list of libraries was made anew.
+mkdir "$root/bin"
+printf '#!/bin/sh\necho list >>"%s/ldconfig"\n' "$root" >"$root/bin/ldconfig"
+chmod +x "$root/bin/ldconfig"
 run() {
-    make --silent "$1" BUSBAR="$busbar" DESTDIR="$root" PREFIX=/opt/busbar >"$root/log" 2>&1 ||
-        { cat "$root/log"; exit 1; }
+    PATH="$root/bin:$PATH" make --silent "$1" BUSBAR="$busbar" DESTDIR="${2-$root}" PREFIX="${3-/opt/busbar}" \
+        >"$root/log" 2>&1 || { cat "$root/log"; exit 1; }
     rm "$root/log"
 }
+# Without DESTDIR, the list has the library, and no longer has it when it is gone.
+run install "" "$to"
+[ "$(cat "$root/ldconfig")" = list ]
+run uninstall "" "$to"
+[ "$(wc -l <"$root/ldconfig")" = 2 ]
+# A package makes the list where it is installed.
 run install
+[ "$(wc -l <"$root/ldconfig")" = 2 ]
+rm -r "$root/ldconfig" "$root/bin"
 
 "$to/bin/busbar" --version | grep -q '^busbar [0-9]'
 "$to/bin/busbar" doctor >/dev/null
@@ -31,7 +43,22 @@ fish -n "$to/share/fish/vendor_completions.d/busbar.fish"
 for header in "$to"/include/busbar/linux/*.h; do
     echo "#include <linux/$(basename "$header")>"
 done | gcc -std=gnu11 -Wall -Wextra -Werror -I"$to/include/busbar" -fsyntax-only -x c -
+gcc -O2 -Wall -Wextra -Werror -I"$to/include" -o "$root/server" demo/wait/server_epoll.c
+rm "$root/server"
 
+# A C program is built with the installed library, shared and static, and runs.
+export PKG_CONFIG_PATH="$to/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root"
+[ "$(pkg-config --modversion busbar)" = "$("$to/bin/busbar" --version | cut -d' ' -f2)" ]
+# shellcheck disable=SC2046
+gcc -Wall -Wextra -Werror -o "$root/stream" examples/c/stream.c $(pkg-config --cflags --libs busbar) -lm
+# shellcheck disable=SC2046
+gcc -Wall -Wextra -Werror -o "$root/stream.static" examples/c/stream.c $(pkg-config --cflags busbar) \
+    "$to/lib/libbusbar.a" $(pkg-config --static --libs-only-l busbar | sed 's/-lbusbar//') -lm
+for stream in stream stream.static; do
+    { sleep 1; echo; } | LD_LIBRARY_PATH="$to/lib" "$root/$stream" 'synth:sine?rate=1M' voltage0_i |
+        grep -q 'block 1: 32768 samples, rms '
+    rm "$root/$stream"
+done
 
 # The developers' verbs are not installed, and the command prints what to install.
 [ ! -e "$to/bin/busbar-dev" ]

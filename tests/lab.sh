@@ -1,21 +1,27 @@
-#!/bin/sh
+#!/bin/bash
 # Runs every test that is marked "needs the lab". Tests of the kernel's parts run in one boot of the debug
 # kernel; the others run in one boot of the release kernel, together with a quick run of each benchmark.
 # Tests that need an IOMMU, or an otherwise idle machine, run in separate boots.
 #
 # Usage: tests/lab.sh [--full | --race] [TEST-PROGRAM…]    names as cargo prints them, default all
-#   --full    all tests in the debug kernel, except those that take too long there; five times as many
+#   --full    all tests in the debug kernel, except those that take too long there, and those that are left out
+#             otherwise unless they are named: vnic_ncdevmem and vnic_iommu; five times as many
 #             crashes; blocks of 16 MiB; all cases of the kernel's tests for NICs
 #   --race    tests of the kernel's parts, in the race kernel (KCSAN), which cannot inject faults
 set -eu
 cd "$(dirname "$0")/.."
 busbar=target/release/busbar
-full="" quick="env BUSBAR_QUICK=1" skip="--skip sixteen_me"
+# What is generated is compared on the host, by `make test-kernel-style`, as it needs no kernel.
+full="" quick="env BUSBAR_QUICK=1" skip="--skip sixteen_me --skip what_is_generated"
 kernels="debug release"
 case ${1-} in
 --full) full=1 quick="" skip=""; shift ;;
 --race) kernels=race; shift ;;
 esac
+named=$#
+
+# Whether tests that CI has no time for are asked for.
+is_wanted() { [ "$full" ] || [ "$named" != 0 ]; }
 
 # Prints the kernels for a test program. Blocks of 16 MiB, the suite over all of bulk's transports, and the
 # kernel's Python tools (ncdevmem uses one) take too long in the debug kernel.
@@ -28,9 +34,12 @@ kernel_of() {
         return
     fi
     case $1 in
-    vnic_iommu) echo iommu; return ;;
+    # A boot of its own takes minutes.
+    vnic_iommu) if is_wanted; then echo iommu; fi; return ;;
     kunit) echo debug; return ;;
-    bulk | rpmsg_netlink_spec | vnic_ncdevmem) echo release; return ;;
+    bulk | rpmsg_netlink_spec) echo release; return ;;
+    # drvnet uses ncdevmem, too.
+    vnic_ncdevmem) if is_wanted; then echo release; fi; return ;;
     rpmsg_netlink_blocks | vnic_link | vnic_settings | vnic_tools) echo "release${full:+ debug}"; return ;;
     esac
     case $2 in
@@ -43,7 +52,7 @@ programs=$(cargo test --workspace --all-features --no-run --locked --message-for
     jq -r 'select(.reason == "compiler-artifact" and .profile.test and .executable != null)
            | "\(.target.name) \(.target.src_path) \(.executable)"')
 plan=$(mktemp target/lab-tests.XXXXXX)
-trap 'rm -f "$plan" "$plan.debug" "$plan.release" "$plan.race" "$plan.iommu" "$plan.alone" "$plan.log"' EXIT
+trap 'rm -f "$plan" "$plan.debug" "$plan.release" "$plan.race" "$plan.iommu" "$plan.alone" "$plan.log" "$plan.out"' EXIT
 echo "$programs" | while read -r name source program; do
     # The lab's own tests boot kernels and run on the host.
     if [ "$name" = lab ]; then continue; fi
@@ -55,12 +64,19 @@ echo "$programs" | while read -r name source program; do
     fi
 done
 if grep -qs '^vnic_ncdevmem ' "$plan".*; then tests/ncdevmem.sh; fi
+# Its C programs are compiled here, since a compiler takes long under emulation.
+for program in $(sed -n 's/^c_lab //p' "$plan".*); do "$program" --quiet; done
 if [ "$kernels" != race ] && { [ $# = 0 ] || [ "$*" = selftests ]; }; then
     selftests=$(tests/selftests.sh ${full:+--all})
     for program in $selftests; do
         case $program in */epoll_wakeup_test) kernel=release ;; *) kernel=debug ;; esac
         echo "selftest:$(basename "$program") $program" >>"$plan.$kernel"
     done
+fi
+# The Python package's, which take long under emulation, run alone as well.
+if [ "$kernels" != race ] && { [ $# = 0 ] || [ "$*" = python ]; }; then
+    tests/python.sh build
+    echo "selftest:python tests/python.sh" >>"$plan.alone"
 fi
 # The kernel's own tests for drivers of NICs run in the release kernel, as Python takes too long in the debug
 # kernel. They run alone, because with two guests at a time they exceed their time limits, such as 2 s for
@@ -70,7 +86,7 @@ if [ "$kernels" != race ] && { [ $# = 0 ] || [ "$*" = drvnet ]; }; then
     echo "selftest:drvnet tests/drvnet.sh" >>"$plan.alone"
 fi
 if [ "$kernels" != race ] && [ $# = 0 ]; then
-    for bench in endpoint bulk wait stream receive; do
+    for bench in endpoint bulk wait stream receive languages; do
         echo "bench:$bench $busbar"
     done >>"$plan.release"
 fi
@@ -93,12 +109,13 @@ fi
 # ring full (docs/endpoint.md). vmalloc() reports allocations that devmem_fault and fuzz_kernel make fail. The
 # checks of DMA mappings report a DMABUF that is attached twice, and one that a program synchronizes in another
 # direction than it is mapped in, as mistakes of a driver.
-in_lab() {
+in_lab() (
+    set -o pipefail
     "$busbar" lab run --known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
         --known 'gen_pool_add_owner+' --known 'warn_alloc+' --known 'add_dma_entry+' \
         --known 'system_heap_dma_buf_begin_cpu_access+' --known 'system_heap_dma_buf_end_cpu_access+' \
-        "$@"
-}
+        "$@" | tee -a "$plan.out"
+)
 
 # The kernels are built one after the other. The guests run at the same time, as most tests keep only one
 # CPU busy.
@@ -107,7 +124,7 @@ if [ -s "$plan.release" ]; then "$busbar" lab build; fi
 release=""
 if [ -s "$plan.release" ]; then
     # shellcheck disable=SC2086
-    in_lab --timeout 2700 -- tests/guest.sh "$plan.release" $skip >"$plan.log" 2>&1 &
+    in_lab --timeout 2700 -- $quick tests/guest.sh "$plan.release" $skip >"$plan.log" 2>&1 &
     release=$!
 fi
 status=0
@@ -134,4 +151,6 @@ if [ -s "$plan.alone" ]; then
     # shellcheck disable=SC2086
     in_lab --timeout 2700 -- $quick tests/guest.sh "$plan.alone" || status=$?
 fi
+# Again at the end, where it is looked for.
+grep -s "^failed:" "$plan.out" || true
 exit "$status"

@@ -6,13 +6,13 @@
  * Usage: server_epoll SOCKET [MICROSECONDS]
  */
 #define _GNU_SOURCE
+#include <busbar/epoll_calls.h>
 #include <err.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "epoll_calls.h"
 #include "server.h"
 
 static struct epoll_ctl_cmd cmds[2 * CLIENTS];

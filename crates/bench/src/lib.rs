@@ -8,6 +8,7 @@ mod clock;
 mod elsewhere;
 pub mod endpoint;
 pub mod figures;
+pub mod languages;
 pub mod page;
 pub mod receive;
 mod report;
@@ -19,8 +20,8 @@ mod words;
 pub use report::{Case, Report, Spread};
 use serde::{Deserialize, Serialize};
 
-/// The benchmarks, one for each path.
-pub const PATHS: [&str; 5] = ["endpoint", "bulk", "wait", "stream", "receive"];
+/// The benchmarks: one for each path, and one for the languages.
+pub const PATHS: [&str; 6] = ["endpoint", "bulk", "wait", "stream", "receive", "languages"];
 
 /// The extent of a benchmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -196,7 +196,8 @@ fn command(bench: &str, accelerator: &str, cores: usize, extent: Extent) -> Stri
         Extent::Normal => "",
         Extent::Full => " --full",
     };
-    let bench = format!("busbar bench {bench}{extent} --json");
+    let native = if bench == "stream" && accelerator == "native" { " --native" } else { "" };
+    let bench = format!("busbar bench {bench}{native}{extent} --json");
     let accelerator = match accelerator {
         "native" => return bench,
         "tcg" => String::new(),

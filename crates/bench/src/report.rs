@@ -1,6 +1,7 @@
 //! The report of a benchmark: one type for all of them.
 
 use std::fmt;
+use std::fs;
 use std::io;
 
 use busbar::{Error, Result};
@@ -92,6 +93,9 @@ pub struct Report {
     pub kernel: String,
     /// `kvm`, `tcg`, `icount` (emulated, time counts instructions), or `native`.
     pub accelerator: String,
+    /// The processor of the machine; empty if it is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub machine: String,
     /// Processors.
     pub cores: usize,
     /// Runs of each side.
@@ -114,6 +118,7 @@ impl Report {
             bench: bench.into(),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
             accelerator: std::env::var("BUSBAR_ACCELERATOR").unwrap_or_else(|_| "native".into()),
+            machine: processor(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             runs,
             extent: Extent::default(),
@@ -159,6 +164,20 @@ impl Report {
     }
 }
 
+/// The name of the processor or of the board, as far as the kernel tells.
+fn processor() -> String {
+    let board = fs::read_to_string("/sys/firmware/devicetree/base/model").ok();
+    let names = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = names.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == "model name").then(|| value.trim().to_owned())
+    });
+    let virt = names.lines().any(|line| line.starts_with("flags") && line.contains(" hypervisor"));
+    let name = board.map(|name| name.trim_matches(['\0', '\n']).to_owned()).or(model);
+    let name = name.unwrap_or_default();
+    if virt && !name.is_empty() { format!("{name}, virtual") } else { name }
+}
+
 fn refused(field: String, why: serde_json::Error) -> Error {
     Error::new("read", field, io::Error::new(io::ErrorKind::InvalidData, why))
         .help("allowed: the output of `busbar bench NAME --json`")
@@ -167,7 +186,10 @@ fn refused(field: String, why: serde_json::Error) -> Error {
 /// A table for people.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { bench, kernel, accelerator, cores, runs, .. } = self;
+        let Self { bench, kernel, accelerator, machine, cores, runs, .. } = self;
+        if !machine.is_empty() {
+            writeln!(f, "{machine}")?;
+        }
         writeln!(f, "{bench}: Linux {kernel}, {accelerator}, {cores} cores, {runs} runs in turn")?;
         writeln!(f, "{:<44} {:>4} {:>26} {:>26} {:>22}", "", "", "usual", "busbar", "ratio")?;
         writeln!(

@@ -13,6 +13,7 @@
 //! is measured, and `counter`, where it writes each sample. Samples of pattern `counter` are also fetched
 //! in both ways and verified; this is not measured.
 
+pub mod native;
 mod network;
 
 use std::fs::{self, File};
@@ -104,10 +105,14 @@ pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
 }
 
 /// There are many small blocks, as a user of such blocks would have: each takes a turn of the converter.
+fn blocks(block_len: usize) -> usize {
+    ((1 << 20) / block_len).clamp(4, 64)
+}
+
 fn setup(block_len: usize, interface: Interface, memory: Option<Memory>) -> StreamSetup {
     let channels = CHANNELS.map(String::from).to_vec();
     StreamSetup::new()
-        .blocks(((1 << 20) / block_len).clamp(4, 64))
+        .blocks(blocks(block_len))
         .block_len(block_len)
         .memory(memory)
         .interface(interface)
@@ -315,8 +320,7 @@ fn throughput(report: &str) -> Option<f64> {
 fn memories(size: usize) -> Vec<Memory> {
     let wanted = [Memory::Heap("system".into()), Memory::Pages, Memory::HugePages];
     let is_there = |memory: &Memory| {
-        let blocks = setup(size, Interface::Dmabuf, None).blocks;
-        let made: Result<Vec<_>> = (0..blocks).map(|_| Block::with(size, memory)).collect();
+        let made: Result<Vec<_>> = (0..blocks(size)).map(|_| Block::with(size, memory)).collect();
         made.is_ok()
     };
     wanted.into_iter().filter(is_there).collect()

@@ -80,14 +80,20 @@ fn params(of: &Map<String, Value>, wanted: impl Fn(&str) -> bool) -> Vec<String>
 
 /// The machine that a report was taken on.
 pub(crate) fn machine(report: &Report) -> String {
-    let Report { kernel, accelerator, cores, runs, .. } = report;
+    let Report { kernel, accelerator, machine, cores, runs, .. } = report;
+    // Under emulation, instructions do not depend on it.
+    let machine = if machine.is_empty() || accelerator != "native" {
+        String::new()
+    } else {
+        format!("{machine}, ")
+    };
     let cores = if *cores == 1 { "1 core".into() } else { format!("{cores} cores") };
     let extent = match report.extent {
         Extent::Quick => ", quick",
         Extent::Normal => "",
         Extent::Full => ", full",
     };
-    format!("Linux {kernel}, {accelerator}, {cores}, {runs} runs in turn{extent}")
+    format!("{machine}Linux {kernel}, {accelerator}, {cores}, {runs} runs in turn{extent}")
 }
 
 /// Name and parameters of a case.

@@ -61,6 +61,8 @@ pub use self::bytes::{Bytes, BytesMut};
 
 #[cfg(feature = "receive")]
 pub(crate) use self::bytes::receive;
+#[cfg(feature = "usb")]
+pub(crate) use self::bytes::request;
 #[cfg(feature = "stream")]
 pub(crate) use self::bytes::{read, read_exact_at, send, write, write_all};
 
@@ -236,7 +238,7 @@ impl Block {
         Ok(Self { fd, memfd, is_dmabuf, len, memory: memory.clone(), map: OnceLock::new() })
     }
 
-    /// Length of the block in bytes: a multiple of its page size.
+    /// Length of the block in bytes: a multiple of its page size, unless its descriptor was made elsewhere.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // never empty
     pub fn len(&self) -> usize {
@@ -365,12 +367,7 @@ impl Block {
         if !self.is_dmabuf {
             return Ok(());
         }
-        loop {
-            match call() {
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                done => return done.map_err(|errno| Error::new(tried, self.label(), errno)),
-            }
-        }
+        sync(call).map_err(|errno| Error::new(tried, self.label(), errno))
     }
 
     /// Fails only for a file that is no DMABUF, for which there is no guard.
@@ -380,6 +377,16 @@ impl Block {
 
     pub(crate) fn label(&self) -> String {
         format!("a block of {} bytes, {}", self.len, self.memory)
+    }
+}
+
+/// Begins or ends access to a DMABUF. A signal does not end the wait for its devices.
+fn sync(call: impl Fn() -> Result<(), Errno>) -> Result<(), Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            done => return done,
+        }
     }
 }
 
@@ -474,8 +481,10 @@ fn no_pages(tried: &str, len: usize, memory: &Memory, errno: Errno) -> Error {
 }
 
 /// For a DMABUF that was created elsewhere, for example by another process, or a memfd that is sealed against
-/// shrinking. A memfd of huge pages is refused: the seal does not keep others from punching a hole into it, and
-/// reading that hole is a `SIGBUS` where no huge page is free. A DMABUF of such a memfd keeps its pages.
+/// shrinking. Waits until no device writes to the DMABUF.
+///
+/// A memfd of huge pages is refused: the seal does not keep others from punching a hole into it, and reading that hole
+/// is a `SIGBUS` where no huge page is free. A DMABUF of such a memfd keeps its pages.
 impl TryFrom<OwnedFd> for Block {
     type Error = Error;
 
@@ -493,11 +502,16 @@ impl TryFrom<OwnedFd> for Block {
             Err(_) => true,
         };
         if is_dmabuf {
-            // Only a DMABUF has this call.
-            dmabuf::begin(fd.as_fd(), Access::Read).map_err(failed)?;
-            dmabuf::end(fd.as_fd(), Access::Read).map_err(failed)?;
+            // Only a DMABUF has this call. It waits for a device that writes.
+            sync(|| dmabuf::begin(fd.as_fd(), Access::Read)).map_err(failed)?;
+            sync(|| dmabuf::end(fd.as_fd(), Access::Read)).map_err(failed)?;
         }
-        let len = rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(failed)?;
+        // A DMABUF need not tell its length by `fstat`, and has no offset. A memfd's offset belongs to its other owners, too.
+        let len = if is_dmabuf {
+            rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0)).map_err(failed)?
+        } else {
+            u64::try_from(rustix::fs::fstat(&fd).map_err(failed)?.st_size).unwrap_or_default()
+        };
         let len = usize::try_from(len).map_err(|_| failed(Errno::FBIG))?;
         isize::try_from(len).map_err(|_| failed(Errno::FBIG))?;
         if len == 0 {

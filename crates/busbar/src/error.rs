@@ -100,6 +100,28 @@ impl Reason {
             _ => Self::Other,
         }
     }
+
+    /// The usual error number, for an error to which the system has given none.
+    fn errno(self) -> Errno {
+        match self {
+            Self::Invalid => Errno::INVAL,
+            Self::NotFound => Errno::NOENT,
+            Self::Exists => Errno::EXIST,
+            Self::Denied => Errno::ACCESS,
+            Self::Busy => Errno::BUSY,
+            Self::Unsupported => Errno::OPNOTSUPP,
+            Self::TimedOut => Errno::TIMEDOUT,
+            Self::Interrupted => Errno::INTR,
+            Self::TooLong => Errno::MSGSIZE,
+            Self::Lost => Errno::NOBUFS,
+            Self::Ended => Errno::PIPE,
+            Self::Unreachable => Errno::HOSTUNREACH,
+            Self::Refused => Errno::CONNREFUSED,
+            Self::Corrupted => Errno::BADMSG,
+            Self::Exhausted => Errno::NOMEM,
+            Self::Other => Errno::IO,
+        }
+    }
 }
 
 /// The [`io::ErrorKind`] of an error, also for some error numbers to which `std` gives none.
@@ -189,6 +211,13 @@ impl Error {
     pub fn errno(&self) -> Option<Errno> {
         Errno::from_io_error(&self.source)
     }
+
+    /// The error number of the system, or else the usual one of the [reason](Self::reason): for languages in which
+    /// each error has a number.
+    #[must_use]
+    pub fn number(&self) -> Errno {
+        self.errno().unwrap_or_else(|| self.reason().errno())
+    }
 }
 
 impl fmt::Display for Error {
@@ -220,6 +249,14 @@ mod tests {
 
     fn error(errno: Errno) -> Error {
         Error::new("open", "a thing", errno)
+    }
+
+    #[test]
+    fn every_error_has_a_number_of_the_system_or_of_its_reason() {
+        assert_eq!(Error::new("open", "x", Errno::XDEV).number(), Errno::XDEV);
+        let ended = io::Error::from(io::ErrorKind::BrokenPipe);
+        assert_eq!(Error::new("send", "x", ended).number(), Errno::PIPE);
+        assert_eq!(Error::invalid("x", 1, 2).number(), Errno::INVAL);
     }
 
     #[test]

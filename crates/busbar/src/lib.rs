@@ -46,7 +46,9 @@
 //! | `bulk` | [`bulk`], `block`, `endpoint`; CRC, netlink |
 //! | `receive` | [`receive`], `block`; netlink |
 //! | `stream` | [`stream`], `receive`, `block`; CRC, JSON |
+//! | `iiod` | `stream::iiod` and `stream` |
 //! | `pipeline` | [`pipeline`] and all of the above; TOML, histograms |
+//! | `usb` | `stream::usb`, not by default; nusb, usb-gadget |
 //! | `picture` | `stream::picture`, not by default; drawing, PNG |
 //! | `tokio` | `endpoint::AsyncEndpoint`, not by default; tokio |
 
@@ -74,5 +76,7 @@ pub mod stream;
 pub mod wait;
 
 pub use error::{Error, Input, Reason, Result};
+#[cfg(any(feature = "block", feature = "endpoint", feature = "wait"))]
+pub use poll::quit_when;
 /// The error numbers of the system, as [`Error::errno`] returns them.
 pub use rustix::io::Errno;

@@ -234,7 +234,9 @@ impl Pipeline {
             self.is_finished = true;
             return Err(self.too_late());
         }
-        self.wait(if moved { Duration::ZERO } else { timeout })?;
+        if !moved {
+            self.wait(timeout)?;
+        }
         let ended = self.deadline.is_some() || self.nodes.have_ended();
         Ok(if ended { State::Draining } else { State::Running })
     }
@@ -317,6 +319,9 @@ impl Pipeline {
             if let Some(error) = turn.trouble {
                 self.log.trouble(name, &error);
             }
+            for text in turn.news {
+                self.log.event(name, "client", text);
+            }
             if again {
                 self.log.opened(name, "restarted");
             }
@@ -331,6 +336,9 @@ impl Pipeline {
         let now = Instant::now();
         for index in 0..self.nodes.controls.len() {
             let turn = self.nodes.controls[index].turn();
+            if !turn.came && turn.trouble.is_none() && turn.reports.is_empty() {
+                continue;
+            }
             let name = self.nodes.controls[index].config.name.clone();
             if turn.came {
                 self.log.opened(&name, "came");

@@ -6,6 +6,7 @@ mod quit;
 mod set;
 #[cfg(test)]
 mod tests;
+mod thread;
 mod timer;
 
 use std::os::fd::AsFd;
@@ -16,8 +17,9 @@ use rustix::io::Errno;
 
 pub(crate) use self::bell::Bell;
 pub(crate) use self::pause::Pause;
-pub(crate) use self::quit::quit_when;
-pub(crate) use self::set::Set;
+pub use self::quit::quit_when;
+pub(crate) use self::set::{Keys, Set};
+pub(crate) use self::thread::spawn;
 pub(crate) use self::timer::{Timer, timespec};
 
 use self::quit::{SLICE, quits};

@@ -22,6 +22,7 @@
 //! | name | stream |
 //! |---|---|
 //! | `iio:NAME`, `iio:iio:deviceN`, `iio:deviceN` | a device of Linux' Industrial I/O, by its name or number |
+//! | `iio:NAME@ip:HOST[:PORT]` | to receive from: a device of another machine, which `iiod` or `busbar serve` serves; feature `iiod` |
 //! | `synth:counter`, `synth:sine`, `synth:noise` | made by the library, on any host; see [below](#synth) |
 //!
 //! # Samples as numbers
@@ -92,6 +93,8 @@ mod fileio;
 mod format;
 pub mod frame;
 mod iio;
+#[cfg(feature = "iiod")]
+pub mod iiod;
 mod loss;
 pub mod net;
 #[cfg(feature = "picture")]
@@ -104,6 +107,8 @@ pub mod sigmf;
 mod sink;
 mod source;
 mod synth;
+#[cfg(feature = "usb")]
+pub mod usb;
 mod values;
 pub mod verify;
 
@@ -116,7 +121,7 @@ pub use self::values::{Float, Number, Scale, Value, Values};
 
 use crate::Result;
 
-/// Writes a value to an attribute of a device, `NAME` or `deviceN`, unless the attribute has that value.
+/// Writes a value to an attribute of a device, `NAME`, `deviceN` or `NAME@ip:HOST[:PORT]`, unless the attribute has that value.
 /// `Documentation/ABI/testing/sysfs-bus-iio` and the driver define the attributes and their values.
 ///
 /// # Errors
@@ -124,5 +129,9 @@ use crate::Result;
 /// `ENOENT` if there is no such device or attribute; `EACCES`; what the driver returns, such as `EINVAL`,
 /// or `EBUSY` while the device is used.
 pub fn set_attribute(device: &str, attribute: &str, value: &str) -> Result<()> {
+    #[cfg(feature = "iiod")]
+    if let Some(remote) = iiod::remote::Remote::of(device) {
+        return remote.set(attribute, value);
+    }
     device::set_attribute(device, attribute, value)
 }

@@ -23,7 +23,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use pair::{Loopback, NAMESPACE, Pair, Place as _, far, run};
 
 /// More time than anything that has to happen takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 const LOOK: Duration = Duration::from_millis(5);
 
 fn options() -> Options {
@@ -36,7 +36,7 @@ fn impatient() -> Options {
 }
 
 fn setup(block_len: usize) -> StreamSetup {
-    StreamSetup::new().block_len(block_len)
+    StreamSetup::new().blocks(4).block_len(block_len)
 }
 
 /// Bytes of memory to receive into.
@@ -222,7 +222,7 @@ fn send(source: &Source, to: SocketAddr, options: &Options, blocks: usize) -> Re
         }
     }
     sender.finish(Lost::Samples(0));
-    assert!(sender.wait_timeout(PATIENCE)?, "not finished within a minute");
+    assert!(sender.wait_timeout(PATIENCE)?, "not finished in time");
     Ok(sender)
 }
 
@@ -266,14 +266,15 @@ fn take_counter(receiver: &mut FrameReceiver) -> u64 {
 }
 
 fn everything_arrives(place: &impl Place, block_len: usize, blocks: usize, checksum: bool) {
-    let options = options().checksum(checksum);
+    // The receiver is silent while the test verifies a block, which takes seconds on a busy emulated machine.
+    let options = options().checksum(checksum).silence(PATIENCE);
     let (mut receiver, address) = place.listen(&options);
     let sender = send_counter(address, block_len, blocks, &options);
     let samples = (block_len / 8 * blocks) as u64;
     assert_eq!(take_counter(&mut receiver), samples);
     let sender = sender.join().unwrap();
-    // Pages of a memfd are sent without a copy; received bytes are copied once, or not at all.
-    assert_eq!(sender.copied(), 0);
+    // Pages of a memfd are sent without a copy, unless a copy is cheaper; received bytes are copied once, or not at all.
+    assert_eq!(sender.copied(), if block_len > 16 << 10 { 0 } else { samples * 8 });
     if place.copies() {
         assert_eq!(receiver.copied(), samples * 8);
     } else {
@@ -977,7 +978,7 @@ fn little_memory_is_enough_whatever_is_held(place: &impl Apart) {
     for _ in 0..blocks {
         let samples = receiver.next_timeout(PATIENCE).unwrap().expect("a block in time");
         held.push_back(samples);
-        if held.len() == StreamSetup::default().blocks {
+        if held.len() == 4 {
             for number in numbers(&held.pop_front().unwrap()) {
                 assert_eq!(number, next);
                 next += 1;

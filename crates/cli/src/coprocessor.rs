@@ -1,5 +1,27 @@
 //! `busbar coprocessor`: runs the firmware of a virtual coprocessor.
 
+// The crate for its memory supports 64 bits only.
+#[cfg(target_pointer_width = "64")]
+mod run;
+
+#[cfg(not(target_pointer_width = "64"))]
+mod run {
+    use std::io::{Error as IoError, ErrorKind};
+    use std::process::ExitCode;
+
+    use busbar::{Error, Result};
+
+    /// Fails: there are no rings here.
+    pub fn run(args: &super::RunArgs) -> Result<ExitCode> {
+        let super::RunArgs { device, services: _, no_start: _, blocks: _, json: _ } = args;
+        let name = device.as_ref().map(|node| node.display().to_string());
+        let why =
+            IoError::new(ErrorKind::Unsupported, "a virtual coprocessor needs a 64-bit program");
+        Err(Error::new("run", name.unwrap_or_else(|| "a virtual coprocessor".to_owned()), why)
+            .help("try it on a 64-bit machine: busbar lab shell"))
+    }
+}
+
 use std::fmt::Display;
 use std::fs;
 use std::io::{self, Write};
@@ -7,16 +29,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use busbar::{Error, Result};
-use busbar_coprocessor::machine::{Notice, Statistics};
-use busbar_coprocessor::name_service::Channel;
 use busbar_coprocessor::remoteproc::{Coprocessor, Remoteproc};
-use busbar_coprocessor::service::{ServiceStatistics, Services, Spec, Transfer};
+use busbar_coprocessor::service::Spec;
 use busbar_coprocessor::table::Image;
-use busbar_coprocessor::{Core, Options};
 use serde_json::{Value, json};
-
-use crate::print::complain;
-use crate::progress::interruption;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -96,7 +112,7 @@ fn services_help() -> String {
 
 pub fn run(args: Args) -> Result<ExitCode> {
     match args.verb {
-        Verb::Run(args) => return run_core(&args),
+        Verb::Run(args) => return run::run(&args),
         Verb::List { json } => list(json)?,
         Verb::Firmware { file, buffers, event_index } => {
             let image = Image::default().entries(buffers)?.event_index(event_index);
@@ -113,128 +129,9 @@ fn buffers(text: &str) -> Result<u16> {
     Ok(Image::default().entries(number)?.count())
 }
 
-fn run_core(args: &RunArgs) -> Result<ExitCode> {
-    let mut services = Services::default();
-    for spec in &args.services {
-        if let Err(error) = spec.add_to(&mut services) {
-            complain(&format!("busbar: {error}"));
-            return Ok(ExitCode::from(2));
-        }
-    }
-    let core = match &args.device {
-        Some(node) => Core::open(node)?,
-        None => Core::open_free()?,
-    };
-    let coprocessor = Coprocessor::find(core.node().unwrap_or(Path::new("")))?;
-    let stop = interruption()?;
-    let remoteproc = Some(&coprocessor.remoteproc).filter(|_| !args.no_start);
-    let options = Options { stop: Some(&stop), remoteproc, ..Options::default() };
-    let name = coprocessor.name.as_str();
-    let (statistics, result) = core.run(&mut services, &options, &mut |notice| {
-        if matches!(notice, Notice::Transferred { .. }) && !args.blocks {
-            return;
-        }
-        if args.json {
-            say(&notice_json(name, &notice));
-        } else {
-            say(&format_args!("{name}: {}", notice_text(&notice)));
-        }
-    });
-    if args.json {
-        say(&json!({ "event": "statistics", "device": name, "statistics": statistics }));
-    } else if statistics.boots > 0 {
-        say(&statistics_text(name, &statistics));
-    }
-    result.map(|()| ExitCode::SUCCESS)
-}
-
 /// Prints a line, and ignores an error: a coprocessor runs on without a reader.
 fn say(line: &dyn Display) {
     let _ = writeln!(io::stdout(), "{line}");
-}
-
-fn notice_text(notice: &Notice<'_>) -> String {
-    match notice {
-        Notice::Started { boot } => format!("started by Linux, boot {boot}"),
-        Notice::Ready { channels } => {
-            let of = |channel: &Channel| format!("{} {:#x}", channel.name, channel.address);
-            format!("ready: {}", channels.iter().map(of).collect::<Vec<_>>().join(", "))
-        }
-        Notice::Channel { announcement, change } => {
-            let Channel { name, address } = announcement.channel;
-            let does = if announcement.withdrawn { "withdraws" } else { "announces" };
-            format!("Linux {does} {name} {address:#x} ({change:?})").to_lowercase()
-        }
-        Notice::Failed { channel, error } => format!("{}: {error}", channel.name),
-        Notice::Transferred { channel, transfer } => {
-            let Transfer { peer, length, crc, .. } = transfer;
-            let does = if transfer.sent { "sent to" } else { "taken from" };
-            let shared = if transfer.shared { ", in a shared buffer" } else { "" };
-            let name = channel.name;
-            format!("{name}: {length} bytes {does} {peer:#x}, CRC-16 {crc:#06x}{shared}")
-        }
-        Notice::Stopped => "stopped by Linux".to_owned(),
-        Notice::Crashed { reason } => format!("crashed: {reason}"),
-    }
-}
-
-fn notice_json(device: &str, notice: &Notice<'_>) -> Value {
-    let of =
-        |channel: &Channel| json!({ "name": channel.name.to_string(), "address": channel.address });
-    match notice {
-        Notice::Started { boot } => json!({ "event": "started", "device": device, "boot": boot }),
-        Notice::Ready { channels } => {
-            let services: Vec<_> = channels.iter().map(of).collect();
-            json!({ "event": "ready", "device": device, "services": services })
-        }
-        Notice::Channel { announcement, change } => json!({
-            "event": "channel",
-            "device": device,
-            "channel": of(&announcement.channel),
-            "withdrawn": announcement.withdrawn,
-            "change": format!("{change:?}").to_lowercase(),
-        }),
-        Notice::Failed { channel, error } => json!({
-            "event": "failed",
-            "device": device,
-            "service": of(channel),
-            "error": error.to_string(),
-        }),
-        Notice::Transferred { channel, transfer } => json!({
-            "event": "block",
-            "device": device,
-            "service": of(channel),
-            "peer": transfer.peer,
-            "sent": transfer.sent,
-            "shared": transfer.shared,
-            "length": transfer.length,
-            "crc": transfer.crc,
-        }),
-        Notice::Stopped => json!({ "event": "stopped", "device": device }),
-        Notice::Crashed { reason } => {
-            json!({ "event": "crashed", "device": device, "reason": reason })
-        }
-    }
-}
-
-fn statistics_text(name: &str, statistics: &Statistics) -> String {
-    let Statistics { boots, crashes, kicks, waits, dropped, services } = statistics;
-    let mut lines =
-        vec![format!("{name}: {boots} boots, {crashes} crashes, {kicks} kicks, {waits} waits")];
-    let wrong = dropped.buffers + dropped.messages + dropped.announcements;
-    if wrong + dropped.strays != 0 {
-        let strays = dropped.strays;
-        lines.push(format!("{name}: dropped {wrong} malformed messages, {strays} to no service"));
-    }
-    lines.extend(services.iter().map(|service| {
-        let ServiceStatistics { name: service, address, received, sent, errors } = service;
-        format!(
-            "{name}: {service} {address:#x}: received {} messages, {} bytes; \
-             sent {} messages, {} bytes; {errors} errors",
-            received.messages, received.bytes, sent.messages, sent.bytes
-        )
-    }));
-    lines.join("\n")
 }
 
 fn list(json: bool) -> Result<()> {

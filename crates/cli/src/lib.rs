@@ -15,6 +15,7 @@ mod progress;
 pub mod quantity;
 mod receive;
 mod run;
+mod serve;
 mod stream;
 
 use std::env;
@@ -60,6 +61,8 @@ enum Verb {
     Receive(receive::Args),
     /// Run a pipeline: sources, stages and sinks that a TOML file describes
     Run(run::Args),
+    /// Serve IIO devices, or other sources, to programs that use libiio
+    Serve(serve::Args),
     /// Measure a path: the usual way and Busbar's, in turn
     Bench,
     /// Show what was measured as one page, and update the tables of the documentation
@@ -99,6 +102,7 @@ fn execute(arguments: &[OsString]) -> Result<ExitCode> {
         Verb::Stream(args) => stream::run(args),
         Verb::Receive(args) => receive::run(&args),
         Verb::Run(args) => run::run(&args),
+        Verb::Serve(args) => serve::run(&args),
         Verb::Lab | Verb::Bench | Verb::Report => Err(developers::become_theirs(arguments)),
     }
 }

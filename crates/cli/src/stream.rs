@@ -1,5 +1,6 @@
 //! `busbar stream`.
 
+mod list;
 mod pass;
 mod picture;
 mod report;
@@ -22,15 +23,21 @@ use crate::quantity::{count, seconds, size};
     after_help = "\
 Sources:
   iio:NAME                a converter, by the name of its IIO device
+  iio:NAME@ip:HOST[:PORT] the same on another machine, where `iiod` or `busbar serve` runs
   synth:PATTERN?KEY=…     generated: counter, sine or noise; rate=1M, channels=1, frequency=1k
   tcp-listen:[HOST:]PORT  another `busbar stream … tcp:HOST:PORT`
   receive:DEVICE:ADDRESS:PORT  the same, into memory that the network device fills; or `host`
+  usb:VID:PID[:SERIAL]    a USB device on which `busbar stream … usb:` runs
+  usb:                    a USB host on which `busbar stream … usb:VID:PID` runs
   file:NAME               a SigMF recording
   endpoint:SERVICE?KEY=…  messages of a coprocessor; type=ci16_le, channels=1
 
 Destinations:
   iio:NAME                a converter that transmits
   tcp:HOST:PORT           another `busbar stream tcp-listen:PORT …`
+  iiod:[[ADDRESS:]PORT]   programs of libiio, such as iio_readdev
+  usb:, usb:VID:PID       a USB host or device, on which `busbar stream usb:… …` runs;
+                          usb:?raw sends samples alone, for any program with libusb
   file:NAME               a SigMF recording: NAME.sigmf-data and NAME.sigmf-meta
   endpoint:SERVICE, bulk:TRANSPORT  a coprocessor
   null:, verify:, verify:counter    nothing; with verify:, every sample has to be right
@@ -59,13 +66,15 @@ pub struct Args {
 enum Verb {
     /// Draw the waveform of a recording
     Picture(picture::Args),
+    /// List the IIO devices of this machine, or of another one
+    List(list::Args),
 }
 
 #[derive(clap::Args)]
 struct Flags {
-    /// Blocks of the stream
-    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024), default_value_t = 4)]
-    blocks: u16,
+    /// Blocks of the stream [default: as many as have 1 MiB together, from 4 to 64]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
+    blocks: Option<u16>,
     /// Bytes of a block, such as 65536, 64K or 1M; over the network, the sender's setting counts
     #[arg(long, value_name = "BYTES", value_parser = size, default_value = "64K")]
     block_len: usize,
@@ -110,6 +119,7 @@ enum Expected {
 pub fn run(args: Args) -> Result<ExitCode> {
     match (args.verb, args.from, args.to) {
         (Some(Verb::Picture(args)), ..) => picture::run(&args)?,
+        (Some(Verb::List(args)), ..) => list::run(&args)?,
         (None, Some(from), Some(to)) => pass::run(from, to, &args.flags)?,
         // The argument parser refuses this.
         (None, ..) => return Ok(ExitCode::from(2)),

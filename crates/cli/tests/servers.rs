@@ -32,7 +32,7 @@ fn connect(path: &Path) -> UnixStream {
 fn compile(program: &Path, source: &Path) {
     let mut compiler = Command::new("gcc");
     compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2", "-pthread", "-I"]);
-    compiler.arg(demo()).arg("-o").arg(program).arg(source);
+    compiler.arg(demo().join("../../crates/c/include")).arg("-o").arg(program).arg(source);
     assert!(compiler.status().unwrap().success());
 }
 
@@ -66,6 +66,23 @@ fn serves(name: &str) {
     assert!(server.0.try_wait().unwrap().is_none());
 }
 
+/// What docs/wait.md concludes about `io_uring`.
+#[test]
+fn a_multishot_poll_keeps_a_closed_connection_open_and_epoll_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("io_uring");
+    compile(&program, &demo().join("io_uring.c"));
+    let output = Command::new(&program).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said}");
+    if said.starts_with("no io_uring here") {
+        return;
+    }
+    let line = |name: &str| said.lines().find(|line| line.starts_with(name)).unwrap();
+    assert!(line("epoll: ").ends_with("reads its end"), "{said}");
+    assert!(line("multishot poll: ").ends_with("it is still open"), "{said}");
+}
+
 /// Makes both calls, alone and then in many threads, and prints how often the program asked whether the
 /// kernel has them: before the threads start, and at the end.
 const ASKING: &str = r#"
@@ -75,7 +92,7 @@ const ASKING: &str = r#"
 #include <sys/ioctl.h>
 static int asked;
 #define ioctl(...) (__atomic_add_fetch(&asked, 1, __ATOMIC_RELAXED), ioctl(__VA_ARGS__))
-#include "epoll_calls.h"
+#include <busbar/epoll_calls.h>
 
 static void *both_calls(void *unused)
 {

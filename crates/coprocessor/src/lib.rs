@@ -15,6 +15,8 @@
 //! | [`Core`] | the device, and the loop that waits for it |
 //! | [`remoteproc`] | Linux's side in sysfs |
 //!
+//! On a 32-bit target there are no rings, and what is built on them is not compiled: `ring`, `machine`, [`Core`].
+//!
 //! ```no_run
 //! use busbar_coprocessor::service::{Echo, Services};
 //! use busbar_coprocessor::{Core, Options};
@@ -29,22 +31,32 @@
 //! # }
 //! ```
 
+// What only the rings use.
+#![cfg_attr(not(target_pointer_width = "64"), allow(dead_code))]
+
 pub mod buffer;
+#[cfg(target_pointer_width = "64")]
 mod core;
+#[cfg(target_pointer_width = "64")]
 pub mod machine;
 pub mod message;
-#[cfg(any(test, feature = "mock"))]
+#[cfg(all(target_pointer_width = "64", any(test, feature = "mock")))]
 pub mod mock;
 pub mod name_service;
 pub mod remoteproc;
+#[cfg(target_pointer_width = "64")]
 pub mod ring;
+#[cfg(target_pointer_width = "64")]
 mod run;
 pub mod service;
 mod stop;
 pub mod table;
 mod wire;
 
+#[cfg(target_pointer_width = "64")]
 pub use self::core::Core;
+#[cfg(target_pointer_width = "64")]
 pub use machine::{Notice, Statistics};
+#[cfg(target_pointer_width = "64")]
 pub use run::Options;
 pub use stop::{Stop, StopHandle};

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use busbar::Result;
+use busbar_bench::languages::{self, From, Work};
 use busbar_bench::{Controllers, Extent, Report, bulk, endpoint, receive, stream, usual, wait};
 use busbar_cli::print::{json_line, print_line};
 use busbar_cli::quantity::{seconds, size};
@@ -23,6 +24,12 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Path {
+    /// Each benchmark that this machine can run, one JSON object a line with --json
+    #[command(after_help = "\
+Example, on this host, and in the lab:
+  busbar bench all --quick --json
+  busbar lab run -- busbar bench all --quick")]
+    All(Common),
     /// The cost of creating an endpoint, and of using one
     #[command(after_help = "\
 Example, in the lab, and on a board with a control device of each kind:
@@ -40,11 +47,12 @@ Example, on this host, and in the kernel with Busbar's patches:
   busbar bench wait --quick
   busbar lab run -- busbar bench wait --json")]
     Wait(Common),
-    /// The cost of fetching samples from the virtual converter `vconv0`
+    /// The cost of fetching samples from the virtual converter `vconv0`, or of streams over this host's network
     #[command(after_help = "\
-Example, in the lab:
-  busbar lab run -- busbar bench stream --quick")]
-    Stream(Common),
+Example, in the lab, and on any host:
+  busbar lab run -- busbar bench stream --quick
+  busbar bench stream --native")]
+    Stream(StreamArgs),
     /// The demonstration's sender in the usual way
     #[command(hide = true)]
     UsualSend(UsualSend),
@@ -56,6 +64,32 @@ Example, in the lab:
 Example, in the lab, where time counts instructions:
   busbar lab run --accel icount --cpus 1 -- busbar bench receive --quick")]
     Receive(Common),
+    /// The cost of consuming a stream in Rust and in other languages
+    #[command(after_help = "\
+Example, on this host, and with the virtual converter in the lab:
+  busbar bench languages --synth
+  busbar lab run -- busbar bench languages --json")]
+    Languages(Languages),
+    /// The consumer in Rust
+    #[command(hide = true)]
+    LanguagesConsume(Consume),
+}
+
+#[derive(clap::Args)]
+struct Languages {
+    #[command(flatten)]
+    common: Common,
+    /// Samples that the library makes, on any host, in place of those of `vconv0`
+    #[arg(long)]
+    synth: bool,
+}
+
+#[derive(clap::Args)]
+struct Consume {
+    source: String,
+    block_len: usize,
+    queue: usize,
+    blocks: usize,
 }
 
 #[derive(clap::Args)]
@@ -70,6 +104,15 @@ struct Sides {
     /// handover
     #[arg(long, value_name = "PATH", requires = "baseline")]
     busbar: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+struct StreamArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Measure streams over the network of this host, beside what others would use
+    #[arg(long)]
+    native: bool,
 }
 
 #[derive(clap::Args)]
@@ -96,7 +139,7 @@ struct UsualReceive {
     recording: PathBuf,
 }
 
-#[derive(clap::Args)]
+#[derive(Clone, Copy, clap::Args)]
 struct Common {
     /// A run of less than a minute, to show that the benchmark works
     #[arg(long, conflicts_with = "full")]
@@ -110,7 +153,7 @@ struct Common {
 }
 
 impl Common {
-    fn extent(&self) -> Extent {
+    fn extent(self) -> Extent {
         match (self.quick, self.full) {
             (true, _) => Extent::Quick,
             (_, true) => Extent::Full,
@@ -118,21 +161,56 @@ impl Common {
         }
     }
 
-    fn print(&self, report: Report) -> Result<()> {
+    fn print(self, report: Report) -> Result<()> {
         let report = Report { extent: self.extent(), ..report };
         if self.json { json_line(&report) } else { print_line(report.to_string().trim_end()) }
     }
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    match &args.path {
+    one(&args.path)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs all benchmarks. On a host, those that lack a module are left out; in the lab none may.
+fn all(common: Common) -> Result<()> {
+    let sides = || Sides { common, baseline: None, busbar: None };
+    let stream = |native| Path::Stream(StreamArgs { common, native });
+    let paths = [
+        ("endpoint", Path::Endpoint(sides())),
+        ("bulk", Path::Bulk(sides())),
+        ("wait", Path::Wait(common)),
+        ("stream", stream(false)),
+        ("stream --native", stream(true)),
+        ("receive", Path::Receive(common)),
+        ("languages", Path::Languages(Languages { common, synth: true })),
+    ];
+    let is_lab = std::env::var_os("BUSBAR_ACCELERATOR").is_some();
+    for (name, path) in paths {
+        let runs_anywhere =
+            matches!(&path, Path::Wait(_) | Path::Stream(StreamArgs { native: true, .. }));
+        match one(&path) {
+            Err(error) if !runs_anywhere && !is_lab => eprintln!("left out: {name}: {error}"),
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
+fn one(path: &Path) -> Result<()> {
+    match path {
+        Path::All(common) => all(*common)?,
         Path::Endpoint(args) => measure(args, &endpoint::SERVICES, endpoint::run)?,
         Path::Bulk(args) => measure(args, &bulk::SERVICES, bulk::run)?,
         Path::Wait(common) => {
             let report = with_progress(|bar| wait::run(common.extent(), bar))?;
             common.print(report)?;
         }
-        Path::Stream(common) => {
+        Path::Stream(StreamArgs { common, native: true }) => {
+            let report = with_progress(|bar| stream::native::run(common.extent(), bar))?;
+            common.print(report)?;
+        }
+        Path::Stream(StreamArgs { common, native: false }) => {
             stage::load_converter()?;
             let report = with_progress(|bar| stream::run(common.extent(), bar))?;
             common.print(report)?;
@@ -149,8 +227,24 @@ pub fn run(args: &Args) -> Result<ExitCode> {
             let report = with_progress(|bar| receive::run(common.extent(), bar))?;
             common.print(report)?;
         }
+        Path::Languages(Languages { common, synth }) => {
+            let from = if *synth { From::Synth } else { From::Converter };
+            if from == From::Converter {
+                stage::load_converter()?;
+            }
+            let program = std::env::current_exe()
+                .map_err(|why| busbar::Error::new("find", "this program", why))?;
+            let rust = [program, "bench".into(), "languages-consume".into()];
+            let report = with_progress(|bar| languages::run(from, &rust, common.extent(), bar))?;
+            common.print(report)?;
+        }
+        Path::LanguagesConsume(args) => {
+            let Consume { block_len, queue, blocks, .. } = *args;
+            let source = args.source.clone();
+            json_line(&languages::consume(&Work { source, block_len, queue, blocks })?)?;
+        }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn with_progress(bench: impl FnOnce(&mut dyn FnMut(&str)) -> Result<Report>) -> Result<Report> {

@@ -70,7 +70,7 @@ struct Source {
 
 impl Modules {
     /// Every folder in `kernel/modules` with a `Kbuild` or `Makefile`, the lab's own module, and
-    /// the headers in `kernel/uapi`.
+    /// what they share in `kernel/compat` and `kernel/uapi`.
     pub fn find(kernel: &Path) -> Result<Self> {
         let mut folders = Vec::new();
         for name in list(&kernel.join("modules"))? {
@@ -81,7 +81,8 @@ impl Modules {
         }
         folders.push(PathBuf::from("lab/selftest"));
         let mut files = Vec::new();
-        for folder in folders.iter().map(PathBuf::as_path).chain([Path::new("uapi")]) {
+        let shared = ["compat", "uapi"].map(Path::new);
+        for folder in folders.iter().map(PathBuf::as_path).chain(shared) {
             sources(kernel, folder, &mut files)?;
         }
         Ok(Self { folders, files, flags: "" })

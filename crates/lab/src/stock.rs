@@ -102,7 +102,8 @@ const DRIVERS: [&str; 18] = [
     "tty/rpmsg_tty.c",
 ];
 /// Options that the headers test, as the configuration does not have these drivers.
-const FLAGS: &str = "-DCONFIG_RPMSG_MODULE=1 -DCONFIG_RPMSG_CHAR_MODULE=1";
+const FLAGS: &str =
+    "-DCONFIG_RPMSG_MODULE=1 -DCONFIG_RPMSG_CHAR_MODULE=1 -DCONFIG_IIO_SW_DEVICE_MODULE=1";
 
 /// Tools for unpacking, with their Debian packages.
 const TOOLS: &[(&str, &str)] = &[

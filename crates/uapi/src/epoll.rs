@@ -212,7 +212,7 @@ impl Syscalls {
         cmds: *mut EpollCtlCmd,
     ) -> c_long {
         // SAFETY: guaranteed by the caller.
-        unsafe { libc::syscall(c_long::from(self.ctl_batch), epfd, flags, ncmds, cmds) }
+        unsafe { libc::syscall(number(self.ctl_batch), epfd, flags, ncmds, cmds) }
     }
 
     /// # Safety
@@ -228,10 +228,16 @@ impl Syscalls {
         params: *const EpollWaitParams,
         size: usize,
     ) -> c_long {
-        let call = c_long::from(self.pwait1);
+        let call = number(self.pwait1);
         // SAFETY: guaranteed by the caller.
         unsafe { libc::syscall(call, epfd, flags, events, maxevents, params, size) }
     }
+}
+
+/// The number of a system call for `syscall()`; one that cannot be is -1, which is `ENOSYS`.
+#[allow(clippy::unnecessary_fallible_conversions, reason = "c_long has 32 bits on 32-bit targets")]
+fn number(call: u32) -> c_long {
+    c_long::try_from(call).unwrap_or(-1)
 }
 
 /// `epoll_ctl_batch` as in C: how many commands are done, or -1 and `errno`.

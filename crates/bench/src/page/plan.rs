@@ -90,7 +90,7 @@ const fn of(name: &'static str) -> Pick {
 }
 
 /// In the order of [`crate::PATHS`].
-pub(super) const PATHS: [Path; 5] = [
+pub(super) const PATHS: [Path; 6] = [
     Path {
         name: "endpoint",
         says: "Messages to and from a coprocessor: the usual way is a device node for each endpoint, \
@@ -260,6 +260,12 @@ pub(super) const PATHS: [Path; 5] = [
             bars("Streams, index against xarray tokens", &[of("flows-time"), of("flows-cpu")]),
             bars("Streams, against ordinary receive", &[of("copy-time"), of("copy-cpu")]),
         ],
+    },
+    Path {
+        name: "languages",
+        says: "The same program that consumes a stream, in Rust and in other languages.",
+        headline: (of("c").with(&[("bytes", 4 << 10)]), "for a block of 4 KiB, C against Rust"),
+        plots: &[bars("C, against Rust", &[of("c"), of("c-cpu")])],
     },
 ];
 

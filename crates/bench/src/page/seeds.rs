@@ -79,7 +79,7 @@ const STREAM: [(&str, &str, f64, f64); 3] = [
 /// Percent of the time that receiving threads are idle, with four flows: xarray, index tokens.
 const RECEIVE: (f64, f64) = (13.13, 26.32);
 
-/// The one of `path`, which is one of [`PATHS`].
+/// The one of `path`, which is one of [`PATHS`]. The last of those has none.
 pub(super) fn of(path: &str) -> Option<Seed> {
     let makers = [endpoint, bulk, wait, stream, receive];
     let (_, make) = PATHS.into_iter().zip(makers).find(|(name, _)| *name == path)?;
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn every_path_has_a_seed_whose_tables_are_whole() {
-        for path in PATHS {
+        for path in &PATHS[..5] {
             let seed = of(path).unwrap();
             for table in seed.tables {
                 assert!(!table.rows.is_empty(), "{path}");
@@ -270,7 +270,7 @@ mod tests {
                 }
             }
         }
-        assert!(of("other").is_none());
+        assert!(of("languages").is_none() && of("other").is_none());
     }
 
     #[test]

@@ -78,10 +78,11 @@ fn by_write(
 /// Busbar's.
 fn by_sendfile(_: &Converter, size: usize, blocks: usize, keep: bool) -> Result<(Cost, Vec<u8>)> {
     let receiver = Elsewhere::run(move |ready| {
-        let setup = StreamSetup::new().blocks(4);
+        let blocks = 4;
+        let setup = StreamSetup::new().blocks(blocks);
         let address = format!("{THERE}:{PORT}");
         let longest = SIZES.into_iter().max().unwrap_or(0);
-        let options = Options::new().memory_limit(setup.blocks * longest);
+        let options = Options::new().memory_limit(blocks * longest);
         let mut receiver = FrameReceiver::listen(&address, &setup, &options)?;
         let _ = ready.send(());
         let mut kept = Vec::new();

@@ -11,6 +11,8 @@ use std::ops::{Bound, Range, RangeBounds};
 use std::os::fd::AsFd;
 use std::slice;
 
+#[cfg(feature = "usb")]
+use busbar_uapi::functionfs;
 use busbar_uapi::vector::{self, iovec};
 use rustix::io::Errno;
 #[cfg(any(test, feature = "receive"))]
@@ -459,6 +461,19 @@ fn advance<'a, 'b>(parts: &'a mut [Bytes<'b>], mut count: usize) -> &'a mut [Byt
 pub(crate) fn send(fd: impl AsFd, parts: &[Bytes<'_>], flags: SendFlags) -> Result<usize, Errno> {
     // SAFETY: as above.
     unsafe { vector::send(fd, vectors(parts), flags) }
+}
+
+/// Queues a write of parts as one USB transfer; at most [`vector::MAX_VECTORS`] parts.
+#[cfg(feature = "usb")]
+pub(crate) fn request(
+    requests: &mut functionfs::Requests,
+    endpoint: &functionfs::Endpoint,
+    parts: &[Bytes<'_>],
+    tells: bool,
+    tag: u64,
+) -> Result<(), Errno> {
+    // SAFETY: as above.
+    unsafe { requests.write(endpoint, vectors(parts), tells, tag) }
 }
 
 /// Reads into parts in order by one call; at most [`vector::MAX_VECTORS`].

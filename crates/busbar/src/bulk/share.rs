@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use busbar_uapi::dmabuf;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::packet::{BufferMessage, Direction, Kind};
 use crate::block::Block;
@@ -22,7 +22,8 @@ impl Endpoint {
     /// `EOPNOTSUPP` if the device cannot see the block as one piece,
     /// [`BrokenPipe`](std::io::ErrorKind::BrokenPipe) once the remote is gone.
     pub fn attach(&self, block: &Block) -> Result<()> {
-        dmabuf::attach(self, block).map_err(|errno| self.sharing_failed("attach", block, errno))
+        retry_on_intr(|| dmabuf::attach(self, block))
+            .map_err(|errno| self.sharing_failed("attach", block, errno))
     }
 
     /// Undoes [`attach`](Self::attach). Parts that the coprocessor still uses are released when it is done.
@@ -31,7 +32,8 @@ impl Endpoint {
     ///
     /// `EPERM` if the block is not attached.
     pub fn detach(&self, block: &Block) -> Result<()> {
-        dmabuf::detach(self, block).map_err(|errno| self.sharing_failed("detach", block, errno))
+        retry_on_intr(|| dmabuf::detach(self, block))
+            .map_err(|errno| self.sharing_failed("detach", block, errno))
     }
 
     /// Gives a part of an attached block to the coprocessor, to read or to fill it.
@@ -53,12 +55,8 @@ impl Endpoint {
             Direction::FromRemote => dmabuf::FROM_REMOTE,
         };
         let (offset, length) = (part.start as u64, part.len() as u64);
-        loop {
-            match dmabuf::send(self, &*block, flags, offset, length) {
-                Err(Errno::INTR) => {}
-                done => return done.map_err(|errno| self.sharing_failed("give", block, errno)),
-            }
-        }
+        retry_on_intr(|| dmabuf::send(self, &*block, flags, offset, length))
+            .map_err(|errno| self.sharing_failed("give", block, errno))
     }
 
     fn sharing_failed(&self, tried: &str, block: &Block, errno: Errno) -> Error {

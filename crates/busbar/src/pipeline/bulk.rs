@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::thread;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -58,8 +57,7 @@ impl Bulk {
                 let _ = done.ring();
             }
         };
-        let thread = thread::Builder::new().name("bulk".into()).spawn(run);
-        thread.map_err(|why| Error::new("start", "a thread for bulk", why))?;
+        poll::spawn("busbar-bulk", run)?;
         Ok(Self { blocks, results, bell, quit, is_busy: false, copied: 0 })
     }
 
@@ -119,6 +117,7 @@ fn gone() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
     use std::time::Instant;
 
     use rustix::event::PollFlags;

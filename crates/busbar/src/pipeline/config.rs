@@ -20,9 +20,13 @@ pub(super) use self::control::REACTION;
 pub(super) use self::fault::Fault;
 
 use crate::stream::StreamSetup;
+use crate::stream::net::Count;
 
-/// Least blocks of a source that does not set them.
+/// Least blocks of a source that does not set them, and of an edge that drops.
 const BLOCKS: usize = 4;
+/// Blocks of a source in addition to those that its edges hold.
+const SPARE: usize = 2;
+
 /// The configuration of a pipeline.
 ///
 /// It is parsed from a file by [`Config::parse`], or built by a program. [`Pipeline::open`](super::Pipeline::open)
@@ -107,16 +111,49 @@ impl Config {
     /// Number of blocks of a source: as configured, or two more than its edges can hold.
     pub(super) fn blocks(&self, source: &SourceConfig) -> usize {
         source.blocks.unwrap_or_else(|| {
-            let held = 2 + self.queued(&source.name, |_| true);
+            let held = SPARE + self.queued(source, |_| true);
             held.clamp(BLOCKS, StreamSetup::MAX_BLOCKS)
         })
     }
 
-    /// Blocks of a source that the edges for which `counts` holds can hold.
-    fn queued(&self, source: &str, counts: impl Fn(&Edge) -> bool) -> usize {
-        let behind = |edge: &&Edge| self.source_of(&edge.from).is_some_and(|it| it == source);
+    /// As [`blocks`](Self::blocks), for a source whose sender determines how long they are.
+    pub(super) fn count(&self, source: &SourceConfig) -> Count {
+        if let Some(fixed) = source.blocks {
+            return Count { fixed, suited: 0 };
+        }
+        let fixed = SPARE + self.queued(source, |edge| !self.is_suited(edge));
+        Count { fixed, suited: self.behind(source).filter(|edge| self.is_suited(edge)).count() }
+    }
+
+    /// The edges behind a source.
+    fn behind(&self, source: &SourceConfig) -> impl Iterator<Item = &Edge> {
         let edges = self.edges().map(|(_, _, edge)| edge);
-        edges.filter(behind).filter(|edge| counts(edge)).map(|edge| edge.queue).sum()
+        edges.filter(|edge| self.source_of(&edge.from).is_some_and(|it| it == source.name))
+    }
+
+    /// Blocks of a source that the edges for which `counts` holds can hold.
+    fn queued(&self, source: &SourceConfig, counts: impl Fn(&Edge) -> bool) -> usize {
+        let edges = self.behind(source).filter(|edge| counts(edge));
+        edges.map(|edge| self.queue(edge, source.block_len)).sum()
+    }
+
+    /// Whether the number of blocks of an edge follows their length.
+    pub(super) fn is_suited(&self, edge: &Edge) -> bool {
+        edge.queue.is_none() && !self.drops(edge)
+    }
+
+    /// The number of blocks of an edge, for blocks of a length.
+    pub(super) fn queue(&self, edge: &Edge, block_len: usize) -> usize {
+        let source = self.source_of(&edge.from);
+        let beside = |other: &&Edge| self.is_suited(other) && self.source_of(&other.from) == source;
+        let suited = || {
+            if self.drops(edge) {
+                return BLOCKS;
+            }
+            let edges = self.edges().map(|(_, _, edge)| edge);
+            StreamSetup::enough_of(block_len, edges.filter(beside).count())
+        };
+        edge.queue.unwrap_or_else(suited)
     }
 
     /// All edges, with the kind and name of the node behind each.

@@ -59,7 +59,9 @@ pub(super) enum Next {
 /// The blocks that wait before a node.
 #[derive(Debug)]
 pub(super) struct Edge {
-    config: config::Edge,
+    when_full: WhenFull,
+    /// Most blocks that it can hold, including those under way.
+    capacity: usize,
     waiting: VecDeque<Item>,
     end: Option<Lost>,
     /// What was dropped since the last block that was taken in.
@@ -83,9 +85,10 @@ pub(super) fn sum(one: Lost, other: Lost) -> Lost {
 }
 
 impl Edge {
-    pub(super) fn new(config: &config::Edge) -> Self {
+    pub(super) fn new(config: &config::Edge, capacity: usize) -> Self {
         Self {
-            config: config.clone(),
+            when_full: config.when_full,
+            capacity,
             waiting: VecDeque::new(),
             end: None,
             dropped: NOTHING,
@@ -100,27 +103,31 @@ impl Edge {
 
     /// Most blocks that it can hold, including those under way.
     pub(super) fn capacity(&self) -> usize {
-        self.config.queue
+        self.capacity
+    }
+
+    pub(super) fn set_capacity(&mut self, capacity: usize) {
+        self.capacity = capacity;
     }
 
     /// Most blocks that a sink may have under way, so that there is room for others to wait.
     pub(super) fn window(&self) -> usize {
-        self.config.queue.div_ceil(2)
+        self.capacity.div_ceil(2)
     }
 
     /// Whether the node before it may send a block; `under_way` blocks are in the node behind it.
     pub(super) fn has_room(&self, under_way: usize) -> bool {
-        self.config.when_full != WhenFull::Block || !self.is_full(under_way)
+        self.when_full != WhenFull::Block || !self.is_full(under_way)
     }
 
     fn is_full(&self, under_way: usize) -> bool {
-        self.waiting.len() + under_way >= self.config.queue
+        self.waiting.len() + under_way >= self.capacity
     }
 
     /// Takes a block in, or drops one: the next block says so.
     pub(super) fn push(&mut self, mut item: Item, under_way: usize) {
         let is_full = self.is_full(under_way);
-        let drops_oldest = self.config.when_full == WhenFull::DropOldest;
+        let drops_oldest = self.when_full == WhenFull::DropOldest;
         if is_full && (!drops_oldest || self.waiting.is_empty()) {
             self.dropped = sum(self.dropped, self.drop(&item));
             return;
@@ -167,6 +174,11 @@ impl Edge {
         !self.waiting.is_empty() || self.end.is_some()
     }
 
+    /// Whether no more blocks will come, if some may still wait.
+    pub(super) fn will_end(&self) -> bool {
+        self.end.is_some()
+    }
+
     /// Whether no block waits and none will come.
     pub(super) fn has_ended(&self) -> bool {
         self.waiting.is_empty() && self.end.is_some()
@@ -184,14 +196,14 @@ mod tests {
     use crate::stream::{Source, StreamSetup};
 
     fn items(count: u64) -> Vec<Item> {
-        let setup = StreamSetup { blocks: 32, block_len: 800, ..StreamSetup::default() };
+        let setup = StreamSetup { blocks: Some(32), block_len: 800, ..StreamSetup::default() };
         let source = Source::open("synth:counter", &setup).unwrap();
         let item = |_| Item::new(source.next().unwrap(), 8);
         (0..count).map(item).collect()
     }
 
     fn edge(queue: usize, when_full: WhenFull) -> Edge {
-        Edge::new(&config::Edge { queue, when_full, ..config::Edge::new("a") })
+        Edge::new(&config::Edge { when_full, ..config::Edge::new("a") }, queue)
     }
 
     fn fill(edge: &mut Edge, count: u64, under_way: usize) {

@@ -244,7 +244,7 @@ fn source(name: String, keys: &mut Keys<'_>) -> Result<SourceConfig, Fault> {
 fn edge(keys: &mut Keys<'_>) -> Result<Edge, Fault> {
     let default = Edge::new(keys.required("input", "the name of a source or stage")?);
     Ok(Edge {
-        queue: keys.count("queue", 1..=1024)?.unwrap_or(default.queue),
+        queue: keys.count("queue", 1..=1024)?,
         when_full: keys.parsed::<WhenFull>("when-full")?.unwrap_or_default(),
         ..default
     })
@@ -425,7 +425,7 @@ on.overload = ["set adc in_voltage0_i_hardwaregain 0.5"]
         let expected = (Some(8), Some(Memory::HugePages), Some(Interface::Fileio));
         assert_eq!((*blocks, memory.clone(), *interface), expected);
         let edge = &config.sinks[0].input;
-        assert_eq!((edge.queue, edge.when_full), (16, WhenFull::DropOldest));
+        assert_eq!((edge.queue, edge.when_full), (Some(16), WhenFull::DropOldest));
         assert!(
             matches!(&config.stages[0].work, Work::Gate(gate) if gate.samples == Some(100_000))
         );
@@ -448,7 +448,7 @@ on.overload = ["set adc in_voltage0_i_hardwaregain 0.5"]
     fn an_error_has_the_line_the_key_and_what_is_allowed() {
         let line = |text: &str| GOOD.lines().position(|line| line.contains(text)).unwrap() + 1;
         for (from, to, key, says) in [
-            ("\"iio:vconv0\"", "\"usb:1\"", "source.adc.from", "tcp-listen:"),
+            ("\"iio:vconv0\"", "\"ubs:1\"", "source.adc.from", "tcp-listen:"),
             ("\"256K\"", "\"256X\"", "source.adc.block-len", "64K"),
             ("\"256K\"", "0", "source.adc.block-len", "64K"),
             ("\"256K\"", "-1", "source.adc.block-len", "`-1`"),

@@ -40,7 +40,9 @@ impl Log {
 
     /// A node works.
     pub(super) fn works(&mut self, node: &str) {
-        self.troubles.remove(node);
+        if !self.troubles.is_empty() {
+            self.troubles.remove(node);
+        }
     }
 
     /// A node was opened again, or a coprocessor has come.

@@ -34,15 +34,8 @@ pub(super) enum Producer {
 }
 
 impl StageNode {
-    pub(super) fn new(config: &StageConfig, input: Producer) -> Self {
-        Self {
-            config: config.clone(),
-            edge: Edge::new(&config.input),
-            input,
-            stage: None,
-            ended: false,
-            counts: (0, 0),
-        }
+    pub(super) fn new(config: &StageConfig, input: Producer, edge: Edge) -> Self {
+        Self { config: config.clone(), edge, input, stage: None, ended: false, counts: (0, 0) }
     }
 
     pub(super) fn counters(&self) -> StageCounters {

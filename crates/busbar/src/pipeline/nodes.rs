@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use super::config::{Config, SourceKind, StageConfig};
+use super::config::{self, Config, SourceKind, StageConfig};
 use super::control::Control;
 use super::counters::Counters;
 use super::edge::{Edge, Item, Next};
@@ -14,7 +14,7 @@ use super::shape::Shape;
 use super::sink::{self, Sink};
 use super::source::{Farewell, Source};
 use super::stage::{Made, Stage};
-use crate::stream::Lost;
+use crate::stream::{Lost, StreamSetup};
 use crate::wait::{Interest, Poller};
 use crate::{Error, Result};
 
@@ -27,6 +27,8 @@ pub(super) struct Nodes {
     pub sinks: Vec<SinkNode>,
     /// For each node, how often it had been opened when it was watched last.
     watched: Vec<u64>,
+    /// Of stages and sinks: whether the number of blocks of the edge before it follows their length.
+    suited: (Vec<bool>, Vec<bool>),
 }
 
 impl Nodes {
@@ -44,6 +46,15 @@ impl Nodes {
             // The configuration was checked: there is one.
             stage.or(source.map(Producer::Source)).unwrap_or(Producer::Source(0))
         };
+        let edge = |it: &config::Edge| {
+            let source = config
+                .sources
+                .iter()
+                .find(|source| config.source_of(&it.from).is_some_and(|name| name == source.name));
+            // The configuration was checked: there is one.
+            let len = source.map_or(0, |source| source.block_len);
+            Edge::new(it, config.queue(it, len))
+        };
         let sinks = config.sinks.iter().map(|it| {
             let from = config.source_of(&it.input.from);
             let from = config.sources.iter().find(|source| Some(source.name.as_str()) == from);
@@ -52,17 +63,23 @@ impl Nodes {
                 _ => None,
             });
             SinkNode {
-                edge: Edge::new(&it.input),
+                edge: edge(&it.input),
                 input: producer(&it.input.from),
                 sink: Sink::new(it, config, hw),
             }
         });
         let sinks: Vec<_> = sinks.collect();
-        let stages: Vec<_> =
-            stages.iter().map(|it| StageNode::new(it, producer(&it.input.from))).collect();
+        let suited = (
+            stages.iter().map(|it| config.is_suited(&it.input)).collect(),
+            config.sinks.iter().map(|it| config.is_suited(&it.input)).collect(),
+        );
+        let stages: Vec<_> = stages
+            .iter()
+            .map(|it| StageNode::new(it, producer(&it.input.from), edge(&it.input)))
+            .collect();
         let controls: Vec<_> = config.controls.iter().map(Control::new).collect();
         let watched = vec![0; controls.len() + sources.len() + stages.len() + sinks.len()];
-        Ok(Self { controls, sources, stages, sinks, watched })
+        Ok(Self { controls, sources, stages, sinks, watched, suited })
     }
 
     /// The edges behind a node, each with the number of blocks under way in its sink.
@@ -170,6 +187,7 @@ impl Nodes {
     }
 
     fn open_behind(&mut self, source: usize) -> Result<()> {
+        self.suit(source);
         let mut room = self.sources[source].room();
         for index in 0..self.stages.len() {
             if self.source_of(Producer::Stage(index)) == source {
@@ -187,6 +205,26 @@ impl Nodes {
             }
         }
         Ok(())
+    }
+
+    /// Has edges behind a source hold as many blocks as are enough, now that it is known how long they are.
+    fn suit(&mut self, source: usize) {
+        let Some(shape) = self.sources[source].shape() else { return };
+        let stage = |&index: &usize| {
+            self.suited.0[index] && self.source_of(Producer::Stage(index)) == source
+        };
+        let sink = |&index: &usize| {
+            self.suited.1[index] && self.source_of(self.sinks[index].input) == source
+        };
+        let stages: Vec<_> = (0..self.stages.len()).filter(stage).collect();
+        let sinks: Vec<_> = (0..self.sinks.len()).filter(sink).collect();
+        let enough = StreamSetup::enough_of(shape.block_len, stages.len() + sinks.len());
+        for index in stages {
+            self.stages[index].edge.set_capacity(enough);
+        }
+        for index in sinks {
+            self.sinks[index].edge.set_capacity(enough);
+        }
     }
 
     /// The source that the blocks of a producer come from.

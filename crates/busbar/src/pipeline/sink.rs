@@ -1,6 +1,7 @@
 //! Sinks, which are opened again after a failure.
 
 mod messages;
+mod serving;
 mod way;
 
 use std::collections::VecDeque;
@@ -20,6 +21,10 @@ use crate::{Error, Result};
 
 /// The longest latency that is recorded, in microseconds: an hour.
 const MOST_MICROSECONDS: u64 = 3_600_000_000;
+
+/// Bytes of blocks that a way takes before it has a turn: many short ones cost one turn, and a long one does not
+/// wait for another.
+const BURST: usize = 256 << 10;
 
 /// A sink, open or not.
 #[derive(Debug)]
@@ -73,6 +78,8 @@ pub(super) struct Turn {
     pub moved: bool,
     /// An error; the sink goes on.
     pub trouble: Option<Error>,
+    /// What has happened at its clients.
+    pub news: Vec<String>,
 }
 
 impl Sink {
@@ -140,7 +147,7 @@ impl Sink {
             // No sample came, and none will.
             (State::New, None) if edge.has_ended() => {
                 self.state = State::Finished;
-                return Ok(Turn { moved: true, trouble: None });
+                return Ok(Turn { moved: true, ..Turn::default() });
             }
             (State::New, Some(shape)) => self.open(shape, true),
             (State::Down(retry), Some(shape)) if retry.is_due() => self.open(shape, false),
@@ -158,6 +165,9 @@ impl Sink {
         {
             turn.trouble = sender.take_trouble();
         }
+        if let State::Open(Way::Iiod(serving)) = &mut self.state {
+            turn.news = serving.news();
+        }
         Ok(turn)
     }
 
@@ -166,7 +176,7 @@ impl Sink {
     pub(super) fn admit(&mut self, shape: &Shape, room: &mut usize) -> Result<()> {
         if matches!(self.config.to, SinkKind::Device(_)) {
             let memory = self.config.memory.as_ref().unwrap_or(&shape.memory).clone();
-            Shape { memory, ..shape.clone() }.take(Way::blocks(&self.config), room)?;
+            Shape { memory, ..shape.clone() }.take(Way::blocks(&self.config, shape), room)?;
             return self.open(shape, true).map(drop);
         }
         Way::check(&self.config, shape)
@@ -205,16 +215,29 @@ impl Sink {
     }
 
     fn pass(&mut self, edge: &mut Edge) -> Result<bool> {
+        if let State::Open(Way::Iiod(serving)) = &mut self.state
+            && edge.will_end()
+        {
+            serving.hurry();
+        }
         let mut moved = self.settle()?;
-        while let State::Open(way) = &mut self.state {
-            if self.under_way.len() >= edge.window() || !edge.has_next() {
-                break;
+        // Bytes that the way has taken since its last turn.
+        let mut burst = 0;
+        while edge.has_next() {
+            if self.under_way.len() >= edge.window() || burst >= BURST {
+                let settled = self.settle()?;
+                burst = 0;
+                if self.under_way.len() >= edge.window() && !settled {
+                    break;
+                }
+                continue;
             }
+            let State::Open(way) = &mut self.state else { break };
             match edge.next() {
                 Some(Next::Block(item)) => match way.take(&item) {
                     Ok(true) => {
+                        burst += item.samples.meta().len;
                         self.under_way.push_back(item);
-                        self.settle()?;
                     }
                     Ok(false) => {
                         edge.put_back(item);
@@ -222,16 +245,22 @@ impl Sink {
                     }
                     Err(error) => {
                         edge.put_back(item);
+                        // Counts those before it; the first error matters more.
+                        let _ = self.settle();
                         return Err(error);
                     }
                 },
                 Some(Next::End(lost)) => {
+                    self.settle()?;
                     moved |= self.finish(lost)?;
                     break;
                 }
                 None => break,
             }
             moved = true;
+        }
+        if burst > 0 {
+            self.settle()?;
         }
         Ok(moved)
     }

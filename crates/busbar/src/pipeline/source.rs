@@ -15,7 +15,7 @@ use super::edge::{Item, NOTHING, sum};
 use super::retry::{Retry, patience};
 use super::shape::Shape;
 use crate::block::{Memory, Purpose};
-use crate::stream::net::FrameReceiver;
+use crate::stream::net::{Count, FrameReceiver};
 use crate::stream::{Interface, Lost, Samples, StreamSetup};
 use crate::{Error, Result};
 
@@ -38,6 +38,8 @@ pub(super) enum Farewell<'a> {
 pub(super) struct Source {
     config: SourceConfig,
     setup: StreamSetup,
+    /// Number of blocks, if a sender determines how long they are.
+    count: Count,
     /// How long to try to open it again.
     patience: Option<Duration>,
     state: State,
@@ -102,7 +104,7 @@ impl Source {
     /// `is_on`: it is opened at once, not when it is started.
     pub(super) fn new(config: &SourceConfig, all: &Config, is_on: bool) -> Result<Self> {
         let setup = StreamSetup {
-            blocks: all.blocks(config),
+            blocks: Some(all.blocks(config)),
             block_len: config.block_len,
             memory: config.memory.clone().or_else(|| memory(config, all)),
             interface: config.interface,
@@ -111,6 +113,7 @@ impl Source {
         let mut source = Self {
             config: config.clone(),
             setup,
+            count: all.count(config),
             patience: patience(config.patience, all),
             state: State::Off,
             leaving: None,
@@ -239,7 +242,7 @@ impl Source {
     }
 
     fn open(&mut self) -> Result<()> {
-        let feed = Feed::open(&self.config, &self.setup)?;
+        let feed = Feed::open(&self.config, &self.setup, self.count)?;
         self.is_known = false;
         self.learn(feed.shape(self.setup.memory.as_ref()))?;
         if let Feed::Device(device) = &feed {
@@ -334,7 +337,8 @@ impl Source {
         let (State::Open(Feed::Net(receiver)), Some(shape)) = (&self.state, &self.shape) else {
             return usize::MAX;
         };
-        let own = shape.memory.size_of(self.setup.blocks, shape.block_len);
+        let blocks = receiver.blocks().unwrap_or_default();
+        let own = shape.memory.size_of(blocks, shape.block_len);
         receiver.memory_limit().saturating_sub(own.unwrap_or(usize::MAX))
     }
 
@@ -444,9 +448,14 @@ fn memory(config: &SourceConfig, all: &Config) -> Option<Memory> {
     let is_converter = matches!(&config.from, SourceKind::Device(name) if name.starts_with("iio:"));
     let leads =
         |wanted: fn(&SinkKind) -> bool| all.sinks_of(&config.name).any(|sink| wanted(&sink.to));
-    if leads(|to| matches!(to, SinkKind::Connect(_))) && is_converter {
+    if leads(|to| matches!(to, SinkKind::Connect(_) | SinkKind::Iiod(_))) && is_converter {
         return Some(Memory::choose(Purpose::Network));
     }
-    let is_device = leads(|to| matches!(to, SinkKind::Device(_)));
+    let is_device = leads(|to| match to {
+        SinkKind::Device(_) => true,
+        #[cfg(feature = "usb")]
+        SinkKind::Usb(address) => matches!(address, crate::stream::usb::Address::Gadget(_)),
+        _ => false,
+    });
     (is_device && !is_converter).then(|| Memory::choose(Purpose::Device))
 }

@@ -133,7 +133,7 @@ impl Workshop {
         fill: impl FnOnce(&Samples, BytesMut<'_>) -> Result<usize>,
     ) -> Result<Made> {
         // Makes the pool not readable.
-        self.pool.returned();
+        self.pool.returned(|_| {});
         let Some(mut block) = self.pool.take() else { return Ok(Made::NoRoom(item)) };
         let filled = block.write().and_then(|mut to| fill(&item.samples, to.bytes_mut()));
         let len = match filled {
@@ -362,7 +362,8 @@ mod tests {
     use crate::stream::{Source, StreamSetup};
 
     fn source(samples: usize) -> Source {
-        let setup = StreamSetup { blocks: 8, block_len: 8 * samples, ..StreamSetup::default() };
+        let setup =
+            StreamSetup { blocks: Some(8), block_len: 8 * samples, ..StreamSetup::default() };
         Source::open("synth:counter", &setup).unwrap()
     }
 

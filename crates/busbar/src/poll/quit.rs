@@ -13,8 +13,10 @@ thread_local! {
 }
 
 /// Once `quit` is set, all deadlines of this thread have passed, and its waits notice that within 100 ms.
-/// This is for a thread that waits most of the time and that is not joined. Its operations need deadlines.
-pub(crate) fn quit_when(quit: Arc<AtomicBool>) {
+///
+/// This is for a thread that runs an operation which another thread may end, such as `Receiver::connect_timeout`. The
+/// operation returns what it returns after its time limit, and undoes the same. It needs a limit: `Duration::MAX` will do.
+pub fn quit_when(quit: Arc<AtomicBool>) {
     // A second call has no effect.
     QUIT.with(|cell| _ = cell.set(quit));
 }

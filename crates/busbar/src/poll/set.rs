@@ -1,8 +1,8 @@
 //! A descriptor that is readable while one of several is.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
@@ -36,12 +36,32 @@ impl Set {
     }
 
     /// The keys of the descriptors that have an event now. Edge-triggered events are returned once.
-    pub(crate) fn ready(&self) -> Result<impl Iterator<Item = u64> + use<>> {
-        let mut events: Vec<Event> = Vec::with_capacity(MOST);
-        match epoll::wait(&self.0, spare_capacity(&mut events), Some(&Timespec::default())) {
-            Ok(_) | Err(Errno::INTR) => Ok(events.into_iter().map(|event| event.data.u64())),
+    pub(crate) fn ready(&self) -> Result<Keys> {
+        let mut events = [const { MaybeUninit::<Event>::uninit() }; MOST];
+        match epoll::wait(&self.0, &mut events, Some(&Timespec::default())) {
+            Ok((events, _)) => {
+                let mut keys = Keys { keys: [0; MOST], len: events.len() };
+                for (key, event) in keys.keys.iter_mut().zip(events) {
+                    *key = event.data.u64();
+                }
+                Ok(keys)
+            }
+            Err(Errno::INTR) => Ok(Keys { keys: [0; MOST], len: 0 }),
             Err(errno) => Err(Error::new("wait for", "an epoll set", errno)),
         }
+    }
+}
+
+/// Keys of descriptors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keys {
+    keys: [u64; MOST],
+    len: usize,
+}
+
+impl Keys {
+    pub(crate) fn as_slice(&self) -> &[u64] {
+        &self.keys[..self.len]
     }
 }
 

@@ -1,3 +1,6 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rustix::event::epoll::EventFlags;
 
 use super::*;
@@ -7,7 +10,26 @@ fn is_readable(fd: impl AsFd) -> bool {
 }
 
 fn keys(set: &Set) -> Vec<u64> {
-    set.ready().unwrap().collect()
+    set.ready().unwrap().as_slice().to_vec()
+}
+
+#[test]
+fn all_deadlines_of_a_thread_that_is_to_quit_have_passed() {
+    let quit = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&quit);
+    let (tell, told) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        quit_when(asked);
+        let (bell, deadline) = (Bell::new().unwrap(), Deadline::after(Duration::MAX));
+        tell.send(deadline.has_passed()).unwrap();
+        while !deadline.has_passed() {
+            wait(&bell, PollFlags::IN, deadline.remaining()).unwrap();
+        }
+    });
+    assert!(!told.recv().unwrap());
+    quit.store(true, Ordering::Relaxed);
+    thread.join().unwrap();
+    assert!(!Deadline::after(Duration::MAX).has_passed());
 }
 
 #[test]
@@ -66,4 +88,27 @@ fn a_set_names_what_is_ready() {
 fn times_beyond_what_the_kernel_counts_are_the_last() {
     let last = Timespec { tv_sec: i64::MAX, tv_nsec: 999_999_999 };
     assert_eq!(timespec(Duration::MAX), last);
+}
+
+/// The signals that a thread has blocked.
+fn blocked_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    u64::from_str_radix(line.trim(), 16).unwrap()
+}
+
+#[test]
+fn threads_of_the_library_get_no_signals_of_the_program() {
+    let bit = |signal: i32| 1_u64 << (signal - 1);
+    let before = blocked_signals();
+    let (told, tells) = std::sync::mpsc::channel();
+    spawn("quiet", move || told.send(blocked_signals()).unwrap()).unwrap();
+    let blocked = tells.recv().unwrap();
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGALRM, libc::SIGUSR1, libc::SIGCHLD] {
+        assert_ne!(blocked & bit(signal), 0, "{signal}");
+    }
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        assert_eq!(blocked & bit(signal), 0, "{signal}");
+    }
+    assert_eq!(blocked_signals(), before);
 }

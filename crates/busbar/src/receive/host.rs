@@ -50,7 +50,7 @@ impl Copies {
         pieces: &mut VecDeque<Piece>,
     ) -> Result<Filled> {
         // Takes the events until now: what they report is handled now.
-        drop(self.watched.ready()?);
+        self.watched.ready()?;
         let most = (MOST / self.memory.free().0).max(1);
         let Some(claimed) = self.memory.claim(most) else { return Ok(Filled::Nothing) };
         let received = self.filler.write().and_then(|mut filling| {

@@ -206,7 +206,7 @@ impl Device {
 }
 
 /// Whether two values of an attribute are the same, as numbers or as text.
-fn is_same(one: &str, other: &str) -> bool {
+pub(super) fn is_same(one: &str, other: &str) -> bool {
     let number = |text: &str| text.trim().parse::<f64>().ok();
     match (number(one), number(other)) {
         (Some(one), Some(other)) => one.total_cmp(&other).is_eq(),

@@ -118,6 +118,12 @@ impl<L: HasBlock> Queue<L> {
         self.flight.len() + self.waiting.len()
     }
 
+    /// The blocks that the driver has or will get.
+    pub(super) fn loads(&self) -> impl Iterator<Item = &L> {
+        let flight = self.flight.iter().map(|one| &one.load);
+        flight.chain(self.waiting.iter().map(|job| &job.load))
+    }
+
     /// Gives the first `len` bytes of an attached block to the driver.
     pub(super) fn push(&mut self, load: L, len: usize) -> Result<()> {
         let job = Job { load, len, flags: 0 };

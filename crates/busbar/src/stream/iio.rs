@@ -97,9 +97,9 @@ impl Opened {
                 Err(error) if is_not_offered(&error) => None,
                 done => Some(done?),
             },
-            Some(Interface::Synth) => {
+            Some(other @ (Interface::Synth | Interface::Iiod)) => {
                 let allowed = "dmabuf, fileio";
-                return Err(Error::invalid("the interface of a device", "synth", allowed));
+                return Err(Error::invalid("the interface of a device", other, allowed));
             }
         };
         let device = (self.control.device().clone(), self.direction);
@@ -107,7 +107,7 @@ impl Opened {
             format,
             interface,
             memory,
-            blocks: setup.blocks,
+            blocks: setup.count(),
             block_len: len,
             device: Some(Box::new(device)),
         };
@@ -117,7 +117,7 @@ impl Opened {
             return Ok((about, Access::Dmabuf(queue), blocks));
         }
         let memory = setup.memory.clone().unwrap_or_else(|| Memory::choose(Purpose::Program));
-        let blocks = make(setup.blocks, len, &memory)?;
+        let blocks = make(setup.count(), len, &memory)?;
         let about = about(self.format, Interface::Fileio, memory);
         let events = match self.direction {
             Direction::Receive => PollFlags::IN,
@@ -138,7 +138,7 @@ impl Opened {
                 .not_attached(Errno::OPNOTSUPP)
                 .help("a device needs DMABUFs: /dev/dma_heap/system or /dev/udmabuf"));
         }
-        let blocks = make(setup.blocks, self.len(), &memory)?;
+        let blocks = make(setup.count(), self.len(), &memory)?;
         for block in &blocks {
             dmabuf::persist(|| iio::attach(&self.buffer, block))
                 .map_err(|errno| self.not_attached(errno))?;

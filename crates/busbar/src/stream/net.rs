@@ -27,6 +27,7 @@
 //! | memory of a block | sent by | copied |
 //! |---|---|---|
 //! | pages, memfd | `sendfile` from the memfd | nothing |
+//! | memfd, blocks of up to 16 KiB | `sendmsg`, up to 32 blocks at a time | everything |
 //! | huge pages | `MSG_ZEROCOPY` from the memfd's mapping | nothing, or what the kernel reports as copied |
 //! | a heap, from elsewhere | `sendmsg` from the mapping | everything |
 //!
@@ -76,10 +77,28 @@ mod pool;
 mod receiver;
 mod sender;
 mod time;
-mod watch;
+pub(in crate::stream) mod transmit;
+pub(in crate::stream) mod watch;
+mod wire;
+
+use std::io;
+use std::net::TcpListener;
 
 pub use self::options::Options;
+pub(crate) use self::receiver::Count;
 pub use self::receiver::FrameReceiver;
 pub use self::sender::FrameSender;
 
 pub(crate) use self::pool::Pool;
+#[cfg(feature = "usb")]
+pub(crate) use self::wire::{Port, Wire};
+
+/// Listens on `[ADDRESS:]PORT`; without an address, on all of IPv6 and IPv4, as far as the kernel has them.
+pub(super) fn bind(address: &str) -> io::Result<TcpListener> {
+    match address.parse::<u16>() {
+        Ok(port) => {
+            TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))
+        }
+        Err(_) => TcpListener::bind(address),
+    }
+}

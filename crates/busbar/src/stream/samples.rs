@@ -16,15 +16,23 @@ use crate::receive::Piece;
 /// may outlive its [`Source`](super::Source).
 #[derive(Clone, Debug)]
 pub struct Samples {
-    held: Arc<Held>,
+    /// Taken only when it is dropped.
+    held: Option<Arc<Held>>,
     meta: Meta,
 }
 
-/// Takes a block back.
-pub(crate) type Back = Arc<dyn Fn(Block) + Send + Sync>;
+/// Hands blocks out and takes them back.
+pub(crate) trait Home: Send + Sync {
+    /// Takes back a block that was handed out with `tag`, and its shell, if that can be used again.
+    fn take_back(&self, block: Block, tag: u64, shell: Option<Shell>);
+}
 
-/// What the blocks of one pool share: it exists as long as the pool or one of its blocks does.
-pub(crate) type Home = Arc<()>;
+/// What the blocks of one home share: it exists as long as the home or one of its blocks does.
+pub(crate) type Kin = Arc<()>;
+
+/// The allocation of a block that came back, for the next one: handing out a block need not allocate.
+#[derive(Debug)]
+pub(crate) struct Shell(Arc<Held>);
 
 /// Called when parts are dropped, after their memory was freed.
 pub(crate) type Done = Box<dyn Fn() + Send + Sync>;
@@ -35,8 +43,9 @@ enum Held {
         /// Taken only when it is dropped.
         block: Option<Block>,
         total: usize,
-        home: Home,
-        back: Back,
+        kin: Kin,
+        home: Arc<dyn Home>,
+        tag: u64,
     },
     Parts {
         parts: Vec<Piece>,
@@ -44,12 +53,32 @@ enum Held {
         copied: Arc<AtomicU64>,
         done: Done,
     },
+    /// A block that has gone back.
+    Nothing,
+}
+
+/// What a home knows of the blocks that it hands out.
+pub(crate) struct Origin {
+    pub home: Arc<dyn Home>,
+    pub kin: Kin,
+    /// How many blocks it has.
+    pub total: usize,
+    /// Identifies the block when it comes back.
+    pub tag: u64,
+    /// Of an earlier block.
+    pub shell: Option<Shell>,
 }
 
 impl Samples {
-    /// A block of a pool of `total` blocks; `back` gets it when it is dropped.
-    pub(crate) fn pooled(block: Block, meta: Meta, total: usize, home: Home, back: Back) -> Self {
-        Self { held: Arc::new(Held::Block { block: Some(block), total, home, back }), meta }
+    /// A block that goes back to its home when it is dropped.
+    pub(crate) fn pooled(block: Block, meta: Meta, from: Origin) -> Self {
+        let Origin { home, kin, total, tag, shell } = from;
+        let held = Held::Block { block: Some(block), total, kin, home, tag };
+        let held = match shell {
+            Some(shell) => shell.fill(held),
+            None => Arc::new(held),
+        };
+        Self { held: Some(held), meta }
     }
 
     /// Samples that stay where the network has put them, in parts of any length, [`Meta::len`] bytes in all.
@@ -60,7 +89,8 @@ impl Samples {
         copied: &Arc<AtomicU64>,
         done: Done,
     ) -> Self {
-        Self { held: Arc::new(Held::Parts { parts, copied: Arc::clone(copied), done }), meta }
+        let held = Held::Parts { parts, copied: Arc::clone(copied), done };
+        Self { held: Some(Arc::new(held)), meta }
     }
 
     /// What is known of the block.
@@ -76,12 +106,14 @@ impl Samples {
     ///
     /// As [`Block::read`].
     pub fn read(&self) -> Result<SamplesRead<'_>> {
-        match &*self.held {
-            Held::Block { block: Some(block), .. } => {
+        match self.held.as_deref() {
+            Some(Held::Block { block: Some(block), .. }) => {
                 Ok(SamplesRead(Place::There(block.read()?.of(0..self.meta.len))))
             }
-            Held::Block { block: None, .. } => Ok(SamplesRead(Place::Together(Vec::new()))),
-            Held::Parts { copied, .. } => {
+            Some(Held::Block { block: None, .. } | Held::Nothing) | None => {
+                Ok(SamplesRead(Place::Together(Vec::new())))
+            }
+            Some(Held::Parts { copied, .. }) => {
                 let mut together = Vec::with_capacity(self.meta.len);
                 self.parts()?.iter().for_each(|part| part.append_to(&mut together));
                 copied.fetch_add(together.len() as u64, Ordering::Relaxed);
@@ -97,13 +129,11 @@ impl Samples {
     ///
     /// As [`Block::read`].
     pub fn parts(&self) -> Result<Parts<'_>> {
-        match &*self.held {
-            Held::Block { block, .. } => {
-                let reading = block.as_ref().map(Block::read).transpose()?;
-                Ok(Parts { reading, pieces: &[], len: self.meta.len })
-            }
-            Held::Parts { parts, .. } => Parts::of(parts, self.meta.len),
+        if let Some(Held::Parts { parts, .. }) = self.held.as_deref() {
+            return Parts::of(parts, self.meta.len);
         }
+        let reading = self.block().map(Block::read).transpose()?;
+        Ok(Parts { reading, pieces: &[], len: self.meta.len })
     }
 
     /// The whole block, to pass its descriptor to another device or process. The samples are its first
@@ -111,26 +141,56 @@ impl Samples {
     /// for samples in parts.
     #[must_use]
     pub fn block(&self) -> Option<&Block> {
-        match &*self.held {
-            Held::Block { block, .. } => block.as_ref(),
-            Held::Parts { .. } => None,
+        match self.held.as_deref() {
+            Some(Held::Block { block, .. }) => block.as_ref(),
+            _ => None,
         }
     }
 
+    /// Whether both are references to the same block.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.held.as_ref().zip(other.held.as_ref()).is_some_and(|(one, two)| Arc::ptr_eq(one, two))
+    }
+
     /// Whether this can be upgraded tells whether the source, or any of its blocks, still exists.
-    pub(crate) fn home(&self) -> Option<Weak<()>> {
-        match &*self.held {
-            Held::Block { home, .. } => Some(Arc::downgrade(home)),
-            Held::Parts { .. } => None,
+    pub(crate) fn kin(&self) -> Option<Weak<()>> {
+        match self.held.as_deref() {
+            Some(Held::Block { kin, .. }) => Some(Arc::downgrade(kin)),
+            _ => None,
         }
     }
 
     /// How many blocks its source has.
     pub(crate) fn total(&self) -> usize {
-        match &*self.held {
-            Held::Block { total, .. } => *total,
-            Held::Parts { .. } => usize::MAX,
+        match self.held.as_deref() {
+            Some(Held::Block { total, .. }) => *total,
+            _ => usize::MAX,
         }
+    }
+}
+
+impl Drop for Samples {
+    fn drop(&mut self) {
+        // If two threads drop the last two references at the same time, neither is the last one here; then
+        // `Held` gives the block back.
+        let Some(mut held) = self.held.take() else { return };
+        let Some(last) = Arc::get_mut(&mut held) else { return };
+        let Held::Block { block, home, tag, .. } = last else { return };
+        let (block, home, tag) = (block.take(), Arc::clone(home), *tag);
+        *last = Held::Nothing;
+        if let Some(block) = block {
+            home.take_back(block, tag, Some(Shell(held)));
+        }
+    }
+}
+
+impl Shell {
+    fn fill(mut self, held: Held) -> Arc<Held> {
+        match Arc::get_mut(&mut self.0) {
+            Some(shell) => *shell = held,
+            None => return Arc::new(held),
+        }
+        self.0
     }
 }
 
@@ -141,6 +201,7 @@ impl fmt::Debug for Held {
                 f.debug_struct("Block").field("block", block).field("total", total).finish()
             }
             Self::Parts { parts, .. } => f.debug_tuple("Parts").field(&parts.len()).finish(),
+            Self::Nothing => f.write_str("Nothing"),
         }
     }
 }
@@ -148,11 +209,12 @@ impl fmt::Debug for Held {
 impl Drop for Held {
     fn drop(&mut self) {
         match self {
-            Self::Block { block, back, .. } => {
+            Self::Block { block, home, tag, .. } => {
                 if let Some(block) = block.take() {
-                    back(block);
+                    home.take_back(block, *tag, None);
                 }
             }
+            Self::Nothing => {}
             Self::Parts { parts, done, .. } => {
                 Piece::drop_all(std::mem::take(parts));
                 done();

@@ -10,8 +10,8 @@ use crate::{Error, Result};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StreamSetup {
-    /// Number of blocks, 1 to 1024.
-    pub blocks: usize,
+    /// Number of blocks, 1 to 1024. `None`: as many as have a megabyte together, at least 4 and at most 64.
+    pub blocks: Option<usize>,
     /// Bytes of a block, up to 1 GiB; rounded down to whole samples, at least one sample.
     pub block_len: usize,
     /// The memory of the blocks. `None`: [`Memory::choose`] chooses it.
@@ -25,7 +25,13 @@ pub struct StreamSetup {
 
 impl Default for StreamSetup {
     fn default() -> Self {
-        Self { blocks: 4, block_len: 64 << 10, memory: None, interface: None, channels: Vec::new() }
+        Self {
+            blocks: None,
+            block_len: 64 << 10,
+            memory: None,
+            interface: None,
+            channels: Vec::new(),
+        }
     }
 }
 
@@ -37,8 +43,10 @@ impl Default for StreamSetup {
 impl StreamSetup {
     pub(crate) const MAX_BLOCKS: usize = 1024;
     const MAX_BLOCK_LEN: usize = 1 << 30;
+    /// Bytes of all blocks by default.
+    const ENOUGH: usize = 1 << 20;
 
-    /// 4 blocks of 64 KiB; the library chooses the rest.
+    /// Blocks of 64 KiB; the library chooses the rest.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -46,8 +54,8 @@ impl StreamSetup {
 
     /// Sets [`blocks`](Self#structfield.blocks).
     #[must_use]
-    pub fn blocks(mut self, blocks: usize) -> Self {
-        self.blocks = blocks;
+    pub fn blocks(mut self, blocks: impl Into<Option<usize>>) -> Self {
+        self.blocks = blocks.into();
         self
     }
 
@@ -79,10 +87,29 @@ impl StreamSetup {
         self
     }
 
+    /// How many blocks of a length are enough: while some are filled, others wait, are under way, or come back. Short
+    /// ones are many, so that a turn of the program has work for a while.
+    pub(crate) fn enough(block_len: usize) -> usize {
+        (Self::ENOUGH / block_len.max(1)).clamp(4, 64)
+    }
+
+    /// The same for each of several destinations of one source: they share what is [enough](Self::enough), since
+    /// each block takes descriptors, of which a process has 1024.
+    pub(crate) fn enough_of(block_len: usize, destinations: usize) -> usize {
+        (Self::enough(block_len) / destinations.max(1)).max(4)
+    }
+
+    /// The number of blocks.
+    pub(crate) fn count(&self) -> usize {
+        self.blocks.unwrap_or_else(|| Self::enough(self.block_len))
+    }
+
     pub(super) fn check(&self) -> Result<()> {
-        if !(1..=Self::MAX_BLOCKS).contains(&self.blocks) {
+        if let Some(blocks) = self.blocks
+            && !(1..=Self::MAX_BLOCKS).contains(&blocks)
+        {
             let allowed = format!("1 to {}", Self::MAX_BLOCKS);
-            return Err(Error::invalid("the number of blocks", self.blocks, allowed));
+            return Err(Error::invalid("the number of blocks", blocks, allowed));
         }
         if !(1..=Self::MAX_BLOCK_LEN).contains(&self.block_len) {
             let allowed = format!("1 to {} bytes", Self::MAX_BLOCK_LEN);
@@ -102,6 +129,8 @@ pub enum Interface {
     Fileio,
     /// No driver: the library computes the samples.
     Synth,
+    /// The network, from a server of libiio's protocol.
+    Iiod,
 }
 
 impl fmt::Display for Interface {
@@ -110,6 +139,7 @@ impl fmt::Display for Interface {
             Self::Dmabuf => "dmabuf",
             Self::Fileio => "fileio",
             Self::Synth => "synth",
+            Self::Iiod => "iiod",
         })
     }
 }
@@ -122,7 +152,8 @@ impl FromStr for Interface {
             "dmabuf" => Ok(Self::Dmabuf),
             "fileio" => Ok(Self::Fileio),
             "synth" => Ok(Self::Synth),
-            _ => Err(Error::invalid("an interface", name, "dmabuf, fileio, synth")),
+            "iiod" => Ok(Self::Iiod),
+            _ => Err(Error::invalid("an interface", name, "dmabuf, fileio, synth, iiod")),
         }
     }
 }

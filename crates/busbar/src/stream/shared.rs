@@ -1,7 +1,7 @@
 //! What a source or a sink shares with the blocks that it has handed out.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -19,6 +19,8 @@ pub(super) struct Shared<T> {
     state: Mutex<T>,
     /// Notified when a block was given back or the stream has ended.
     changed: Condvar,
+    /// Threads that wait for that; changed only under the lock. To notify nobody would be a system call.
+    waiting: AtomicUsize,
     set: Arc<Set>,
     /// Keeps the set readable while it rings. Made at once, so that it exists whatever the process runs out of.
     bell: Bell,
@@ -33,6 +35,7 @@ impl<T> Shared<T> {
             label,
             state: Mutex::new(state),
             changed: Condvar::new(),
+            waiting: AtomicUsize::new(0),
             set: Arc::new(set),
             bell,
             is_watched: AtomicBool::new(false),
@@ -56,9 +59,11 @@ impl<T> Shared<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes all threads that wait.
-    pub(super) fn notify(&self) {
-        self.changed.notify_all();
+    /// Wakes all threads that wait, after a change under the lock.
+    pub(super) fn notify(&self, _: &mut T) {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// Waits until the state may have changed.
@@ -81,13 +86,16 @@ impl<T> Shared<T> {
             Pending::Block => None,
         };
         let timeout = until.into_iter().chain(remaining).min();
-        Ok(match timeout {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let state = match timeout {
             None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             Some(timeout) => {
                 let waited = self.changed.wait_timeout(state, timeout);
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
-        })
+        };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        Ok(state)
     }
 
     /// The descriptor of the stream. The first call has `watch` add the files of the driver to it.

@@ -180,8 +180,8 @@ impl Sink {
     /// Transmits a received block, which then goes back to its source. Waits for room without a limit.
     ///
     /// The block is passed by reference if the sink takes DMABUFs, the block is one, the device can use its
-    /// memory, and the source has another block to receive into. Otherwise the samples are copied into a block
-    /// of the sink.
+    /// memory, the source has another block to receive into, and the sink does not have this one already.
+    /// Otherwise the samples are copied into a block of the sink.
     ///
     /// There is room while the sink has less than half of the source's blocks, or has a free block to copy into.
     /// A transmitted block goes back in the next call of the sink: after the last one, call
@@ -220,18 +220,21 @@ impl Sink {
         let len = samples.meta().len;
         self.check_len(len)?;
         let mut state = self.shared.lock();
-        self.shared.reap(&mut state)?;
-        self.shared.refuse_cyclic(&state)?;
-        if state.can_take(samples) {
-            while state.foreign() >= samples.total() / 2 {
-                if deadline.has_passed() {
-                    return Ok(false);
-                }
-                state = self.shared.wait_for_driver(state, deadline)?;
-                self.shared.reap(&mut state)?;
+        loop {
+            self.shared.reap(&mut state)?;
+            self.shared.refuse_cyclic(&state)?;
+            if !state.can_take(samples) {
+                break;
             }
-            self.shared.lend(&mut state, samples.clone())?;
-            return Ok(true);
+            if state.foreign() < samples.total() / 2 {
+                self.shared.lend(&mut state, samples.clone())?;
+                return Ok(true);
+            }
+            if deadline.has_passed() {
+                return Ok(false);
+            }
+            // Meanwhile another thread may forward the same block.
+            state = self.shared.wait_for_driver(state, deadline)?;
         }
         drop(state);
         if len > self.about.block_len {

@@ -10,8 +10,10 @@ use rustix::io::Errno;
 use super::about::About;
 use super::driver::{Filled, Opened, Receiver, Taken};
 use super::format::{Format, Lost, Meta};
+#[cfg(feature = "iiod")]
+use super::iiod::remote::{self, Remote};
 use super::loss::Detector;
-use super::samples::{Back, Home, Samples};
+use super::samples::{self, Home, Kin, Samples, Shell};
 use super::setup::{Interface, StreamSetup};
 use super::shared::Shared;
 use super::values::Scale;
@@ -31,8 +33,7 @@ use crate::{Error, Result};
 /// once. It may be readable without either; then [`try_next`](Self::try_next) returns `None`.
 pub struct Source {
     shared: Arc<Shared<State>>,
-    back: Back,
-    home: Home,
+    kin: Kin,
     about: About,
 }
 
@@ -41,6 +42,7 @@ struct State {
     receiver: Box<dyn Receiver>,
     detector: Detector,
     sequence: u64,
+    shells: Vec<Shell>,
     /// The error of a block that was given back.
     trouble: Option<Error>,
     ended: bool,
@@ -62,9 +64,17 @@ impl Source {
             return Self::start(synth::open(synth, setup)?);
         }
         if let Some(device) = name.strip_prefix("iio:") {
+            #[cfg(feature = "iiod")]
+            if let Some(remote) = Remote::of(device) {
+                return Self::start(remote::open(&remote, setup)?);
+            }
             return Self::start(iio::receive(device, setup)?);
         }
-        Err(Error::invalid("the name of a source", name, "iio:NAME, synth:PATTERN"))
+        Err(Error::invalid(
+            "the name of a source",
+            name,
+            "iio:NAME, iio:NAME@ip:HOST, synth:PATTERN",
+        ))
     }
 
     /// Starts to hand out blocks.
@@ -73,14 +83,13 @@ impl Source {
             receiver,
             detector,
             sequence: 0,
+            shells: Vec::with_capacity(about.blocks),
             trouble: None,
             ended: false,
             unwatched: false,
         };
         let shared = Shared::new(label, state)?;
-        let home = Arc::clone(&shared);
-        let back: Back = Arc::new(move |block| home.give_back(&mut home.lock(), block));
-        Ok(Self { shared, back, home: Home::default(), about })
+        Ok(Self { shared, kin: Kin::default(), about })
     }
 
     /// What a sample looks like.
@@ -180,8 +189,10 @@ impl Source {
         loop {
             if let Some(block) = self.shared.take(&mut state, self.about.format.sample_len)? {
                 let (block, meta) = block;
-                let (home, back) = (Arc::clone(&self.home), Arc::clone(&self.back));
-                return Ok(Some(Samples::pooled(block, meta, self.about.blocks, home, back)));
+                let (shell, total) = (state.shells.pop(), self.about.blocks);
+                let (home, kin) = (Arc::clone(&self.shared), Arc::clone(&self.kin));
+                let from = samples::Origin { home, kin, total, tag: 0, shell };
+                return Ok(Some(Samples::pooled(block, meta, from)));
             }
             if deadline.has_passed() {
                 return Ok(None);
@@ -209,7 +220,7 @@ impl Source {
 
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { shared, back: _, home: _, about } = self;
+        let Self { shared, kin: _, about } = self;
         f.debug_struct("Source").field("shared", shared).field("about", about).finish()
     }
 }
@@ -230,6 +241,14 @@ impl AsFd for Source {
                 shared.ring();
             }
         })
+    }
+}
+
+impl Home for Shared<State> {
+    fn take_back(&self, block: Block, _: u64, shell: Option<Shell>) {
+        let mut state = self.lock();
+        state.shells.extend(shell);
+        self.give_back(&mut state, block);
     }
 }
 
@@ -317,14 +336,14 @@ impl Shared<State> {
             let _ = self.end(state);
             state.trouble = Some(error);
         }
-        self.notify();
+        self.notify(state);
     }
 
     fn end(&self, state: &mut State) -> Result<()> {
         if !state.ended {
             state.ended = true;
             self.ring();
-            self.notify();
+            self.notify(state);
         }
         // Restores again what it could not before.
         state.receiver.stop()

@@ -37,13 +37,22 @@ pub(super) fn open(text: &str, setup: &StreamSetup) -> Result<Opened> {
     let memory = setup.memory.clone().unwrap_or_else(|| Memory::choose(Purpose::Program));
     let samples = (setup.block_len / sample_len).max(1);
     let generator = Generator::new(&wanted, &format);
-    let blocks = (0..setup.blocks).map(|_| Block::with(samples * sample_len, &memory));
+    let blocks = (0..setup.count()).map(|_| Block::with(samples * sample_len, &memory));
     let synth = Synth::new(generator, rate, samples, blocks.collect::<Result<_>>()?);
     let detector = Detector::new(&format, false);
-    let (blocks, block_len) = (setup.blocks, samples * sample_len);
+    let (blocks, block_len) = (setup.count(), samples * sample_len);
     let about =
         About { format, interface: Interface::Synth, memory, blocks, block_len, device: None };
     Ok(Opened { label: format!("synth:{text}"), receiver: Box::new(synth), detector, about })
+}
+
+/// The samples of a source with all of its channels.
+pub(super) fn format(text: &str) -> Result<Format> {
+    let wanted = Wanted::parse(text)?;
+    let values = VALUES.iter().take(2 * wanted.pairs).copied();
+    let names: Vec<_> = values.chain(["count0", "timestamp"]).map(String::from).collect();
+    let (channels, sample_len) = channels(&wanted, &names)?;
+    Ok(Format { channels, sample_len, rate: (wanted.rate > 0.0).then_some(wanted.rate) })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,6 +238,12 @@ impl Synth {
         let Some(timer) = &self.watched else { return Ok(()) };
         timer.set(self.ready())
     }
+
+    /// As [`rearm`](Self::rearm), after a block was taken. If the next one is ready as well, the timer has expired
+    /// already.
+    fn rearm_after(&self, now: Instant) -> Result<()> {
+        if self.ready().is_some_and(|ready| ready <= now) { Ok(()) } else { self.rearm() }
+    }
 }
 
 impl Receiver for Synth {
@@ -254,7 +269,7 @@ impl Receiver for Synth {
             let times = Times::new(self.rate, self.started_wall, time);
             self.generator.fill_block(bytes.slice(..len), first, &times);
         });
-        self.rearm()?;
+        self.rearm_after(now)?;
         Ok(match filled {
             Ok(()) => {
                 Taken::Filled(Filled { block, time, samples, lost: Some(Lost::Samples(lost)) })
@@ -342,6 +357,13 @@ impl Generator {
 
     /// Fills samples that have nothing but values, in their order.
     fn fill_dense<const LEN: usize>(&self, bytes: &mut [u8], first: u64) {
+        if self.pattern == Pattern::Counter {
+            // As many at a time as the processor can.
+            for (sample, index) in bytes.as_chunks_mut::<LEN>().0.iter_mut().zip(0..) {
+                sample.copy_from_slice(&first.wrapping_add(index).to_le_bytes()[..LEN]);
+            }
+            return;
+        }
         for (sample, number) in bytes.as_chunks_mut::<LEN>().0.iter_mut().zip(first..) {
             sample.copy_from_slice(&join(self.values(number)).to_le_bytes()[..LEN]);
         }

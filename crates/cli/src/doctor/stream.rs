@@ -2,6 +2,7 @@
 
 use busbar::block::{Block, Memory, Purpose};
 use busbar::stream::Interface;
+use busbar::stream::usb::takes_in_place;
 
 use super::machine::Machine;
 use super::{Answer, Diagnosis};
@@ -22,6 +23,7 @@ pub fn diagnose(machine: &Machine) -> Diagnosis {
     for device in &devices {
         note(&mut diagnosis, machine, device);
     }
+    controllers(&mut diagnosis, machine);
     diagnosis.note("module vconv", machine.module("vconv").answer());
     let heaps = memory(&Memory::Heap("system".into()));
     let heap = diagnosis.note("DMA heap system", heaps);
@@ -73,6 +75,27 @@ fn note(diagnosis: &mut Diagnosis, machine: &Machine, device: &str) {
         diagnosis.uses(format!("{label}: {answer}"));
     }
     diagnosis.note(label, answer);
+}
+
+/// Controllers by which this machine can be a USB device. Each that is free is asked.
+fn controllers(diagnosis: &mut Diagnosis, machine: &Machine) {
+    let names = machine.entries("sys/class/udc", "");
+    if names.is_empty() {
+        diagnosis.note("USB device controllers", Err("none: usb: needs one on a device".into()));
+    }
+    for name in names {
+        let read = |file: &str| machine.read(&format!("sys/class/udc/{name}/{file}"));
+        let speed = read("maximum_speed").unwrap_or_default();
+        let answer = match read("function").filter(|function| !function.is_empty()) {
+            Some(function) => Ok(format!("{speed}; has the gadget {function}")),
+            None => match takes_in_place(&name) {
+                Ok(true) => Ok(format!("{speed}; sends blocks in place")),
+                Ok(false) => Ok(format!("{speed}; copies blocks: it takes no scatterlists")),
+                Err(error) => Err(error.to_string()),
+            },
+        };
+        diagnosis.note(format!("USB controller {name}"), answer);
+    }
 }
 
 /// Allocates a page.

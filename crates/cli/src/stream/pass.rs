@@ -45,7 +45,7 @@ pub fn run(from: SourceKind, to: SinkKind, flags: &Flags) -> Result<()> {
 }
 
 fn config(from: SourceKind, to: SinkKind, flags: &Flags) -> Config {
-    let blocks = usize::from(flags.blocks);
+    let blocks = flags.blocks.map(usize::from);
     let edge = |from: &str| Edge::new(from).queue(blocks);
     let source = SourceConfig::new(SOURCE, from)
         .blocks(blocks)

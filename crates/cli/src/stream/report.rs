@@ -74,9 +74,11 @@ pub struct Report {
 }
 
 impl Audience for Report {
-    /// Prints a failure that does not end the stream.
+    /// Prints what does not end the stream.
     fn event(&mut self, event: &Event) -> Result<()> {
-        self.bar.suspend(|| complain(&format!("busbar: {}; going on", event.text)));
+        // A failure, unless it is of a client.
+        let more = if event.what == "client" { "" } else { "; going on" };
+        self.bar.suspend(|| complain(&format!("busbar: {}{more}", event.text)));
         Ok(())
     }
 

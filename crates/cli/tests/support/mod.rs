@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod fault;
+pub mod iiod;
 pub mod messenger;
 
 use std::ffi::c_void;

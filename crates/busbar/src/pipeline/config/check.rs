@@ -68,9 +68,11 @@ impl Config {
                 let allowed = format!("the name of a source or stage: {}", names.join(", "));
                 return Err(Fault::new(&[kind, name, "input"], &edge.from, allowed));
             }
-            if !(1..=StreamSetup::MAX_BLOCKS).contains(&edge.queue) {
+            if let Some(queue) = edge.queue
+                && !(1..=StreamSetup::MAX_BLOCKS).contains(&queue)
+            {
                 let allowed = format!("1 to {}", StreamSetup::MAX_BLOCKS);
-                return Err(Fault::new(&[kind, name, "queue"], edge.queue, allowed));
+                return Err(Fault::new(&[kind, name, "queue"], queue, allowed));
             }
         }
         for stage in &self.stages {
@@ -125,7 +127,7 @@ impl Config {
     /// An edge that drops, and those behind it, must not hold so many blocks that the source has none
     /// left for the others.
     fn verify_blocks(&self, source: &SourceConfig) -> Result<(), Fault> {
-        let needed = 1 + self.queued(&source.name, |edge| self.drops(edge));
+        let needed = 1 + self.queued(source, |edge| self.drops(edge));
         match source.blocks {
             Some(blocks) if !(1..=StreamSetup::MAX_BLOCKS).contains(&blocks) => {
                 let allowed = format!("1 to {}", StreamSetup::MAX_BLOCKS);
@@ -149,7 +151,7 @@ impl Config {
     }
 
     /// Whether this edge, or one before it, drops blocks when it is full.
-    fn drops(&self, edge: &Edge) -> bool {
+    pub(super) fn drops(&self, edge: &Edge) -> bool {
         let mut edge = edge;
         for _ in 0..=self.stages.len() {
             if edge.when_full != WhenFull::Block {

@@ -10,8 +10,9 @@ use crate::{Error, Result};
 pub struct Edge {
     /// The source or stage that it begins at.
     pub from: String,
-    /// Most blocks that wait or are under way in the sink.
-    pub queue: usize,
+    /// Most blocks that wait or are under way in the sink, 1 to 1024. `None`: as many as have a megabyte together, at
+    /// least 4 and at most 64; 4 if they are dropped here or before.
+    pub queue: Option<usize>,
     /// What happens when there are as many blocks.
     pub when_full: WhenFull,
 }
@@ -30,16 +31,16 @@ pub enum WhenFull {
 }
 
 impl Edge {
-    /// An edge from a node, for 4 blocks, which makes that node wait when it is full.
+    /// An edge from a node, which makes that node wait when it is full.
     #[must_use]
     pub fn new(from: impl Into<String>) -> Self {
-        Self { from: from.into(), queue: 4, when_full: WhenFull::Block }
+        Self { from: from.into(), queue: None, when_full: WhenFull::Block }
     }
 
     /// Sets [`queue`](Self#structfield.queue).
     #[must_use]
-    pub fn queue(mut self, queue: usize) -> Self {
-        self.queue = queue;
+    pub fn queue(mut self, queue: impl Into<Option<usize>>) -> Self {
+        self.queue = queue.into();
         self
     }
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::edge::Edge;
 use crate::block::Memory;
 use crate::bulk::Transport;
-use crate::stream::Interface;
+use crate::stream::{Interface, iiod};
 use crate::{Error, Result};
 
-const SINKS: &str = "iio:NAME, tcp:HOST:PORT, file:NAME, endpoint:SERVICE, bulk:TRANSPORT, null:, verify:, \
-     verify:counter";
+const SINKS: &str = "iio:NAME, tcp:HOST:PORT, iiod:[[ADDRESS:]PORT], file:NAME, usb: (this machine is the device), \
+     usb:VID:PID[:SERIAL], endpoint:SERVICE, bulk:TRANSPORT, null:, verify:, verify:counter";
 
 /// A sink of samples.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +23,7 @@ pub struct SinkConfig {
     pub input: Edge,
     /// Where they go to.
     pub to: SinkKind,
-    /// Number of blocks of a converter, 1 to 1024. `None`: 4.
+    /// Number of blocks of a converter, 1 to 1024. `None`: as [`StreamSetup::blocks`](crate::stream::StreamSetup#structfield.blocks).
     pub blocks: Option<usize>,
     /// Memory of the blocks of a converter. `None`: the best.
     pub memory: Option<Memory>,
@@ -41,8 +41,13 @@ pub enum SinkKind {
     Device(String),
     /// `tcp:HOST:PORT`.
     Connect(String),
+    /// `iiod:[[ADDRESS:]PORT]`: a server of libiio's protocol, see [`iiod`](crate::stream::iiod).
+    Iiod(String),
     /// `file:NAME`, a recording in the format `SigMF`.
     Recording(PathBuf),
+    /// `usb:…`: frames, or samples alone, over USB, see [`stream::usb`](crate::stream::usb).
+    #[cfg(feature = "usb")]
+    Usb(crate::stream::usb::Address),
     /// `endpoint:SERVICE`: messages to a coprocessor, whole samples each.
     Endpoint(String),
     /// `bulk:TRANSPORT`: blocks to a coprocessor, see [`bulk`](crate::bulk).
@@ -104,10 +109,16 @@ impl FromStr for SinkKind {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        #[cfg(feature = "usb")]
+        if let Some(address) = text.strip_prefix("usb:") {
+            return address.parse().map(Self::Usb);
+        }
         let known = text.split_once(':').and_then(|(kind, rest)| match (kind, rest) {
             ("null", "") => Some(Self::Null),
             ("verify", "") => Some(Self::Verify { counter: false }),
             ("verify", "counter") => Some(Self::Verify { counter: true }),
+            ("iiod", "") => Some(Self::Iiod(iiod::PORT.to_string())),
+            ("iiod", listen) => Some(Self::Iiod(listen.into())),
             (_, "") => None,
             ("iio", _) => Some(Self::Device(text.into())),
             ("tcp", address) if address.contains(':') => Some(Self::Connect(address.into())),

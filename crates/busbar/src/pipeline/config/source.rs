@@ -12,6 +12,7 @@ use crate::{Error, Result};
 
 const SOURCES: &str = "iio:NAME, synth:PATTERN, tcp-listen:[HOST:]PORT, \
      receive:DEVICE:ADDRESS:PORT (host for the device: ordinary receive), file:NAME, \
+     usb:VID:PID[:SERIAL], usb: (this machine is the device), \
      endpoint:SERVICE?type=ci16_le&channels=1";
 /// A source of samples.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +60,9 @@ pub enum SourceKind {
     },
     /// `file:NAME`, a recording in the format `SigMF`.
     Recording(PathBuf),
+    /// `usb:…`: frames over USB, see [`stream::usb`](crate::stream::usb).
+    #[cfg(feature = "usb")]
+    Usb(crate::stream::usb::Address),
     /// `endpoint:SERVICE?type=TYPE&channels=N`: messages of a coprocessor, whole samples each.
     Endpoint {
         /// The service.
@@ -149,6 +153,10 @@ impl FromStr for SourceKind {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
+        #[cfg(feature = "usb")]
+        if let Some(address) = text.strip_prefix("usb:") {
+            return framed(address).map(Self::Usb);
+        }
         let known = text.split_once(':').and_then(|(kind, rest)| match kind {
             "iio" | "synth" if !rest.is_empty() => Some(Self::Device(text.into())),
             "tcp-listen" if !rest.is_empty() => Some(Self::Listen(rest.into())),
@@ -158,6 +166,19 @@ impl FromStr for SourceKind {
             _ => None,
         });
         known.ok_or_else(|| Error::invalid("a source", text.escape_debug(), SOURCES))
+    }
+}
+
+/// A USB connection with frames: samples alone do not tell their format.
+#[cfg(feature = "usb")]
+fn framed(rest: &str) -> Result<crate::stream::usb::Address> {
+    use crate::stream::usb::Address;
+    match rest.parse()? {
+        Address::Gadget(gadget) if gadget.raw => {
+            let shown = format!("usb:{}", rest.escape_debug());
+            Err(Error::invalid("a source", shown, "a USB connection without `raw`"))
+        }
+        address => Ok(address),
     }
 }
 

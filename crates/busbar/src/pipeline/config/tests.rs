@@ -65,6 +65,8 @@ fn ends_are_what_they_say() {
     }
     let to = |text: &str| text.parse::<SinkKind>();
     assert_eq!(to("tcp:host:4950").unwrap(), SinkKind::Connect("host:4950".into()));
+    assert_eq!(to("iiod:").unwrap(), SinkKind::Iiod("30431".into()));
+    assert_eq!(to("iiod:[::1]:5000").unwrap(), SinkKind::Iiod("[::1]:5000".into()));
     assert_eq!(to("bulk:buffer").unwrap(), SinkKind::Bulk(Transport::Buffer));
     assert_eq!(to("verify:counter").unwrap(), SinkKind::Verify { counter: true });
     for bad in ["", "iio:", "synth:sine", "tcp:host", "null:x", "verify:sine", "bulk:pigeon"] {
@@ -81,21 +83,27 @@ fn nodes_are_joined_by_names_that_there_are() {
     assert!(fault(|it| it.sinks[1].input.from = "x".into()).contains("a, b"));
     assert!(fault(|it| it.sinks[0].input.from = "a".into()).contains("`stage.b`"));
     assert!(fault(|it| it.stages[0].input.from = "b".into()).contains("does not come behind"));
-    assert!(fault(|it| it.sinks[0].input.queue = 0).contains("`sink.c.queue`"));
+    assert!(fault(|it| it.sinks[0].input.queue = Some(0)).contains("`sink.c.queue`"));
 }
 
 #[test]
 fn edges_that_drop_leave_blocks_for_the_others() {
     let full = |it: &mut Config, blocks| {
         it.sources[0].blocks = blocks;
-        it.sinks[1].input = Edge { queue: 8, when_full: WhenFull::DropOldest, ..Edge::new("a") };
+        it.sinks[1].input =
+            Edge { queue: Some(8), when_full: WhenFull::DropOldest, ..Edge::new("a") };
     };
     assert!(fault(|it| full(it, Some(8))).contains("9 or more"));
     let mut enough = config();
     full(&mut enough, Some(9));
     enough.check().unwrap();
     full(&mut enough, None);
+    assert_eq!(enough.blocks(&enough.sources[0]), 2 + 8 + 8 + 8);
+    enough.sources[0].block_len = 1 << 20;
     assert_eq!(enough.blocks(&enough.sources[0]), 2 + 4 + 4 + 8);
+    // What drops has the newest: no more by default, however short they are.
+    (enough.sources[0].block_len, enough.sinks[1].input.queue) = (4096, None);
+    assert_eq!(enough.blocks(&enough.sources[0]), 2 + 32 + 32 + 4);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::messages::Messages;
+use super::serving::Serving;
 use crate::pipeline::bulk::Bulk;
 use crate::pipeline::config::{SinkConfig, SinkKind};
 use crate::pipeline::edge::Item;
@@ -10,6 +11,8 @@ use crate::pipeline::retry::options;
 use crate::pipeline::shape::Shape;
 use crate::stream::net::FrameSender;
 use crate::stream::sigmf::{Datatype, Recorder};
+#[cfg(feature = "usb")]
+use crate::stream::usb::{Address, Gadget, RawSender};
 use crate::stream::verify::Counter;
 use crate::stream::{self, Lost, StreamSetup};
 use crate::{Error, Result};
@@ -19,9 +22,12 @@ use crate::{Error, Result};
 pub(super) enum Way {
     Device(stream::Sink),
     Net(Box<FrameSender>),
+    Iiod(Box<Serving>),
     Recording(Box<Recorder>),
     Endpoint(Box<Messages>),
     Bulk(Bulk),
+    #[cfg(feature = "usb")]
+    Raw(Box<RawSender>),
     Null,
     Verify(Option<Counter>),
 }
@@ -38,15 +44,15 @@ impl Way {
     }
 
     /// Number of blocks of a device.
-    pub(super) fn blocks(config: &SinkConfig) -> usize {
-        config.blocks.unwrap_or(StreamSetup::default().blocks)
+    pub(super) fn blocks(config: &SinkConfig, shape: &Shape) -> usize {
+        config.blocks.unwrap_or_else(|| StreamSetup::enough(shape.block_len))
     }
 
     pub(super) fn open(config: &SinkConfig, shape: &Shape, from: Option<&str>) -> Result<Self> {
         Ok(match &config.to {
             SinkKind::Device(name) => {
                 let setup = StreamSetup {
-                    blocks: Self::blocks(config),
+                    blocks: Some(Self::blocks(config, shape)),
                     block_len: shape.block_len,
                     memory: config.memory.clone(),
                     interface: config.interface,
@@ -58,6 +64,25 @@ impl Way {
                 let options = options(config.patience);
                 let sender = FrameSender::open(target, &shape.format, shape.block_len, &options)?;
                 Self::Net(Box::new(sender))
+            }
+            SinkKind::Iiod(listen) => {
+                Self::Iiod(Box::new(Serving::open(listen, &config.name, &shape.format, from)?))
+            }
+            #[cfg(feature = "usb")]
+            SinkKind::Usb(address @ Address::Gadget(Gadget { raw: true, .. })) => {
+                Self::Raw(Box::new(RawSender::open(address, config.interface)?))
+            }
+            #[cfg(feature = "usb")]
+            SinkKind::Usb(address) => {
+                let options = options(config.patience);
+                let (format, len) = (&shape.format, shape.block_len);
+                Self::Net(Box::new(FrameSender::open_usb(
+                    address,
+                    format,
+                    len,
+                    config.interface,
+                    &options,
+                )?))
             }
             SinkKind::Recording(path) => {
                 Self::Recording(Box::new(Recorder::create(path, &shape.format, from)?))
@@ -80,6 +105,9 @@ impl Way {
             Self::Net(sender) => {
                 sender.push_as(item.samples.clone(), item.lost, item.check).map(|()| true)
             }
+            Self::Iiod(serving) => Ok(serving.take(&item.samples, item.lost)),
+            #[cfg(feature = "usb")]
+            Self::Raw(sender) => sender.push(item.samples.clone()).map(|()| true),
             Self::Recording(recorder) => recorder.write_as(&item.samples, item.lost).map(|()| true),
             Self::Endpoint(messages) => Ok(messages.take(item)),
             Self::Bulk(bulk) => bulk.take(item),
@@ -105,6 +133,12 @@ impl Way {
                 sender.advance()?;
                 Ok(sender.unacknowledged())
             }
+            Self::Iiod(serving) => serving.turn().map(|()| 0),
+            #[cfg(feature = "usb")]
+            Self::Raw(sender) => {
+                sender.advance()?;
+                Ok(sender.unsent())
+            }
             Self::Endpoint(messages) => messages.turn(),
             Self::Bulk(bulk) => bulk.turn(),
             Self::Recording(_) | Self::Null | Self::Verify(_) => Ok(0),
@@ -119,6 +153,12 @@ impl Way {
                 sender.finish(lost);
                 sender.advance()?;
                 Ok(sender.is_finished())
+            }
+            Self::Iiod(serving) => serving.finish(),
+            #[cfg(feature = "usb")]
+            Self::Raw(sender) => {
+                sender.advance()?;
+                Ok(sender.unsent() == 0)
             }
             Self::Endpoint(_)
             | Self::Bulk(_)
@@ -139,6 +179,9 @@ impl Way {
         match self {
             Self::Device(sink) => sink.copied(),
             Self::Net(sender) => sender.copied(),
+            Self::Iiod(serving) => serving.copied(),
+            #[cfg(feature = "usb")]
+            Self::Raw(sender) => sender.copied(),
             Self::Recording(recorder) => recorder.copied(),
             Self::Endpoint(messages) => messages.copied,
             Self::Bulk(bulk) => bulk.copied(),
@@ -157,6 +200,9 @@ impl Way {
         match self {
             Self::Device(sink) => Some(sink.as_fd()),
             Self::Net(sender) => Some(sender.as_fd()),
+            Self::Iiod(serving) => Some(serving.as_fd()),
+            #[cfg(feature = "usb")]
+            Self::Raw(sender) => Some(sender.as_fd()),
             Self::Endpoint(messages) => Some(messages.endpoint.as_fd()),
             Self::Bulk(bulk) => Some(bulk.as_fd()),
             Self::Recording(_) | Self::Null | Self::Verify(_) => None,

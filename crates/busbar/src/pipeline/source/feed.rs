@@ -10,7 +10,7 @@ use crate::pipeline::edge::NOTHING;
 use crate::pipeline::retry::options;
 use crate::pipeline::shape::Shape;
 use crate::receive;
-use crate::stream::net::{FrameReceiver, Options};
+use crate::stream::net::{Count, FrameReceiver, Options};
 use crate::stream::sigmf::{Player, Recording};
 use crate::stream::{self, Lost, Samples, StreamSetup};
 use crate::{Error, Result};
@@ -30,14 +30,19 @@ pub(super) enum Feed {
 }
 
 impl Feed {
-    pub(super) fn open(config: &SourceConfig, setup: &StreamSetup) -> Result<Self> {
+    /// `count` is the number of blocks of a source whose sender determines how long they are.
+    pub(super) fn open(config: &SourceConfig, setup: &StreamSetup, count: Count) -> Result<Self> {
         Ok(match &config.from {
             SourceKind::Device(name) => Self::Device(stream::Source::open(name, setup)?),
             SourceKind::Listen(address) => {
-                Self::net(FrameReceiver::listen(address, setup, &listening(config))?)
+                Self::net(FrameReceiver::listen(address, setup, &listening(config))?, count)
             }
             SourceKind::Receive { device, address } => {
-                Self::net(received(device.as_deref(), *address, config, setup)?)
+                Self::net(received(device.as_deref(), *address, config, setup)?, count)
+            }
+            #[cfg(feature = "usb")]
+            SourceKind::Usb(address) => {
+                Self::net(FrameReceiver::open_usb(address, setup, &listening(config))?, count)
             }
             SourceKind::Recording(path) => {
                 Self::Recording(Box::new(Player::new(Recording::open(path)?, setup)?))
@@ -49,8 +54,9 @@ impl Feed {
         })
     }
 
-    fn net(mut receiver: FrameReceiver) -> Self {
+    fn net(mut receiver: FrameReceiver, count: Count) -> Self {
         receiver.ask_first();
+        receiver.set_count(count);
         Self::Net(Box::new(receiver))
     }
 
@@ -139,9 +145,9 @@ fn received(
     setup: &StreamSetup,
 ) -> Result<FrameReceiver> {
     // As `stream::net` recommends: the length of the sender's blocks is not known yet.
-    let all = setup.blocks.checked_mul(4).and_then(|count| count.checked_mul(setup.block_len));
+    let all = setup.count().checked_mul(4).and_then(|count| count.checked_mul(setup.block_len));
     let len = all.and_then(|all| all.checked_add(SLACK)).ok_or_else(|| {
-        let blocks = format!("{} of {} bytes", setup.blocks, setup.block_len);
+        let blocks = format!("{} of {} bytes", setup.count(), setup.block_len);
         Error::invalid("blocks to receive", blocks, "a quarter of the address space at most")
     })?;
     let len = len.max(LEAST_MEMORY);

@@ -33,14 +33,14 @@ impl Messages {
         endpoint.try_send(&[])?;
         let block_len = block_len(setup.block_len, format.sample_len);
         let memory = setup.memory.clone().unwrap_or(Memory::Memfd);
-        let blocks = (0..setup.blocks).map(|_| Block::with(block_len, &memory));
+        let blocks = (0..setup.count()).map(|_| Block::with(block_len, &memory));
         let pool = Pool::new(blocks.collect::<Result<_>>()?)?;
         Ok(Self {
             endpoint,
             _controller: controller,
             format,
             block_len,
-            blocks: setup.blocks,
+            blocks: setup.count(),
             pool,
             sequence: 0,
             // Messages before the endpoint existed are not lost.
@@ -54,7 +54,7 @@ impl Messages {
         if let Some(error) = self.trouble.take() {
             return Err(error);
         }
-        self.pool.returned();
+        self.pool.returned(|_| {});
         let Some(mut block) = self.pool.take() else { return Ok(None) };
         let filled = self.fill(&mut block);
         match filled {

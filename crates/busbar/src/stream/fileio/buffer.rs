@@ -39,7 +39,7 @@ pub(in crate::stream) struct Buffer {
 struct Watch {
     set: Arc<Set>,
     is_in: bool,
-    /// Expires while there is nothing to read, so that the device is checked.
+    /// Expires while the file is wanted and not ready, so that the device is checked.
     look: Timer,
 }
 
@@ -129,7 +129,7 @@ impl Buffer {
     }
 
     fn ring(&self) -> Result<()> {
-        let Some(watch) = &self.watch else { return Ok(()) };
+        let Some(watch) = self.watch.as_ref().filter(|it| it.is_in) else { return Ok(()) };
         watch.look.set(Some(Instant::now() + LOOK))
     }
 
@@ -160,14 +160,15 @@ impl Buffer {
         let look = Timer::new()?;
         set.add(&look, 0, EventFlags::IN)?;
         self.watch = Some(Watch { set: Arc::clone(set), is_in: false, look });
-        let done = self.ring().and_then(|()| self.want(wanted));
+        let done = self.want(wanted);
         if done.is_err() {
             self.watch = None;
         }
         done
     }
 
-    /// Adds the file to the set, or removes it.
+    /// Adds the file to the set, or removes it. Nobody checks the device while the file is not wanted, so the timer
+    /// rests as well: it would keep the set readable.
     pub(in crate::stream) fn want(&mut self, wanted: bool) -> Result<()> {
         let (Some(watch), Some(file)) = (&mut self.watch, &self.file) else { return Ok(()) };
         if wanted == watch.is_in {
@@ -180,7 +181,7 @@ impl Buffer {
             watch.set.remove(file)?;
         }
         watch.is_in = wanted;
-        Ok(())
+        watch.look.set(wanted.then(|| Instant::now() + LOOK))
     }
 
     pub(in crate::stream) fn stop(&mut self) -> Result<()> {

@@ -9,7 +9,8 @@ use rustix::net::sockopt;
 use super::options::Options;
 use super::pieces::{Gathered, Pieces};
 use super::watch::{Token, Watch};
-use crate::block::{self, BytesMut};
+use super::wire::Wire;
+use crate::block::{self, Block, BytesMut};
 use crate::stream::frame::{HEADER_LEN, Header};
 use crate::{Error, Result};
 
@@ -24,22 +25,35 @@ pub(super) struct Conn {
     filled: usize,
     /// Bytes to send besides blocks.
     out: Vec<u8>,
+    /// Bytes of padding before the next header.
+    skip: usize,
 }
 
-/// Where received bytes come from. Bytes are sent by the socket in either case.
+/// Where received bytes come from. Bytes are sent by the socket, if there is one.
 #[derive(Debug)]
 pub(super) enum Inflow {
     /// The socket's memory.
     Socket(TcpStream),
     /// A block that bytes are received into.
     Pieces(Box<Pieces>),
+    /// A connection that is not a socket.
+    Wire(Box<dyn Wire>),
 }
 
 impl Inflow {
-    pub(super) fn socket(&self) -> &TcpStream {
+    pub(super) fn socket(&self) -> Option<&TcpStream> {
         match self {
-            Self::Socket(socket) => socket,
-            Self::Pieces(pieces) => pieces.socket(),
+            Self::Socket(socket) => Some(socket),
+            Self::Pieces(pieces) => Some(pieces.socket()),
+            Self::Wire(_) => None,
+        }
+    }
+
+    /// What to call the connection in errors.
+    pub(super) fn peer(&self) -> io::Result<String> {
+        match self.socket() {
+            Some(socket) => Ok(format!("the connection from {}", socket.peer_addr()?)),
+            None => Ok("the USB connection".into()),
         }
     }
 
@@ -51,6 +65,10 @@ impl Inflow {
                 let first = parts.iter_mut().find(|part| !part.is_empty());
                 first.map_or(Ok(0), |part| pieces.read(part.slice(..)))
             }
+            Self::Wire(wire) => {
+                let first = parts.iter_mut().find(|part| !part.is_empty());
+                first.map_or(Ok(0), |part| wire.read(part.slice(..)))
+            }
         }
     }
 }
@@ -61,20 +79,107 @@ impl Conn {
             Inflow::Socket(socket) => watch.add(socket, token)?,
             // This may not have events for room to send: the tick is soon enough for a few bytes.
             Inflow::Pieces(pieces) => watch.add(pieces.connection(), token)?,
+            Inflow::Wire(wire) => {
+                wire.descriptors().into_iter().try_for_each(|fd| watch.add(fd, token))?;
+            }
         }
         let (name, since) = (name.to_owned(), Instant::now());
         let header = [0; HEADER_LEN];
-        Ok(Self { inflow, name, since, header, filled: 0, out: Vec::new() })
+        Ok(Self { inflow, name, since, header, filled: 0, out: Vec::new(), skip: 0 })
     }
 
     /// The socket, to get and set its options and to send.
-    pub(super) fn socket(&self) -> &TcpStream {
+    pub(super) fn socket(&self) -> Option<&TcpStream> {
         self.inflow.socket()
+    }
+
+    /// The connection that has no socket.
+    pub(super) fn wire(&mut self) -> Option<&mut dyn Wire> {
+        match &mut self.inflow {
+            Inflow::Wire(wire) => Some(&mut **wire),
+            _ => None,
+        }
+    }
+
+    /// From now on there are data frames, with blocks of up to `block_len` bytes, such as `like`.
+    pub(super) fn settle(&mut self, block_len: usize, like: Option<&Block>) -> Result<()> {
+        let settled = self.wire().map_or(Ok(()), |wire| wire.settle(block_len, like));
+        settled.map_err(|why| self.failed("use", why))
+    }
+
+    /// Whether payloads come in blocks that are [given](Self::give) before.
+    pub(super) fn is_in_place(&mut self) -> bool {
+        self.wire().is_some_and(|wire| wire.is_in_place())
+    }
+
+    /// Whether to give it a further block.
+    pub(super) fn wants(&mut self) -> bool {
+        self.wire().is_some_and(|wire| wire.wants())
+    }
+
+    /// Has the next payload put into a block.
+    pub(super) fn give(&mut self, block: Block) -> Result<()> {
+        let given = self.wire().map_or(Ok(()), |wire| wire.give(block));
+        given.map_err(|why| self.failed("read from", why))
+    }
+
+    /// The block with the payload of the last header, or `None` if it has not come yet.
+    pub(super) fn take(&mut self) -> Result<Option<Block>> {
+        match self.wire().map(Wire::take) {
+            None => Ok(None),
+            Some(Ok(block)) => Ok(Some(block)),
+            Some(Err(why)) if why.kind() == ErrorKind::WouldBlock => Ok(None),
+            Some(Err(why)) => Err(self.failed("read from", why)),
+        }
+    }
+
+    /// The blocks that were given and not taken.
+    pub(super) fn reclaim(&mut self) -> Vec<Block> {
+        self.wire().map(Wire::reclaim).unwrap_or_default()
+    }
+
+    /// A payload of so many bytes was read.
+    pub(super) fn end_of_payload(&mut self, len: usize) {
+        self.skip = self.wire().map_or(0, |wire| wire.padding(len));
+    }
+
+    /// Whether the host configured this device, and then another connection began, before a program opened the device.
+    pub(super) fn is_unopened(&self) -> bool {
+        matches!(self.inflow, Inflow::Wire(_)) && self.filled == 0
+    }
+
+    /// Whether the peer has all that was sent, as far as that is known.
+    pub(super) fn is_delivered(&self) -> bool {
+        match &self.inflow {
+            Inflow::Wire(wire) => self.out.is_empty() && wire.stalled().is_none(),
+            _ => false,
+        }
+    }
+
+    /// Fails if the peer does not take what was sent.
+    pub(super) fn check_flow(&self, options: &Options) -> Result<()> {
+        let Inflow::Wire(wire) = &self.inflow else { return Ok(()) };
+        if wire.stalled().is_none_or(|since| since.elapsed() < options.mute_after()) {
+            return Ok(());
+        }
+        let why = io::Error::new(ErrorKind::TimedOut, "the peer does not take what is sent");
+        Err(self.failed("write to", why))
+    }
+
+    /// Has the peer get what was sent, although the connection is dropped. Bytes of the peer are left unread:
+    /// without this, the kernel would reset a socket.
+    pub(super) fn close_gently(&mut self) {
+        if let Some(socket) = self.socket() {
+            let _ = socket.shutdown(std::net::Shutdown::Write);
+        }
+        if let Some(wire) = self.wire() {
+            wire.linger();
+        }
     }
 
     /// Has the kernel notice a peer that has gone without closing the connection.
     pub(super) fn prepare(&self) -> Result<()> {
-        let socket = self.socket();
+        let Some(socket) = self.socket() else { return Ok(()) };
         sockopt::set_tcp_nodelay(socket, true)
             .and_then(|()| sockopt::set_socket_keepalive(socket, true))
             .and_then(|()| sockopt::set_tcp_keepidle(socket, Duration::from_secs(5)))
@@ -87,12 +192,21 @@ impl Conn {
     /// bytes always find room: a sender may have to wait long for a slow receiver.
     pub(super) fn limit_silence(&self, options: &Options) -> Result<()> {
         let silence = u32::try_from(options.mute_after().as_millis()).unwrap_or(u32::MAX);
-        sockopt::set_tcp_user_timeout(self.socket(), silence)
+        let Some(socket) = self.socket() else { return Ok(()) };
+        sockopt::set_tcp_user_timeout(socket, silence)
             .map_err(|errno| Error::new("prepare", self.name.clone(), errno))
     }
 
     /// The next header, or `None` if it has not arrived yet.
     pub(super) fn header(&mut self) -> Result<Option<Header>> {
+        while self.skip > 0 {
+            let mut padding = [0; 1024];
+            let most = self.skip.min(padding.len());
+            let count =
+                self.read(|inflow, _, _| inflow.read(&mut [BytesMut::from(&mut padding[..most])]))?;
+            let Some(count) = count else { return Ok(None) };
+            self.skip -= count;
+        }
         while self.filled < HEADER_LEN {
             let count = self.read(|inflow, header, filled| {
                 inflow.read(&mut [BytesMut::from(&mut header[filled..])])
@@ -126,7 +240,7 @@ impl Conn {
     pub(super) fn gather(&mut self, into: &mut Gathered, most: usize) -> Result<Option<usize>> {
         self.read(|inflow, _, _| match inflow {
             Inflow::Pieces(pieces) => into.take(pieces, most),
-            Inflow::Socket(_) => Err(ErrorKind::Unsupported.into()),
+            Inflow::Socket(_) | Inflow::Wire(_) => Err(ErrorKind::Unsupported.into()),
         })
     }
 
@@ -134,7 +248,7 @@ impl Conn {
     pub(super) fn pause(&self) -> Result<()> {
         match &self.inflow {
             Inflow::Pieces(pieces) => pieces.connection().pause(),
-            Inflow::Socket(_) => Ok(()),
+            Inflow::Socket(_) | Inflow::Wire(_) => Ok(()),
         }
     }
 
@@ -170,7 +284,12 @@ impl Conn {
     /// Sends added bytes, as far as there is room.
     pub(super) fn flush(&mut self) -> Result<()> {
         while !self.out.is_empty() {
-            match self.socket().write(&self.out) {
+            let written = match &mut self.inflow {
+                Inflow::Socket(socket) => socket.write(&self.out),
+                Inflow::Pieces(pieces) => pieces.socket().write(&self.out),
+                Inflow::Wire(wire) => wire.write(&self.out),
+            };
+            match written {
                 Ok(count) => drop(self.out.drain(..count)),
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
                 Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(()),
@@ -186,6 +305,8 @@ impl Conn {
 
     /// Has the socket drop bytes under way when it is closed, so that nothing refers to their pages.
     pub(super) fn abort(&self) {
-        let _ = sockopt::set_socket_linger(self.socket(), Some(Duration::ZERO));
+        if let Some(socket) = self.socket() {
+            let _ = sockopt::set_socket_linger(socket, Some(Duration::ZERO));
+        }
     }
 }

@@ -42,7 +42,7 @@ impl Pieces {
             None => Ok(0),
             Some(Rest::View(view)) => {
                 let view = self.cut(view, into.len());
-                let read = view.read().map_err(|error| io::Error::new(error.kind(), error))?;
+                let read = view.read()?;
                 into.slice(..view.len()).copy_from_bytes(read.bytes());
                 Ok(view.len())
             }
@@ -67,7 +67,7 @@ impl Pieces {
             Ok(Some(Piece::Bytes(bytes))) => Ok(Some(Rest::Bytes(Cursor::new(bytes)))),
             Ok(None) if self.connection.is_finished() => Ok(None),
             Ok(None) => Err(ErrorKind::WouldBlock.into()),
-            Err(error) => Err(io::Error::new(error.kind(), error)),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -164,7 +164,7 @@ impl Gathered {
                 }
                 Piece::Bytes(bytes) => self.append(Bytes::from(&bytes[..]), more),
                 Piece::View(view) => {
-                    let read = view.read().map_err(|error| io::Error::new(error.kind(), error))?;
+                    let read = view.read()?;
                     self.append(read.bytes(), more);
                 }
             }

@@ -7,7 +7,7 @@ use crate::Result;
 use crate::block::Block;
 use crate::poll::Bell;
 use crate::stream::format::Meta;
-use crate::stream::samples::{Home, Samples};
+use crate::stream::samples::{Home, Kin, Origin, Samples, Shell};
 
 /// Room for a number of blocks. An edge-triggered set sees an event when a block comes back.
 #[derive(Debug)]
@@ -16,21 +16,24 @@ pub(crate) struct Pool<R = Block>(Arc<Shared<R>>);
 #[derive(Debug)]
 struct Shared<R> {
     state: Mutex<State<R>>,
-    home: Home,
+    kin: Kin,
     bell: Bell,
 }
 
 #[derive(Debug)]
 struct State<R> {
     free: Vec<R>,
+    /// The tags of blocks that came back; while there are some, the bell is rung.
     returned: Vec<u64>,
+    shells: Vec<Shell>,
 }
 
 impl<R> Pool<R> {
     pub(crate) fn new(free: Vec<R>) -> Result<Self> {
         let bell = Bell::new()?;
-        let state = Mutex::new(State { free, returned: Vec::new() });
-        Ok(Self(Arc::new(Shared { state, home: Home::default(), bell })))
+        let (returned, shells) = (Vec::with_capacity(free.len()), Vec::with_capacity(free.len()));
+        let state = Mutex::new(State { free, returned, shells });
+        Ok(Self(Arc::new(Shared { state, kin: Kin::default(), bell })))
     }
 
     /// Takes free room.
@@ -43,45 +46,54 @@ impl<R> Pool<R> {
         self.0.lock().free.push(room);
     }
 
-    /// The tags of the blocks that came back since the last call.
-    pub(crate) fn returned(&self) -> Vec<u64> {
+    /// Calls `each` with the tags of the blocks that came back since the last call. Returns whether there were some.
+    pub(crate) fn returned(&self, each: impl FnMut(u64)) -> bool {
         let mut state = self.0.lock();
         if state.returned.is_empty() {
-            return Vec::new();
+            return false;
         }
         self.0.bell.clear();
-        std::mem::take(&mut state.returned)
-    }
-
-    /// What all blocks of the pool share.
-    pub(super) fn home(&self) -> Home {
-        Arc::clone(&self.0.home)
+        state.returned.drain(..).for_each(each);
+        true
     }
 
     /// A function that takes back room that was handed out, and adds `tag` to [`returned`](Self::returned).
     pub(super) fn back(&self, tag: u64) -> impl Fn(R) + use<R> {
         let shared = Arc::clone(&self.0);
-        move |room| {
-            let mut state = shared.lock();
-            state.free.push(room);
-            state.returned.push(tag);
-            drop(state);
-            let _ = shared.bell.ring();
-        }
+        move |room| shared.take(room, tag, None)
     }
 }
 
-impl Pool {
+impl<R: From<Block> + Send + 'static> Pool<R> {
     /// Hands one of `total` blocks out; when it comes back, `tag` is among the
     /// [`returned`](Self::returned).
     pub(crate) fn hand_out(&self, block: Block, meta: Meta, total: usize, tag: u64) -> Samples {
-        Samples::pooled(block, meta, total, self.home(), Arc::new(self.back(tag)))
+        let shell = self.0.lock().shells.pop();
+        let (home, kin) = (Arc::clone(&self.0), Arc::clone(&self.0.kin));
+        Samples::pooled(block, meta, Origin { home, kin, total, tag, shell })
     }
 }
 
 impl<R> Shared<R> {
     fn lock(&self) -> MutexGuard<'_, State<R>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, room: R, tag: u64, shell: Option<Shell>) {
+        let mut state = self.lock();
+        state.free.push(room);
+        state.shells.extend(shell);
+        state.returned.push(tag);
+        // Under the lock, so that whoever clears the bell has seen the tag.
+        if state.returned.len() == 1 {
+            let _ = self.bell.ring();
+        }
+    }
+}
+
+impl<R: From<Block> + Send> Home for Shared<R> {
+    fn take_back(&self, block: Block, tag: u64, shell: Option<Shell>) {
+        self.take(block.into(), tag, shell);
     }
 }
 

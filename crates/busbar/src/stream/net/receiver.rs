@@ -6,7 +6,7 @@ mod taken;
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,11 +17,14 @@ use rustix::event::PollFlags;
 use self::incoming::{Caller, Incoming, Into, MAX_CALLERS};
 use self::landing::{Landing, Room};
 use self::taken::Taken;
+use super::bind;
 use super::conn::{Conn, Inflow};
 use super::options::{BEAT, Options};
 use super::pool::Pool;
 use super::time::from_nanoseconds;
 use super::watch::{Token, Watch};
+#[cfg(feature = "usb")]
+use super::wire::Port;
 use crate::block::{Block, Memory};
 use crate::poll::{self, Deadline};
 use crate::receive;
@@ -37,6 +40,8 @@ const POOL: Token = 1;
 const FIRST_CONNECTION: Token = 2;
 /// Most blocks that are read and discarded at a time, as a sender may never stop.
 const MOST_DISCARDED: usize = 16;
+/// Blocks that are there are handed out for so long before the next turn: one acknowledgement for all of them.
+const COMBINED: Duration = Duration::from_millis(1);
 /// How long to wait at the end for the sender to close the connection.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -45,24 +50,28 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// A block is acknowledged, and used again, once the program has dropped it.
 #[derive(Debug)]
 pub struct FrameReceiver {
+    // Connections before what makes them, so that they are dropped first.
+    callers: VecDeque<Caller>,
+    /// The connection of the first sender until it is admitted.
+    asked: Option<Conn>,
+    link: Option<Incoming>,
     name: String,
     landing: Landing,
     watch: Watch,
     setup: StreamSetup,
+    count: Count,
     options: Options,
     next_token: Token,
     /// Whether connections may wait to be accepted.
     knocks: bool,
-    callers: VecDeque<Caller>,
     /// Whether the first sender is welcomed only once the program has admitted it.
     asks: bool,
-    /// The connection of that sender until then.
-    asked: Option<Conn>,
-    link: Option<Incoming>,
     stream: Option<Stream>,
     ready: VecDeque<Samples>,
     /// When there was last a connection.
     heard: Instant,
+    /// The last turn.
+    advanced: Instant,
     trouble: Option<Error>,
     /// Whether no connection is accepted any more.
     is_closed: bool,
@@ -75,6 +84,32 @@ struct Counts {
     corrupted: u64,
     /// Shared with blocks whose parts may be put together.
     copied: Arc<AtomicU64>,
+}
+
+/// How many blocks a receiver has: a number, and so many times as are [enough](StreamSetup::enough) of the length
+/// that the sender has chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Count {
+    pub fixed: usize,
+    pub suited: usize,
+}
+
+impl Count {
+    fn of(setup: &StreamSetup) -> Self {
+        setup.blocks.map_or(Self { fixed: 0, suited: 1 }, |fixed| Self { fixed, suited: 0 })
+    }
+
+    /// The number for blocks of `len` bytes. If they do not fit, there are fewer, but not fewer than are enough
+    /// of long ones.
+    fn blocks(self, len: usize, fits: impl Fn(usize) -> bool) -> usize {
+        let least = StreamSetup::enough(usize::MAX);
+        let all = |each: usize| (self.fixed + self.suited * each).min(StreamSetup::MAX_BLOCKS);
+        let mut each = StreamSetup::enough_of(len, self.suited);
+        while each > least && !fits(all(each)) {
+            each -= 1;
+        }
+        all(each)
+    }
 }
 
 /// What is known of the stream, over all its connections.
@@ -111,13 +146,7 @@ impl FrameReceiver {
             let error = Error::new("listen on", name.clone(), why);
             if is_wrong { error.help("allowed: PORT or HOST:PORT") } else { error }
         };
-        let listener = match address.parse::<u16>() {
-            Ok(port) => {
-                TcpListener::bind(("::", port)).or_else(|_| TcpListener::bind(("0.0.0.0", port)))
-            }
-            Err(_) => TcpListener::bind(address),
-        };
-        let listener = listener.map_err(failed)?;
+        let listener = bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         Self::new(name, Landing::Blocks(listener), setup, options)
     }
@@ -141,6 +170,19 @@ impl FrameReceiver {
         Self::new(format!("port {address}"), landing, setup, options)
     }
 
+    /// As [`listen`](Self::listen), over connections that `port` makes; `name` is for errors.
+    #[cfg(feature = "usb")]
+    pub(crate) fn through(
+        port: Box<dyn Port>,
+        name: String,
+        setup: &StreamSetup,
+        options: &Options,
+    ) -> Result<Self> {
+        setup.check()?;
+        drop(Block::with(1, setup.memory.as_ref().unwrap_or(&Memory::Memfd))?);
+        Self::new(name, Landing::Port(port), setup, options)
+    }
+
     fn new(name: String, landing: Landing, setup: &StreamSetup, options: &Options) -> Result<Self> {
         let watch = Watch::new()?;
         watch.add(&landing, LISTENER)?;
@@ -149,6 +191,7 @@ impl FrameReceiver {
             landing,
             watch,
             setup: setup.clone(),
+            count: Count::of(setup),
             options: options.clone(),
             next_token: FIRST_CONNECTION,
             knocks: true,
@@ -159,6 +202,7 @@ impl FrameReceiver {
             stream: None,
             ready: VecDeque::new(),
             heard: Instant::now(),
+            advanced: Instant::now(),
             trouble: None,
             is_closed: false,
             counts: Counts::default(),
@@ -174,7 +218,7 @@ impl FrameReceiver {
     #[must_use]
     pub fn receiver(&self) -> Option<&receive::Receiver> {
         match &self.landing {
-            Landing::Blocks(_) => None,
+            Landing::Blocks(_) | Landing::Port(_) => None,
             Landing::Memory { receiver, .. } => Some(receiver),
         }
     }
@@ -195,7 +239,8 @@ impl FrameReceiver {
     #[must_use]
     pub fn is_finished(&self) -> bool {
         let Some(Stream { farewell: Some(since), .. }) = self.stream else { return false };
-        self.link.is_none() || since.elapsed() > FAREWELL
+        let knows = self.link.as_ref().is_none_or(|link| link.conn.is_delivered());
+        knows || since.elapsed() > FAREWELL
     }
 
     /// What was lost after the last block, once the sender has ended the stream.
@@ -257,7 +302,9 @@ impl FrameReceiver {
 
     fn next_until(&mut self, deadline: Deadline) -> Result<Option<Samples>> {
         loop {
-            self.advance()?;
+            if self.ready.is_empty() || self.advanced.elapsed() >= COMBINED {
+                self.advance()?;
+            }
             if let Some(samples) = self.ready.pop_front() {
                 return Ok(Some(samples));
             }
@@ -279,6 +326,16 @@ impl FrameReceiver {
     /// format is known by then.
     pub(crate) fn ask_first(&mut self) {
         self.asks = true;
+    }
+
+    /// Sets the number of blocks.
+    pub(crate) fn set_count(&mut self, count: Count) {
+        self.count = count;
+    }
+
+    /// The number of blocks, once a sender has connected.
+    pub(crate) fn blocks(&self) -> Option<usize> {
+        self.stream.as_ref().map(|stream| stream.blocks)
     }
 
     pub(crate) fn memory_limit(&self) -> usize {
@@ -353,14 +410,24 @@ impl FrameReceiver {
         self.link.is_none()
     }
 
-    /// Does what can be done without waiting. [`next`](Self::next) calls this.
+    /// Does what can be done without waiting. [`next`](Self::next) calls this, at least once a millisecond while there
+    /// are blocks.
     ///
     /// # Errors
     ///
     /// As [`next`](Self::next).
     pub fn advance(&mut self) -> Result<()> {
         let news = self.watch.take()?;
-        self.knocks |= news.contains(&LISTENER);
+        self.advanced = Instant::now();
+        self.knocks |= news.has(LISTENER);
+        if let Landing::Port(port) = &mut self.landing {
+            // One connection at a time.
+            let is_free = self.link.is_none() && self.asked.is_none() && self.callers.is_empty();
+            if !is_free && self.knocks {
+                port.hear();
+            }
+            self.knocks = is_free;
+        }
         if self.knocks && !self.is_closed {
             self.accept();
         }
@@ -377,6 +444,12 @@ impl FrameReceiver {
     fn accept(&mut self) {
         for _ in 0..MAX_CALLERS {
             match self.landing.accept() {
+                Ok(Some(inflow @ Inflow::Wire(_))) => {
+                    self.greet(inflow);
+                    // There is no other one at a time.
+                    self.knocks = false;
+                    return;
+                }
                 Ok(Some(inflow)) => self.greet(inflow),
                 Ok(None) => {
                     self.knocks = false;
@@ -393,8 +466,7 @@ impl FrameReceiver {
 
     fn greet(&mut self, inflow: Inflow) {
         // The peer has gone already.
-        let Ok(peer) = inflow.socket().peer_addr() else { return };
-        let name = format!("the connection from {peer}");
+        let Ok(name) = inflow.peer() else { return };
         match Conn::new(inflow, &name, &self.watch, self.next_token) {
             Ok(conn) => {
                 if self.callers.len() >= MAX_CALLERS {
@@ -413,6 +485,7 @@ impl FrameReceiver {
             match caller.hello() {
                 Ok(None) => self.callers.push_back(caller),
                 Ok(Some((header, hello))) => self.answer(caller.conn, &header, hello)?,
+                Err(_) if caller.conn.is_unopened() => {}
                 Err(error) => self.note(error),
             }
         }
@@ -454,7 +527,9 @@ impl FrameReceiver {
     /// Begins the stream of the first sender; the reason if there is no room for it.
     fn begin(&mut self, header: &Header, hello: Hello) -> Result<Option<String>> {
         let (len, limit) = (hello.len(), self.options.memory_limit);
-        let rooms = self.landing.rooms(len, &self.setup, limit);
+        let fits = |blocks| self.landing.fits(blocks, len, &self.setup, limit);
+        let blocks = self.count.blocks(len, fits);
+        let rooms = self.landing.rooms(blocks, len, &self.setup, limit);
         match rooms.and_then(|rooms| Stream::open(header, hello, rooms)) {
             Ok(opened) => {
                 self.watch.add(&opened.pool, POOL)?;
@@ -463,7 +538,7 @@ impl FrameReceiver {
             }
             Err(error) => {
                 self.trouble = Some(error);
-                Ok(Some(self.landing.refusal(len, &self.setup, limit)))
+                Ok(Some(self.landing.refusal(blocks, len, &self.setup, limit)))
             }
         }
     }
@@ -472,6 +547,16 @@ impl FrameReceiver {
         let Some(stream) = &mut self.stream else { return Ok(()) };
         conn.prepare()?;
         conn.limit_silence(&self.options)?;
+        let like = stream.pool.take();
+        let block = match &like {
+            Some(Room::Block(block)) => Some(block),
+            _ => None,
+        };
+        let settled = conn.settle(stream.hello.len(), block);
+        if let Some(room) = like {
+            stream.pool.put(room);
+        }
+        settled?;
         conn.say(&Header::new(Kind::Welcome, stream.id, stream.next).encode());
         conn.flush()?;
         stream.farewell = None;
@@ -482,8 +567,8 @@ impl FrameReceiver {
     }
 
     fn drop_link(&mut self, mut link: Incoming) {
-        if let (Some(room), Some(stream)) = (link.take_room(), &self.stream) {
-            stream.pool.put(room);
+        if let Some(stream) = &self.stream {
+            link.take_rooms().for_each(|room| stream.pool.put(room));
         }
     }
 
@@ -520,20 +605,11 @@ impl FrameReceiver {
     /// Reads blocks as long as there are some and there is room, and acknowledges.
     fn exchange(&mut self, link: &mut Incoming) -> Result<()> {
         let Some(stream) = &mut self.stream else { return Ok(()) };
-        let outcome = loop {
-            match stream.receive(link, &self.counts.copied) {
-                Ok(Some(samples)) => self.ready.push_back(samples),
-                Ok(None) => break link.check_pace(&self.options),
-                Err(error) => break Err(error),
-            }
-        };
-        if outcome.is_err()
-            && let Some(room) = link.take_room()
-        {
-            stream.pool.put(room);
+        let outcome = stream.exchange(link, &mut self.ready, &self.counts.copied, &self.options);
+        if outcome.is_err() {
+            link.take_rooms().for_each(|room| stream.pool.put(room));
         }
-        outcome?;
-        stream.acknowledge(link)
+        outcome
     }
 }
 
@@ -570,9 +646,33 @@ impl Stream {
         None
     }
 
+    fn exchange(
+        &mut self,
+        link: &mut Incoming,
+        ready: &mut VecDeque<Samples>,
+        copied: &Arc<AtomicU64>,
+        options: &Options,
+    ) -> Result<()> {
+        loop {
+            while let Some(samples) = self.receive(link, copied)? {
+                ready.push_back(samples);
+            }
+            link.check_pace(options)?;
+            // Blocks that came back meanwhile have no further event.
+            if !self.acknowledge(link)? {
+                return link.conn.check_flow(options);
+            }
+        }
+    }
+
     /// The next block, or `None` if it is not complete or there is no room for it.
     fn receive(&mut self, link: &mut Incoming, copied: &Arc<AtomicU64>) -> Result<Option<Samples>> {
         loop {
+            while link.conn.wants()
+                && let Some(Room::Block(block)) = self.pool.take()
+            {
+                link.conn.give(block)?;
+            }
             if link.is_idle() {
                 let Some(header) = link.conn.header()? else { return Ok(None) };
                 self.check(&header)?;
@@ -584,6 +684,11 @@ impl Stream {
                     continue;
                 }
                 link.announced = Some(header);
+            }
+            if let Some(header) = link.announced.filter(|_| link.conn.is_in_place()) {
+                let Some(block) = link.conn.take()? else { return Ok(None) };
+                link.announced = None;
+                return self.hand_out(&header, Into::Filled(block), copied).map(Some);
             }
             if let Some(header) = link.announced {
                 let Some(room) = self.pool.take() else {
@@ -625,26 +730,29 @@ impl Stream {
         let (len, time) = (header.len as usize, from_nanoseconds(header.time));
         let meta = Meta { sequence: header.sequence, time, lost, len };
         self.next = header.sequence + 1;
-        let back = self.pool.back(self.taken.expect(header.sequence));
+        let tag = self.taken.expect(header.sequence);
+        let moved = if matches!(filled, Into::Filled(_)) { 0 } else { len as u64 };
         Ok(match filled {
-            Into::Block(block) => {
-                copied.fetch_add(len as u64, Ordering::Relaxed);
-                let back = Arc::new(move |block| back(Room::Block(block)));
-                Samples::pooled(block, meta, self.blocks, self.pool.home(), back)
+            Into::Block(block) | Into::Filled(block) => {
+                copied.fetch_add(moved, Ordering::Relaxed);
+                self.pool.hand_out(block, meta, self.blocks, tag)
             }
             Into::Parts(gathered) => {
                 let (parts, count) = gathered.into_parts();
+                let back = self.pool.back(tag);
                 copied.fetch_add(count, Ordering::Relaxed);
                 Samples::scattered(parts, meta, copied, Box::new(move || back(Room::Apart)))
             }
         })
     }
 
-    /// Acknowledges blocks that were taken over, and sends an acknowledgement each [`BEAT`] at least.
-    fn acknowledge(&mut self, link: &mut Incoming) -> Result<()> {
-        self.pool.returned().into_iter().for_each(|tag| self.taken.add(tag));
+    /// Acknowledges blocks that were taken over, and sends an acknowledgement each [`BEAT`] at least. Returns whether
+    /// there is room again for a block that waits.
+    fn acknowledge(&mut self, link: &mut Incoming) -> Result<bool> {
+        let came_back = self.pool.returned(|tag| self.taken.add(tag));
+        let has_room = came_back && (link.announced.is_some() || link.conn.wants());
         if link.is_refused {
-            return Ok(());
+            return Ok(has_room);
         }
         link.conn.flush()?;
         let taken = self.taken.next();
@@ -660,7 +768,7 @@ impl Stream {
         if is_over && link.conn.is_flushed() {
             self.farewell.get_or_insert_with(Instant::now);
         }
-        Ok(())
+        Ok(has_room)
     }
 }
 
@@ -680,8 +788,6 @@ fn refuse(conn: &mut Conn, stream: u64, sequence: u64, reason: &str) {
         conn.say(&header.encode());
         conn.say(reason);
         let _ = conn.flush();
-        // Bytes of the sender are left unread. Without this, the kernel would reset the connection, and the
-        // refusal would be lost.
-        let _ = conn.socket().shutdown(std::net::Shutdown::Write);
+        conn.close_gently();
     }
 }

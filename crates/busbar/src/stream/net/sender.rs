@@ -1,7 +1,5 @@
 //! The sending end of a stream.
 
-mod transmit;
-
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -12,11 +10,12 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use self::transmit::{Queued, ZeroCopy};
 use super::conn::{Conn, Inflow};
 use super::options::Options;
 use super::time::to_nanoseconds;
+use super::transmit::{self, Queued, ZeroCopy};
 use super::watch::Watch;
+use super::wire::Port;
 use crate::block::BytesMut;
 use crate::poll::{self, Deadline};
 use crate::stream::format::{Format, Lost};
@@ -30,8 +29,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const MOST_FRAMES: usize = 64;
 /// Connections in a row that may end before a block is taken over.
 const MOST_FRUITLESS: u32 = 20;
-/// The token of the socket, the only descriptor that a sender watches.
+/// The token of the connection.
 const SOCKET: u64 = 0;
+/// The token of a port.
+const PORT: u64 = 1;
 
 /// Sends blocks to a [`FrameReceiver`](super::FrameReceiver); see [the module](super).
 ///
@@ -43,11 +44,11 @@ pub struct FrameSender {
     // driver.
     link: Link,
     name: String,
-    addresses: Vec<SocketAddr>,
-    attempts: usize,
+    route: Route,
     options: Options,
     stream: u64,
     hello: Vec<u8>,
+    block_len: usize,
     watch: Watch,
     /// Blocks that the receiver has not taken over.
     queue: VecDeque<Queued>,
@@ -74,6 +75,17 @@ struct Counts {
     resent: u64,
 }
 
+/// How a connection is made.
+#[derive(Debug)]
+enum Route {
+    Tcp {
+        addresses: Vec<SocketAddr>,
+        attempts: usize,
+    },
+    #[cfg_attr(not(feature = "usb"), allow(dead_code))]
+    Port(Box<dyn Port>),
+}
+
 #[derive(Debug)]
 enum Link {
     Down { until: Instant },
@@ -85,6 +97,8 @@ enum Link {
 struct Up {
     conn: Conn,
     heard: Instant,
+    /// Whether frames may have come since a read that would have waited.
+    has_news: bool,
     is_welcome: bool,
     /// Index of the block in the queue that is sent next.
     cursor: usize,
@@ -121,19 +135,45 @@ impl FrameSender {
         block_len: usize,
         options: &Options,
     ) -> Result<Self> {
-        let addresses = resolve(target)?;
-        let block_len = Header::payload_len(Kind::Data, block_len)?;
-        let hello = Hello { format: format.clone(), block_len }.encode()?;
-        let now = Instant::now();
+        let route = Route::Tcp { addresses: resolve(target)?, attempts: 0 };
+        let name = format!("the connection to {target}");
+        Self::new(name, route, format, block_len, options)
+    }
+
+    /// As [`open`](Self::open), over connections that `port` makes; `name` is for errors.
+    #[cfg(feature = "usb")]
+    pub(crate) fn through(
+        port: Box<dyn Port>,
+        name: String,
+        format: &Format,
+        block_len: usize,
+        options: &Options,
+    ) -> Result<Self> {
+        Self::new(name, Route::Port(port), format, block_len, options)
+    }
+
+    fn new(
+        name: String,
+        route: Route,
+        format: &Format,
+        block_len: usize,
+        options: &Options,
+    ) -> Result<Self> {
+        let payload_len = Header::payload_len(Kind::Data, block_len)?;
+        let hello = Hello { format: format.clone(), block_len: payload_len }.encode()?;
+        let (now, watch) = (Instant::now(), Watch::new()?);
+        if let Route::Port(port) = &route {
+            watch.add(port.descriptor(), PORT)?;
+        }
         Ok(Self {
             link: Link::Down { until: now },
-            name: format!("the connection to {target}"),
-            addresses,
-            attempts: 0,
+            name,
+            route,
             options: options.clone(),
             stream: random()?,
             hello,
-            watch: Watch::new()?,
+            block_len,
+            watch,
             queue: VecDeque::new(),
             first: 0,
             end: None,
@@ -180,7 +220,7 @@ impl FrameSender {
         if self.options.checksum && check.is_none() {
             header.check = Some(samples.parts()?.crc32c());
         }
-        self.queue.push_back(Queued::new(&header, samples));
+        self.queue.push_back(Queued::frame(header.encode(), samples));
         Ok(())
     }
 
@@ -234,7 +274,11 @@ impl FrameSender {
     /// all blocks that there are and wants no more, the next [`push`](Self::push) returns an error, and
     /// [`finish`](Self::finish) succeeds.
     pub fn advance(&mut self) -> Result<()> {
-        let news = !self.watch.take()?.is_empty();
+        let news = self.watch.take()?;
+        if let (Route::Port(port), true) = (&mut self.route, news.has(PORT)) {
+            port.hear();
+        }
+        let news = news.has(SOCKET);
         match self.step(news) {
             Ok(()) => Ok(()),
             Err(Fault::Link(error)) => self.break_off(error),
@@ -286,18 +330,48 @@ impl FrameSender {
         }
         match &mut self.link {
             Link::Down { until } if Instant::now() < *until => Ok(()),
-            Link::Down { .. } => Ok(self.connect()?),
+            Link::Down { .. } => self.connect(),
             Link::Connecting(conn) => {
                 let since = conn.since;
                 if news { Ok(self.greet()?) } else { Ok(self.check_silence(since)?) }
             }
-            Link::Up(_) => self.exchange(),
+            Link::Up(up) => {
+                up.has_news |= news;
+                self.exchange()
+            }
         }
     }
 
-    fn connect(&mut self) -> Result<()> {
-        let address = self.addresses[self.attempts % self.addresses.len()];
-        self.attempts += 1;
+    fn connect(&mut self) -> Result<(), Fault> {
+        match &mut self.route {
+            Route::Tcp { addresses, attempts } => {
+                let address = addresses[*attempts % addresses.len()];
+                *attempts += 1;
+                Ok(self.call(address)?)
+            }
+            Route::Port(port) => match port.open()? {
+                Some(wire) => {
+                    let conn = Conn::new(Inflow::Wire(wire), &self.name, &self.watch, SOCKET)?;
+                    Ok(self.begin(conn)?)
+                }
+                None => self.wait_for_peer(),
+            },
+        }
+    }
+
+    /// Without a peer, there is a limit to waiting; where the peer decides when it comes, only once it has been
+    /// there.
+    fn wait_for_peer(&self) -> Result<(), Fault> {
+        let may_wait = matches!(&self.route, Route::Port(port) if port.waits());
+        let is_new = may_wait && self.counts.connections == 0;
+        if is_new || self.heard.elapsed() < self.options.patience {
+            return Ok(());
+        }
+        let why = io::Error::new(ErrorKind::TimedOut, "there is no peer");
+        Err(Fault::Stream(Error::new("use", self.name.clone(), why)))
+    }
+
+    fn call(&mut self, address: SocketAddr) -> Result<()> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let failed = |errno| Error::new("connect to", address.to_string(), errno);
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -315,27 +389,35 @@ impl FrameSender {
     /// Sends the hello once the connection is made.
     fn greet(&mut self) -> Result<()> {
         let Link::Connecting(conn) = &mut self.link else { return Ok(()) };
-        match sockopt::socket_error(conn.socket()) {
+        let Some(socket) = conn.socket() else { return Ok(()) };
+        match sockopt::socket_error(socket) {
             Ok(Ok(())) => {}
             Ok(Err(errno)) | Err(errno) => return Err(conn.failed("make", errno)),
         }
         // Without a peer, the socket is still connecting.
-        if conn.socket().peer_addr().is_err() {
+        if socket.peer_addr().is_err() {
             return Ok(());
         }
         let down = Link::Down { until: Instant::now() };
-        let Link::Connecting(mut conn) = std::mem::replace(&mut self.link, down) else {
+        let Link::Connecting(conn) = std::mem::replace(&mut self.link, down) else {
             return Ok(());
         };
+        self.begin(conn)
+    }
+
+    /// Sends the hello.
+    fn begin(&mut self, mut conn: Conn) -> Result<()> {
         conn.prepare()?;
+        conn.settle(self.block_len, None)?;
         let hello = Header::with_payload(Kind::Hello, self.stream, self.first, &self.hello)?;
         conn.say(&hello.encode());
         conn.say(&self.hello);
         conn.flush()?;
-        let zero_copy = ZeroCopy::new(conn.socket());
+        let zero_copy = conn.socket().map(ZeroCopy::new).unwrap_or_default();
         self.link = Link::Up(Box::new(Up {
             conn,
             heard: Instant::now(),
+            has_news: true,
             is_welcome: false,
             cursor: 0,
             sent: 0,
@@ -347,7 +429,14 @@ impl FrameSender {
 
     fn exchange(&mut self) -> Result<(), Fault> {
         for _ in 0..MOST_FRAMES {
-            let Some(header) = self.up_mut()?.conn.header()? else { break };
+            let up = self.up_mut()?;
+            if !up.has_news {
+                break;
+            }
+            let Some(header) = up.conn.header()? else {
+                up.has_news = false;
+                break;
+            };
             self.take(&header)?;
             if self.is_finished || self.content.is_some() {
                 // The receiver waits for the sender to close the connection.
@@ -356,7 +445,12 @@ impl FrameSender {
             }
         }
         self.transmit()?;
-        let heard = self.up_mut()?.heard;
+        let up = self.up_mut()?;
+        let (heard, is_welcome) = (up.heard, up.is_welcome);
+        // A peer that decides when it comes may not have come yet.
+        if !is_welcome && matches!(&self.route, Route::Port(port) if port.waits()) {
+            return Ok(());
+        }
         Ok(self.check_silence(heard)?)
     }
 
@@ -429,20 +523,27 @@ impl FrameSender {
     fn transmit(&mut self) -> Result<()> {
         let Link::Up(up) = &mut self.link else { return Ok(()) };
         let up = &mut **up;
-        let reaped = up.zero_copy.reap(&up.conn);
-        self.counts.copied += reaped?;
+        if let Some(socket) = up.conn.socket() {
+            let failed = |errno| up.conn.failed("write to", errno);
+            self.counts.copied += up.zero_copy.reap(socket).map_err(failed)?;
+        }
         up.conn.flush()?;
         if !up.is_welcome || !up.conn.is_flushed() {
             return Ok(());
         }
         while let Some(queued) = self.queue.get_mut(up.cursor) {
-            let Some(progress) = queued.send(&up.conn, up.sent, &mut up.zero_copy)? else {
-                return Ok(());
+            let progress = if queued.is_short() && up.conn.socket().is_some() {
+                transmit::send_short(&up.conn, &mut self.queue, up.cursor, up.sent)?
+            } else {
+                queued.send_by(&mut up.conn, up.sent, &mut up.zero_copy)?
             };
+            let Some(progress) = progress else { return Ok(()) };
             self.counts.copied += progress.copied;
             up.sent += progress.sent;
-            if up.sent == queued.len() {
-                (up.cursor, up.sent) = (up.cursor + 1, 0);
+            while let Some(queued) = self.queue.get(up.cursor)
+                && up.sent >= queued.len()
+            {
+                (up.cursor, up.sent) = (up.cursor + 1, up.sent - queued.len());
             }
         }
         if let (Some(lost), false) = (self.end, up.end_is_sent) {
@@ -492,11 +593,13 @@ impl FrameSender {
 
     /// Closes a connection that has failed; the next one is made after a pause.
     fn break_off(&mut self, error: Error) -> Result<()> {
+        let mut is_trouble = true;
         match &self.link {
             Link::Connecting(conn) => conn.abort(),
             Link::Up(up) => {
                 up.conn.abort();
                 self.fruitless += u32::from(up.is_welcome);
+                is_trouble = up.is_welcome || !up.conn.is_unopened();
             }
             Link::Down { .. } => {}
         }
@@ -506,12 +609,18 @@ impl FrameSender {
             return Err(error.help("each connection fails like this before a block is taken over"));
         }
         if self.heard.elapsed() >= self.options.patience {
+            let there = match &self.route {
+                Route::Tcp { .. } => "tcp-listen:",
+                Route::Port(_) => "usb:",
+            };
             return Err(error.help(format!(
-                "no frame of the receiver for {} s: does `busbar stream tcp-listen:` run there?",
+                "no frame of the receiver for {} s: does `busbar stream {there}` run there?",
                 self.options.patience.as_secs_f32()
             )));
         }
-        self.trouble = Some(error);
+        if is_trouble {
+            self.trouble = Some(error);
+        }
         Ok(())
     }
 }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 
 use crate::Result;
-use crate::poll::{Set, Timer};
+use crate::poll::{Keys, Set, Timer};
 
 /// Identifies a watched descriptor.
-pub(super) type Token = u64;
+pub(in crate::stream) type Token = u64;
 
 const TIMER: Token = u64::MAX;
 /// How often the owner checks its deadlines, which are all much longer.
@@ -17,13 +17,13 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// An edge-triggered set of descriptors: after an event, read or write until that would wait.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(in crate::stream) struct Watch {
     set: Set,
     timer: Timer,
 }
 
 impl Watch {
-    pub(super) fn new() -> Result<Self> {
+    pub(in crate::stream) fn new() -> Result<Self> {
         let watch = Self { set: Set::new()?, timer: Timer::new()? };
         watch.add(&watch.timer, TIMER)?;
         watch.tick()?;
@@ -31,23 +31,32 @@ impl Watch {
     }
 
     /// Watches `fd` until it is closed.
-    pub(super) fn add(&self, fd: impl AsFd, token: Token) -> Result<()> {
+    pub(in crate::stream) fn add(&self, fd: impl AsFd, token: Token) -> Result<()> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         self.set.add(fd, token, flags)
     }
 
     /// The descriptors that had an event since the last call.
-    pub(super) fn take(&self) -> Result<Vec<Token>> {
-        let mut tokens: Vec<_> = self.set.ready()?.collect();
-        if let Some(index) = tokens.iter().position(|token| *token == TIMER) {
-            tokens.swap_remove(index);
+    pub(in crate::stream) fn take(&self) -> Result<News> {
+        let keys = self.set.ready()?;
+        if keys.as_slice().contains(&TIMER) {
             self.tick()?;
         }
-        Ok(tokens)
+        Ok(News(keys))
     }
 
     fn tick(&self) -> Result<()> {
         self.timer.set(Some(Instant::now() + TICK))
+    }
+}
+
+/// Descriptors that had an event.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::stream) struct News(Keys);
+
+impl News {
+    pub(in crate::stream) fn has(&self, token: Token) -> bool {
+        self.0.as_slice().contains(&token)
     }
 }
 

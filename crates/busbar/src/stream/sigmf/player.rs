@@ -47,12 +47,12 @@ impl Player {
         let sample_len = recording.format().sample_len;
         let block_len = (setup.block_len / sample_len).max(1) * sample_len;
         let memory = setup.memory.clone().unwrap_or(Memory::Memfd);
-        let blocks = (0..setup.blocks).map(|_| Block::with(block_len, &memory));
+        let blocks = (0..setup.count()).map(|_| Block::with(block_len, &memory));
         let pool = Pool::new(blocks.collect::<Result<_>>()?)?;
         Ok(Self {
             recording,
             pool,
-            blocks: setup.blocks,
+            blocks: setup.count(),
             block_len,
             at: 0,
             gap: 0,
@@ -129,7 +129,7 @@ impl Player {
     fn next_until(&mut self, deadline: Deadline) -> Result<Option<Samples>> {
         while !self.is_finished() {
             // Makes the descriptor not readable.
-            let _ = self.pool.returned();
+            self.pool.returned(|_| {});
             if let Some(mut block) = self.pool.take() {
                 return match self.fill(&mut block) {
                     Ok(meta) => Ok(Some(self.pool.hand_out(block, meta, self.blocks, 0))),

@@ -40,7 +40,7 @@ fn samples(bytes: &[u8], lost: Lost, time: SystemTime) -> Samples {
     let mut block = Block::with(bytes.len(), &Memory::Memfd).unwrap();
     block.write().unwrap().bytes_mut().slice(..bytes.len()).copy_from(bytes);
     let meta = Meta { sequence: 0, time, lost, len: bytes.len() };
-    Pool::new(Vec::new()).unwrap().hand_out(block, meta, 1, 0)
+    Pool::new(Vec::<Block>::new()).unwrap().hand_out(block, meta, 1, 0)
 }
 
 /// Records blocks of so many samples, sample i being i, with so much lost before each.
@@ -62,7 +62,7 @@ fn record(folder: &TempDir, blocks: &[(u32, Lost)], end: Lost) -> PathBuf {
 /// What is known of each sample: what is missing before it.
 fn play(path: &Path, block_len: usize) -> (Vec<Lost>, Lost) {
     let recording = Recording::open(path).unwrap();
-    let setup = StreamSetup { blocks: 2, block_len, ..StreamSetup::default() };
+    let setup = StreamSetup { blocks: Some(2), block_len, ..StreamSetup::default() };
     let mut player = Player::new(recording, &setup).unwrap();
     let mut all = Vec::new();
     let mut sequence = 0;

@@ -75,6 +75,12 @@ pub(super) enum Load {
     Foreign(Samples),
 }
 
+impl Load {
+    fn is(&self, samples: &Samples) -> bool {
+        matches!(self, Self::Foreign(lent) if lent.is_same(samples))
+    }
+}
+
 impl HasBlock for Load {
     fn block(&self) -> &Block {
         match self {
@@ -196,7 +202,7 @@ impl Shared<State> {
             state.free.push(block);
             self.ring(&mut state);
         }
-        self.notify();
+        self.notify(&mut state);
     }
 
     /// Transmits `samples`, which fit into a block, again and again.
@@ -225,7 +231,7 @@ impl Shared<State> {
             self.ring(state);
             state.free.clear();
             state.guests.clear();
-            self.notify();
+            self.notify(state);
         }
         // Restores again what it could not before.
         match &mut state.driver {
@@ -281,9 +287,13 @@ impl State {
     /// Whether the driver can have a received block.
     pub(super) fn can_take(&mut self, samples: &Samples) -> bool {
         let Driver::Dmabuf(queue) = &self.driver else { return false };
-        let Some((block, home)) = samples.block().zip(samples.home()) else { return false };
+        let Some((block, home)) = samples.block().zip(samples.kin()) else { return false };
         // A source with one block would have none to receive into.
         if !block.is_dmabuf() || samples.total() < 2 {
+            return false;
+        }
+        // A driver transmits a block once at a time.
+        if queue.loads().any(|load| load.is(samples)) {
             return false;
         }
         let Ok(about) = rustix::fs::fstat(block) else { return false };

@@ -98,6 +98,8 @@ struct Filling {
 #[derive(Debug)]
 pub(super) enum Into {
     Block(Block),
+    /// It came filled.
+    Filled(Block),
     Parts(Gathered),
 }
 
@@ -107,7 +109,9 @@ impl Into {
         let len = header.len as usize;
         match self {
             _ if header.check.is_none() => Ok(()),
-            Self::Block(block) => header.check_parts(once(block.read()?.of(0..len).bytes())),
+            Self::Block(block) | Self::Filled(block) => {
+                header.check_parts(once(block.read()?.of(0..len).bytes()))
+            }
             Self::Parts(gathered) => header.check_parts(Parts::of(gathered.parts(), len)?.iter()),
         }
     }
@@ -115,7 +119,7 @@ impl Into {
     /// The room for another block.
     pub(super) fn room(self) -> Room {
         match self {
-            Self::Block(block) => Room::Block(block),
+            Self::Block(block) | Self::Filled(block) => Room::Block(block),
             Self::Parts(_) => Room::Apart,
         }
     }
@@ -158,6 +162,7 @@ impl Incoming {
             return Ok(None);
         }
         self.waited = Duration::ZERO;
+        self.conn.end_of_payload(filling.header.len as usize);
         Ok(self.filling.take().map(|filling| (filling.header, filling.into)))
     }
 
@@ -182,9 +187,10 @@ impl Incoming {
         Err(self.conn.failed("read from", why))
     }
 
-    /// The room of a block that was being filled.
-    pub(super) fn take_room(&mut self) -> Option<Room> {
-        self.filling.take().map(|filling| filling.into.room())
+    /// The room of blocks that were being filled.
+    pub(super) fn take_rooms(&mut self) -> impl Iterator<Item = Room> + use<> {
+        let filling = self.filling.take().map(|filling| filling.into.room());
+        filling.into_iter().chain(self.conn.reclaim().into_iter().map(Room::Block))
     }
 }
 
@@ -197,6 +203,7 @@ impl Filling {
                 let mut filling = block.write()?;
                 read_on(filled, len, |from| conn.payload(filling.bytes_mut().into_slice(from..len)))
             }
+            Into::Filled(_) => Ok(true),
             Into::Parts(gathered) => read_on(filled, len, |from| conn.gather(gathered, len - from)),
         }
     }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::super::conn::Inflow;
 use super::super::pieces::Pieces;
+use super::super::wire::Port;
 use crate::block::{Block, Memory};
 use crate::receive;
 use crate::stream::setup::StreamSetup;
@@ -18,6 +19,9 @@ pub(super) enum Landing {
     Blocks(TcpListener),
     /// Bytes stay where the receiver has put them.
     Memory { listener: receive::Listener, receiver: Box<receive::Receiver> },
+    /// Bytes are copied from the memory of a connection that is not a socket.
+    #[cfg_attr(not(feature = "usb"), allow(dead_code))]
+    Port(Box<dyn Port>),
 }
 
 /// Room for a block.
@@ -28,9 +32,15 @@ pub(super) enum Room {
     Apart,
 }
 
+impl From<Block> for Room {
+    fn from(block: Block) -> Self {
+        Self::Block(block)
+    }
+}
+
 impl Landing {
     /// The next connection, if one waits.
-    pub(super) fn accept(&self) -> Result<Option<Inflow>> {
+    pub(super) fn accept(&mut self) -> Result<Option<Inflow>> {
         let listener = match self {
             Self::Blocks(listener) => listener,
             Self::Memory { listener, .. } => {
@@ -39,6 +49,7 @@ impl Landing {
                     connection.map(|connection| Inflow::Pieces(Box::new(Pieces::new(connection))))
                 );
             }
+            Self::Port(port) => return Ok(port.open()?.map(Inflow::Wire)),
         };
         loop {
             match listener.accept() {
@@ -57,19 +68,29 @@ impl Landing {
                 .local_addr()
                 .map_err(|why| Error::new("find the address of", "a listener", why)),
             Self::Memory { listener, .. } => listener.local_addr(),
+            Self::Port(_) => Err(Error::new(
+                "find the address of",
+                "a USB connection",
+                std::io::Error::from(ErrorKind::Unsupported),
+            )),
         }
     }
 
-    /// Room for the blocks of a stream, each of up to `len` bytes and `limit` in all.
-    pub(super) fn rooms(&self, len: usize, setup: &StreamSetup, limit: usize) -> Result<Vec<Room>> {
-        let blocks = setup.blocks;
-        if !self.fits(len, setup, limit) {
+    /// Room for `blocks` blocks of a stream, each of up to `len` bytes and `limit` in all.
+    pub(super) fn rooms(
+        &self,
+        blocks: usize,
+        len: usize,
+        setup: &StreamSetup,
+        limit: usize,
+    ) -> Result<Vec<Room>> {
+        if !self.fits(blocks, len, setup, limit) {
             let came = format!("{blocks} of {len} bytes");
             let allowed = format!("up to {limit} bytes in all: the memory limit");
             return Err(Error::invalid("the blocks for a sender", came, allowed));
         }
         match self {
-            Self::Blocks(_) => {
+            Self::Blocks(_) | Self::Port(_) => {
                 let memory = memory(setup);
                 (0..blocks).map(|_| Block::with(len, memory).map(Room::Block)).collect()
             }
@@ -85,15 +106,22 @@ impl Landing {
     }
 
     /// Why there is no room for blocks of `len` bytes, for the sender.
-    pub(super) fn refusal(&self, len: usize, setup: &StreamSetup, limit: usize) -> String {
-        let blocks = setup.blocks;
+    pub(super) fn refusal(
+        &self,
+        blocks: usize,
+        len: usize,
+        setup: &StreamSetup,
+        limit: usize,
+    ) -> String {
         match self {
-            _ if !self.fits(len, setup, limit) => {
+            _ if !self.fits(blocks, len, setup, limit) => {
                 format!(
                     "{blocks} blocks of {len} bytes are more than the {limit} bytes allowed here"
                 )
             }
-            Self::Blocks(_) => format!("there is no memory for blocks of {len} bytes"),
+            Self::Blocks(_) | Self::Port(_) => {
+                format!("there is no memory for blocks of {len} bytes")
+            }
             Self::Memory { receiver, .. } => {
                 let most = receiver.block().len();
                 format!("blocks of {len} bytes are too long for the memory here, of {most} bytes")
@@ -101,12 +129,18 @@ impl Landing {
         }
     }
 
-    /// Whether blocks of `len` bytes are within a limit.
-    fn fits(&self, len: usize, setup: &StreamSetup, limit: usize) -> bool {
+    /// Whether `blocks` blocks of `len` bytes are within a limit.
+    pub(super) fn fits(
+        &self,
+        blocks: usize,
+        len: usize,
+        setup: &StreamSetup,
+        limit: usize,
+    ) -> bool {
         let all = match self {
-            Self::Blocks(_) => memory(setup).size_of(setup.blocks, len),
+            Self::Blocks(_) | Self::Port(_) => memory(setup).size_of(blocks, len),
             // When little memory is left, each of them is copied out of it.
-            Self::Memory { .. } => len.checked_mul(setup.blocks),
+            Self::Memory { .. } => len.checked_mul(blocks),
         };
         all.is_some_and(|all| all <= limit)
     }
@@ -121,6 +155,7 @@ impl AsFd for Landing {
         match self {
             Self::Blocks(listener) => listener.as_fd(),
             Self::Memory { listener, .. } => listener.as_fd(),
+            Self::Port(port) => port.descriptor(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Which blocks were taken over: they come back in any order.
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 
 /// Bits of a tag that identify the sender.
 const ERA: u32 = 8;
@@ -9,14 +9,15 @@ const ERA: u32 = 8;
 #[derive(Debug)]
 pub(super) struct Taken {
     next: u64,
-    ahead: BTreeSet<u64>,
+    /// In their order.
+    ahead: VecDeque<u64>,
     /// Identifies the sender: blocks of earlier senders still come back.
     era: u64,
 }
 
 impl Taken {
     pub(super) fn new(next: u64) -> Self {
-        Self { next, ahead: BTreeSet::new(), era: 0 }
+        Self { next, ahead: VecDeque::new(), era: 0 }
     }
 
     /// The first block that is not taken over.
@@ -34,8 +35,11 @@ impl Taken {
         if tag & ((1 << ERA) - 1) != self.era {
             return;
         }
-        self.ahead.insert(tag >> ERA);
-        while self.ahead.remove(&self.next) {
+        let sequence = tag >> ERA;
+        let place = self.ahead.partition_point(|other| *other < sequence);
+        self.ahead.insert(place, sequence);
+        while self.ahead.front() == Some(&self.next) {
+            self.ahead.pop_front();
             self.next += 1;
         }
     }
@@ -43,7 +47,7 @@ impl Taken {
     /// Another sender begins with `next`.
     pub(super) fn restart(&mut self, next: u64) {
         let era = (self.era + 1) % (1 << ERA);
-        *self = Self { next, ahead: BTreeSet::new(), era };
+        *self = Self { next, ahead: VecDeque::new(), era };
     }
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * epoll_ctl_batch() and epoll_pwait1() for C programs that have to run on any kernel. If the kernel lacks
- * the calls, epoll_ctl() in a loop and epoll_pwait2() replace them; before Linux 5.11, epoll_pwait() with
- * milliseconds does. See docs/man.
+ * epoll_ctl_batch() and epoll_pwait1() for programs in C and C++ that have to run on any kernel. If the kernel
+ * lacks the calls, epoll_ctl() in a loop and epoll_pwait2() replace them; before Linux 5.11, epoll_pwait() with
+ * milliseconds does. See docs/wait.md and docs/man. It needs no library, and no other file of Busbar.
  */
 #ifndef EPOLL_CALLS_H
 #define EPOLL_CALLS_H
@@ -18,6 +18,14 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+/* What -std=c99 leaves out of the C library's headers */
+#ifndef CLOCK_MONOTONIC
+#define CLOCK_MONOTONIC	1
+#endif
+#ifndef __cplusplus
+extern long syscall(long number, ...);
+#endif
 
 struct epoll_ctl_cmd {
 	int32_t flags;
@@ -88,11 +96,13 @@ static inline const struct epoll_syscalls *epoll_calls(void)
 
 static inline int epoll_ctl_one(int epfd, const struct epoll_ctl_cmd *cmd)
 {
-	struct epoll_event event = { .events = cmd->events, .data.u64 = cmd->data };
+	struct epoll_event event;
 
 	if (cmd->flags || cmd->reserved)
 		return -EINVAL;
 
+	event.events = cmd->events;
+	event.data.u64 = cmd->data;
 	return epoll_ctl(epfd, cmd->op, cmd->fd, &event) ? -errno : 0;
 }
 

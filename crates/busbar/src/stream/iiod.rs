@@ -1,0 +1,131 @@
+//! The network protocol of libiio: each of its programs is a client.
+//!
+//! A [`Server`] does what libiio's own server, `iiod`, does: it tells clients which devices there are, reads and
+//! writes their attributes, and streams samples from and to them. It serves the IIO devices of this machine, or
+//! any [source](super#names). Clients are all programs that use libiio, such as `iio_info`, GNU Radio or pyadi-iio.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use busbar::stream::iiod::{Server, ServerSetup};
+//!
+//! # fn main() -> busbar::Result<()> {
+//! let setup = ServerSetup::new().listen("127.0.0.1:0").devices(["adc=synth:counter?rate=1M"]);
+//! let mut server = Server::open(&setup)?;
+//! assert_eq!(server.devices().collect::<Vec<_>>(), [("iio:device0", Some("adc"))]);
+//! // `iio_readdev -u ip:127.0.0.1:PORT adc` is a client.
+//! server.turn_timeout(Duration::ZERO)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Samples
+//!
+//! Samples go from a block to the network [without a copy](super::net). The network may refer to a block after it was
+//! sent; so the block goes back to its driver when the client asks for the next one and the kernel says that it has read the
+//! block. A client that sends commands before it has read the answers gets copies. So does one that asks for more
+//! than two blocks at a time, and one of which the kernel does not say what it has read, as in another network
+//! namespace.
+//!
+//! Clients of one device share its blocks. A new client that wants more channels has the device opened anew, as in
+//! iiod; the others then do not know what they have missed. One that wants the same channels or fewer joins
+//! without a gap.
+//!
+//! # Loss
+//!
+//! A client has four blocks, or as many as it has asked for (`iio_device_set_kernel_buffers_count`). While it has no
+//! free block, the samples of a converter that tells its rate are lost for it, and only for it. A source that can wait,
+//! such as a recording, waits, but not for a client that has taken nothing for a second while others do. Each device with a buffer has these attributes:
+//!
+//! | attribute | value |
+//! |---|---|
+//! | `busbar_lost` | samples that are missing in the streams from this device to the machine of the client that asks, since the first of them was opened |
+//! | `busbar_unknown` | the number of losses whose length is not known |
+//! | `busbar_report_loss` | 1: a read fails once with `ENOBUFS` if samples are missing before it, for all clients of this machine. 0 at first |
+//!
+//! # Time
+//!
+//! A read or write that takes longer than the client's timeout fails with `ETIMEDOUT`: 1 s at first. A client
+//! sets it for its machine.
+
+mod client;
+mod command;
+mod context;
+mod hub;
+mod receive;
+pub(super) mod remote;
+mod server;
+mod setup;
+mod sysfs;
+mod transmit;
+mod unread;
+mod worker;
+
+pub use self::server::{Server, ServerCounters, ServerEvent};
+pub use self::setup::ServerSetup;
+
+use self::context::Context;
+use self::sysfs::Roots;
+use crate::{Error, Result};
+
+/// A device, as [`devices`] lists it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// `iio:deviceN`.
+    pub id: String,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// Channels to receive from, as [`StreamSetup`](super::StreamSetup) names them, in the order of a sample.
+    pub inputs: Vec<String>,
+    /// Channels to transmit to.
+    pub outputs: Vec<String>,
+    /// Samples per second, if the device tells.
+    pub rate: Option<f64>,
+}
+
+/// Lists the IIO devices of this machine, or of another one: `HOST[:PORT]`. Triggers are left out.
+///
+/// # Errors
+///
+/// Those of the network; `EACCES`.
+pub fn devices(host: Option<&str>) -> Result<Vec<DeviceInfo>> {
+    let roots = Roots::default();
+    let (mut connection, context) = if let Some(host) = host {
+        let (connection, context) = remote::list(host)?;
+        (Some(connection), context)
+    } else {
+        let context = Context::of_machine(&roots);
+        (None, context.map_err(|why| Error::new("list", "IIO devices", why))?)
+    };
+    let mut found = Vec::new();
+    for device in context.devices.into_iter().filter(|device| !device.is_trigger()) {
+        let channels = |is_output| {
+            let channels = device.channels.iter().filter(move |it| it.is_output == is_output);
+            channels.filter_map(|it| it.scan.as_ref().map(|scan| scan.name.clone())).collect()
+        };
+        let (inputs, outputs) = (channels(false), channels(true));
+        let place = device.rate_place();
+        let rate = match (&mut connection, place) {
+            (_, None) => None,
+            (Some(connection), Some((place, _))) => connection.attribute(&place)?,
+            (None, Some((_, file))) => {
+                let value = sysfs::read(&roots.devices.join(&device.id).join(file), 4096).ok();
+                value.map(|value| String::from_utf8_lossy(&value).into_owned())
+            }
+        };
+        let rate = rate.and_then(|text| text.trim_end_matches(['\0', '\n']).parse::<f64>().ok());
+        let rate = rate.filter(|rate| rate.is_finite() && *rate > 0.0);
+        found.push(DeviceInfo { id: device.id, name: device.name, inputs, outputs, rate });
+    }
+    Ok(found)
+}
+
+/// The port of `iiod`.
+pub const PORT: u16 = 30431;
+
+/// The version of libiio whose protocol this is.
+const MAJOR: u32 = 0;
+const MINOR: u32 = 24;
+/// What stands in place of libiio's commit, in 7 letters.
+const GIT_TAG: &str = "busbar";

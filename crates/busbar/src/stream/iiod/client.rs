@@ -1,0 +1,754 @@
+//! A client: what it asks, one command after the other, and what it is answered.
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, sockopt};
+
+use super::command::{Attribute, Command, LONGEST_LINE, Of};
+use super::context::Device;
+use super::hub::{Hub, REPORT, Who};
+use super::receive::{Chunk, Layout, Taken};
+use super::sysfs;
+use super::transmit::Progress;
+use super::unread::Place;
+use super::worker::{Job, Worker};
+use super::{GIT_TAG, MAJOR, MINOR};
+use crate::stream::net::transmit::{Queued, ZeroCopy};
+
+/// Bytes of one read of commands.
+const READ: usize = 4096;
+/// Most steps in one turn, so that others have theirs.
+const STEPS: usize = 64;
+/// Most bytes of the attributes of a device, of those of a channel, and that can be written.
+const MOST_OF_DEVICE: usize = 0xffff;
+const MOST_OF_CHANNEL: usize = 1023;
+const MOST_WRITTEN: usize = 1 << 16;
+/// A read of more blocks than this is answered by copies: it would hold too many blocks.
+const MOST_HELD: usize = 2;
+/// How long the end of a transmission may take.
+const DRAIN: Duration = Duration::from_secs(5);
+
+const HELP: &str = "\
+HELP, VERSION, EXIT
+PRINT                                     the context as XML, after its length
+TIMEOUT MILLISECONDS                      of reads and writes; 0: none
+OPEN DEVICE SAMPLES MASK [CYCLIC]         begin to receive or to transmit
+CLOSE DEVICE
+READBUF DEVICE BYTES                      samples
+WRITEBUF DEVICE BYTES                     samples, which follow after the answer
+READ DEVICE [DEBUG|BUFFER|INPUT CHANNEL|OUTPUT CHANNEL] [ATTRIBUTE]
+WRITE DEVICE [DEBUG|BUFFER|INPUT CHANNEL|OUTPUT CHANNEL] [ATTRIBUTE] BYTES
+GETTRIG DEVICE, SETTRIG DEVICE [TRIGGER]
+SET DEVICE BUFFERS_COUNT COUNT
+";
+
+/// The client has gone, or is to go.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+/// A connection.
+#[derive(Debug)]
+#[allow(clippy::struct_excessive_bools)] // each is independent of the others
+pub(super) struct Client {
+    pub who: Who,
+    pub peer: SocketAddr,
+    socket: TcpStream,
+    /// Bytes that have come and are not used yet.
+    input: Vec<u8>,
+    out: VecDeque<Out>,
+    zero_copy: ZeroCopy,
+    doing: Doing,
+    /// It sends commands before it has read the answers: so nothing tells when it has read a block.
+    is_piping: bool,
+    /// It was sent blocks by reference, and may not have read them.
+    is_unread: bool,
+    /// Bytes that it was sent; those at the end of the last block by reference.
+    sent: u64,
+    mark: u64,
+    /// Where it is, once it reads samples.
+    place: Option<Place>,
+    /// Whether its socket had an event since the last turn.
+    pub is_woken: bool,
+    /// It has closed its side, or has asked for the end.
+    is_leaving: bool,
+}
+
+/// What is sent next.
+#[derive(Debug)]
+enum Out {
+    Bytes(Vec<u8>, usize),
+    Samples(Box<Queued>, usize),
+}
+
+#[derive(Debug)]
+enum Doing {
+    /// Waits for a command.
+    Nothing,
+    /// Waits for the worker.
+    Job,
+    /// Receives the value of an attribute.
+    Value { write: Target, len: usize },
+    /// Drops bytes that were announced and are not wanted.
+    Skip { left: u64, answer: Errno },
+    /// Sends samples.
+    Reading { device: usize, left: usize, layout: Option<Arc<Layout>>, until: Option<Instant> },
+    /// Receives samples.
+    Writing { device: usize, left: usize, bytes: usize, until: Option<Instant> },
+    /// Waits until everything was transmitted.
+    Draining { device: usize, until: Instant },
+}
+
+/// What attributes a value is for.
+#[derive(Debug)]
+enum Target {
+    /// There is no such device or channel.
+    Nowhere(Errno),
+    Own(String),
+    Files(Vec<PathBuf>, bool),
+}
+
+/// An attribute that is read.
+enum Value {
+    File(PathBuf),
+    Own(String),
+}
+
+impl Client {
+    pub(super) fn new(socket: TcpStream, peer: SocketAddr, client: u64) -> std::io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        sockopt::set_tcp_nodelay(&socket, true)?;
+        sockopt::set_socket_keepalive(&socket, true)?;
+        sockopt::set_tcp_keepidle(&socket, Duration::from_secs(10))?;
+        sockopt::set_tcp_keepintvl(&socket, Duration::from_secs(10))?;
+        sockopt::set_tcp_keepcnt(&socket, 6)?;
+        Ok(Self {
+            who: Who { client, host: peer.ip().to_canonical() },
+            peer,
+            zero_copy: ZeroCopy::new(&socket),
+            socket,
+            input: Vec::new(),
+            out: VecDeque::new(),
+            doing: Doing::Nothing,
+            is_piping: false,
+            is_unread: false,
+            sent: 0,
+            mark: 0,
+            place: None,
+            is_woken: true,
+            is_leaving: false,
+        })
+    }
+
+    pub(super) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    /// The worker's answer.
+    pub(super) fn answer(&mut self, bytes: Vec<u8>) {
+        if matches!(self.doing, Doing::Job) {
+            self.doing = Doing::Nothing;
+            self.say(bytes);
+        }
+    }
+
+    /// Does what can be done without waiting. Returns whether something was done.
+    pub(super) fn turn(&mut self, hub: &mut Hub, worker: &Worker) -> Result<bool, Gone> {
+        let mut moved = false;
+        for _ in 0..STEPS {
+            if !self.flush(hub)? || !self.step(hub, worker)? {
+                break;
+            }
+            moved = true;
+        }
+        if std::mem::take(&mut self.is_woken) {
+            self.look()?;
+        }
+        Ok(moved)
+    }
+
+    fn step(&mut self, hub: &mut Hub, worker: &Worker) -> Result<bool, Gone> {
+        match &mut self.doing {
+            Doing::Nothing => self.next_command(hub, worker),
+            Doing::Job => Ok(false),
+            Doing::Value { len, .. } => {
+                let len = *len;
+                if self.input.len() < len {
+                    return self.receive(len - self.input.len());
+                }
+                let Doing::Value { write, .. } = std::mem::replace(&mut self.doing, Doing::Nothing)
+                else {
+                    return Ok(false);
+                };
+                let value = self.input.drain(..len).collect();
+                self.write(write, value, hub, worker);
+                Ok(true)
+            }
+            Doing::Skip { left, answer } => {
+                let count = self.input.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= count as u64;
+                let (is_over, answer) = (*left == 0, *answer);
+                self.input.drain(..count);
+                if is_over {
+                    self.doing = Doing::Nothing;
+                    self.refuse(answer);
+                    return Ok(true);
+                }
+                self.receive(READ)
+            }
+            Doing::Reading { .. } => Ok(self.read(hub)),
+            Doing::Writing { .. } => self.take_in(hub),
+            Doing::Draining { device, until } => {
+                let (device, is_late) = (*device, Instant::now() >= *until);
+                let drained = hub.transmit(device, self.who.client).and_then(|it| it.is_drained());
+                if !is_late && drained == Ok(false) {
+                    return Ok(false);
+                }
+                let closed = hub.close(device, self.who);
+                self.doing = Doing::Nothing;
+                self.result(closed.map(|()| 0));
+                Ok(true)
+            }
+        }
+    }
+
+    /// Receives more bytes, up to `most`. Returns whether there were some.
+    fn receive(&mut self, most: usize) -> Result<bool, Gone> {
+        let len = self.input.len();
+        self.input.resize(len + most.min(READ), 0);
+        let received = rustix::net::recv(&self.socket, &mut self.input[len..], RecvFlags::empty());
+        let count = received.as_ref().map_or(0, |(_, count)| *count);
+        self.input.truncate(len + count);
+        match received {
+            Ok((_, 0)) => Err(Gone),
+            Ok(_) | Err(Errno::INTR) => Ok(true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    /// While it waits for something else: whether it has gone, or has sent more.
+    fn look(&mut self) -> Result<(), Gone> {
+        if matches!(self.doing, Doing::Nothing) && self.out.is_empty() {
+            return Ok(());
+        }
+        match rustix::net::recv(&self.socket, &mut [0_u8], RecvFlags::PEEK) {
+            Ok((_, 0)) => Err(Gone),
+            Ok(_) => {
+                self.is_piping |=
+                    !matches!(self.doing, Doing::Writing { .. } | Doing::Value { .. });
+                Ok(())
+            }
+            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    /// Sends what there is. Returns whether everything was sent.
+    fn flush(&mut self, hub: &mut Hub) -> Result<bool, Gone> {
+        hub.copied += self.zero_copy.reap(&self.socket).map_err(|_| Gone)?;
+        while let Some(first) = self.out.front_mut() {
+            let is_done = match first {
+                Out::Bytes(bytes, at) => {
+                    match rustix::net::send(&self.socket, &bytes[*at..], SendFlags::NOSIGNAL) {
+                        Ok(count) => {
+                            *at += count;
+                            self.sent += count as u64;
+                        }
+                        Err(Errno::INTR) => {}
+                        Err(Errno::AGAIN) => return Ok(false),
+                        Err(_) => return Err(Gone),
+                    }
+                    *at == bytes.len()
+                }
+                Out::Samples(queued, sent) => {
+                    let progress = queued.send(&self.socket, *sent, &mut self.zero_copy);
+                    let Some(progress) = progress.map_err(|_| Gone)? else { return Ok(false) };
+                    *sent += progress.sent;
+                    self.sent += progress.sent as u64;
+                    hub.sent += progress.sent as u64;
+                    hub.copied += progress.copied;
+                    if self.is_unread {
+                        self.mark = self.sent;
+                    }
+                    *sent == queued.len()
+                }
+            };
+            if is_done {
+                self.out.pop_front();
+            }
+        }
+        if self.is_leaving { Err(Gone) } else { Ok(true) }
+    }
+
+    fn say(&mut self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.out.push_back(Out::Bytes(bytes, 0));
+        }
+    }
+
+    fn number(&mut self, number: i64) {
+        self.say(format!("{number}\n").into_bytes());
+    }
+
+    fn refuse(&mut self, errno: Errno) {
+        self.number(-i64::from(errno.raw_os_error()));
+    }
+
+    fn result(&mut self, result: Result<i64, Errno>) {
+        match result {
+            Ok(number) => self.number(number),
+            Err(errno) => self.refuse(errno),
+        }
+    }
+
+    /// Has a job done, whose answer comes later.
+    fn ask(&mut self, worker: &Worker, job: Job) {
+        if worker.ask(self.who.client, job) {
+            self.doing = Doing::Job;
+        } else {
+            self.refuse(Errno::BUSY);
+        }
+    }
+
+    fn next_command(&mut self, hub: &mut Hub, worker: &Worker) -> Result<bool, Gone> {
+        let Some(end) = self.input.iter().position(|byte| *byte == b'\n') else {
+            if self.input.len() >= LONGEST_LINE {
+                self.refuse(Errno::INVAL);
+                self.is_leaving = true;
+                return Ok(true);
+            }
+            return self.receive(READ);
+        };
+        self.settle(hub);
+        let line: Vec<_> = self.input.drain(..=end).collect();
+        match Command::parse(&line) {
+            Some(command) => self.execute(command, hub, worker),
+            None => self.refuse(Errno::INVAL),
+        }
+        Ok(true)
+    }
+
+    /// Gives blocks back that it was sent by reference, if it has read them. If it has sent a command before it has, it
+    /// gets copies from now on.
+    fn settle(&mut self, hub: &mut Hub) {
+        if !self.is_unread {
+            return;
+        }
+        let unread = self.place.as_ref().and_then(|place| place.unread(&self.socket));
+        let read = unread.map_or(0, |unread| self.sent.saturating_sub(unread as u64));
+        if read >= self.mark {
+            hub.release(self.who.client);
+            self.is_unread = false;
+        } else {
+            self.is_piping = true;
+        }
+    }
+
+    fn execute(&mut self, command: Command<'_>, hub: &mut Hub, worker: &Worker) {
+        let find = |hub: &Hub, name: &str| hub.context.find(name).ok_or(Errno::NODEV);
+        match command {
+            Command::Nothing => {}
+            Command::Help => self.say(HELP.into()),
+            Command::Exit => self.is_leaving = true,
+            Command::Version => self.say(format!("{MAJOR}.{MINOR}.{GIT_TAG:<7}\n").into_bytes()),
+            Command::Print => {
+                self.say(format!("{}\n{}\n", hub.xml.len(), hub.xml).into_bytes());
+            }
+            Command::PrintCompressed => self.refuse(Errno::INVAL),
+            Command::Timeout(millis) => {
+                hub.set_timeout(self.who.host, millis);
+                self.number(0);
+            }
+            Command::Open { device, samples, mask, cyclic } => {
+                let opened = find(hub, device)
+                    .and_then(|device| hub.open(device, self.who, samples, mask, cyclic));
+                self.result(opened.map(|()| 0));
+            }
+            Command::Close(device) => match find(hub, device) {
+                Ok(device) if hub.transmit(device, self.who.client).is_ok() => {
+                    self.doing = Doing::Draining { device, until: Instant::now() + DRAIN };
+                }
+                found => {
+                    let closed = found.and_then(|device| hub.close(device, self.who));
+                    self.result(closed.map(|()| 0));
+                }
+            },
+            Command::Read(attribute) => match values(hub, self.who, attribute) {
+                Ok((values, most, is_all)) => {
+                    let read = move || read_values(&values, most, is_all);
+                    self.ask(worker, Box::new(read));
+                }
+                Err(errno) => self.refuse(errno),
+            },
+            Command::Write(attribute, len) => self.begin_write(attribute, len, hub),
+            Command::ReadBuffer { device, bytes } => {
+                let started = find(hub, device)
+                    .and_then(|device| Ok((device, hub.lengths(device, self.who.client)?.0)));
+                match (started, usize::try_from(bytes)) {
+                    (Ok((device, sample_len)), Ok(left)) if left >= sample_len => {
+                        let until = self.deadline(hub);
+                        self.doing = Doing::Reading { device, left, layout: None, until };
+                    }
+                    (Ok(_), Ok(_)) => self.number(0),
+                    (Ok(_), Err(_)) => self.refuse(Errno::INVAL),
+                    (Err(errno), _) => self.refuse(errno),
+                }
+            }
+            Command::WriteBuffer { device, bytes } => {
+                let started = find(hub, device).and_then(|device| {
+                    let (sample_len, _) = hub.lengths(device, self.who.client)?;
+                    hub.transmit(device, self.who.client).map(|_| (device, sample_len))
+                });
+                match (started, usize::try_from(bytes)) {
+                    (Ok((device, sample_len)), Ok(left)) if left >= sample_len => {
+                        let until = self.deadline(hub);
+                        self.doing = Doing::Writing { device, left, bytes: left, until };
+                        self.number(0);
+                    }
+                    (Ok(_), Ok(_)) => self.number(0),
+                    (Ok(_), Err(_)) => self.refuse(Errno::INVAL),
+                    (Err(errno), _) => self.refuse(errno),
+                }
+            }
+            Command::GetTrigger(device) => match find(hub, device) {
+                Ok(device) => self.get_trigger(device, hub, worker),
+                Err(errno) => self.refuse(errno),
+            },
+            Command::SetTrigger(device, trigger) => match find(hub, device) {
+                Ok(device) => self.set_trigger(device, trigger, hub, worker),
+                Err(errno) => self.refuse(errno),
+            },
+            Command::SetBuffersCount(device, count) => {
+                let set = find(hub, device).and_then(|device| hub.set_buffers(device, count));
+                self.result(set.map(|()| 0));
+            }
+        }
+    }
+
+    fn deadline(&self, hub: &mut Hub) -> Option<Instant> {
+        hub.timeout(self.who.host).and_then(|timeout| Instant::now().checked_add(timeout))
+    }
+
+    /// Sends samples to it, if there are some.
+    fn read(&mut self, hub: &mut Hub) -> bool {
+        let Doing::Reading { device, left, layout, until } = &mut self.doing else { return false };
+        let (device, is_first) = (*device, layout.is_none());
+        let (sample_len, block_len) = hub.lengths(device, self.who.client).unwrap_or((1, 1));
+        self.is_piping |= self.input.contains(&b'\n');
+        let place = self.place.get_or_insert_with(|| Place::of(&self.socket, self.peer));
+        let is_unknown = matches!(place, Place::Unknown);
+        let is_by_copy = self.is_piping || is_unknown || *left > MOST_HELD * block_len;
+        let taken = hub.take(device, self.who, *left, layout.as_ref());
+        let Chunk { samples, range, layout: found } = match taken {
+            Ok(Taken::Chunk(chunk)) => chunk,
+            Ok(Taken::Other) => {
+                self.doing = Doing::Nothing;
+                self.number(0);
+                return true;
+            }
+            Ok(Taken::Nothing) if until.is_none_or(|until| Instant::now() < until) => return false,
+            Ok(Taken::Nothing) => {
+                self.doing = Doing::Nothing;
+                self.refuse(Errno::TIMEDOUT);
+                return true;
+            }
+            Err(errno) => {
+                self.doing = Doing::Nothing;
+                self.refuse(errno);
+                return true;
+            }
+        };
+        *left -= range.len();
+        let is_over = *left < sample_len;
+        let mut head = format!("{}\n", range.len());
+        if is_first {
+            head += &found.mask;
+            head.push('\n');
+            *layout = Some(found);
+        }
+        if is_over {
+            self.doing = Doing::Nothing;
+        }
+        let head = head.into_bytes();
+        let queued = if is_by_copy {
+            Queued::copy(head, samples, range)
+        } else {
+            if range.end == samples.meta().len {
+                hub.hold(device, self.who.client, samples.clone());
+            }
+            self.is_unread = true;
+            Queued::new(head, samples, range)
+        };
+        self.out.push_back(Out::Samples(Box::new(queued), 0));
+        true
+    }
+
+    /// Receives samples from it.
+    fn take_in(&mut self, hub: &mut Hub) -> Result<bool, Gone> {
+        let Doing::Writing { device, left, bytes, until } = &mut self.doing else {
+            return Ok(false);
+        };
+        let transmit = hub.transmit(*device, self.who.client);
+        let progress = transmit
+            .and_then(|it| it.fill(&mut self.input, &self.socket, *left).map(|done| (it, done)));
+        let (transmit, failed) = match progress {
+            Ok((_, Progress::Closed)) => return Err(Gone),
+            Ok((_, Progress::NoBytes)) => return Ok(false),
+            Ok((_, Progress::NoRoom)) if until.is_none_or(|until| Instant::now() < until) => {
+                return Ok(false);
+            }
+            Ok((_, Progress::NoRoom)) => (None, Errno::TIMEDOUT),
+            Ok((transmit, Progress::Bytes(count))) => {
+                *left -= count;
+                (Some(transmit), Errno::IO)
+            }
+            Err(errno) => (None, errno),
+        };
+        let Some(transmit) = transmit else {
+            // The rest of what it has announced still comes.
+            self.doing = Doing::Skip { left: *left as u64, answer: failed };
+            return Ok(true);
+        };
+        if *left > 0 {
+            *until =
+                hub.timeout(self.who.host).and_then(|timeout| Instant::now().checked_add(timeout));
+            return Ok(true);
+        }
+        let count = i64::try_from(*bytes).unwrap_or(i64::MAX);
+        let finished = transmit.finish();
+        self.doing = Doing::Nothing;
+        self.result(finished.map(|()| count));
+        Ok(true)
+    }
+
+    fn begin_write(&mut self, attribute: Attribute<'_>, len: i64, hub: &mut Hub) {
+        let Some(device) = hub.context.find(attribute.device) else {
+            // The value is taken for commands, as iiod does it.
+            return self.refuse(Errno::NODEV);
+        };
+        let Ok(len) = u64::try_from(len) else { return self.refuse(Errno::INVAL) };
+        if len > MOST_WRITTEN as u64 {
+            self.doing = Doing::Skip { left: len, answer: Errno::NOMEM };
+            return;
+        }
+        let is_own = attribute.of == Of::Device && attribute.name == Some(REPORT);
+        let write = if hub.is_read_only && !is_own {
+            Target::Nowhere(Errno::PERM)
+        } else {
+            target(hub, self.who, device, attribute)
+        };
+        // It is at most 64 KiB.
+        self.doing = Doing::Value { write, len: usize::try_from(len).unwrap_or(MOST_WRITTEN) };
+    }
+
+    fn write(&mut self, target: Target, value: Vec<u8>, hub: &mut Hub, worker: &Worker) {
+        match target {
+            Target::Nowhere(errno) => self.refuse(errno),
+            Target::Own(name) => {
+                let set = hub.set_own(self.who.host, &name, &value);
+                self.result(set.map(|()| i64::try_from(value.len()).unwrap_or(i64::MAX)));
+            }
+            Target::Files(paths, is_all) => {
+                let write = move || answer_number(write_values(&paths, &value, is_all));
+                self.ask(worker, Box::new(write));
+            }
+        }
+    }
+
+    fn get_trigger(&mut self, device: usize, hub: &Hub, worker: &Worker) {
+        if !hub.is_of_machine(device) {
+            return self.refuse(Errno::NOENT);
+        }
+        let device = &hub.context.devices[device];
+        let path = hub.roots.devices.join(&device.id).join("trigger/current_trigger");
+        let known: Vec<_> = hub.context.devices.iter().filter_map(|it| it.name.clone()).collect();
+        let read = move || match sysfs::read(&path, 1024) {
+            Err(errno) => answer_number(Err(errno)),
+            Ok(value) if value == [0] => answer_number(Ok(0)),
+            Ok(value) => {
+                let name = &value[..value.len() - 1];
+                if known.iter().any(|known| known.as_bytes() == name) {
+                    [format!("{}\n", name.len()).as_bytes(), name, b"\n"].concat()
+                } else {
+                    answer_number(Err(Errno::NXIO))
+                }
+            }
+        };
+        self.ask(worker, Box::new(read));
+    }
+
+    fn set_trigger(&mut self, device: usize, trigger: Option<&str>, hub: &Hub, worker: &Worker) {
+        if hub.is_read_only {
+            return self.refuse(Errno::PERM);
+        }
+        if !hub.is_of_machine(device) {
+            return self.refuse(Errno::NOENT);
+        }
+        let mut value = Vec::new();
+        if let Some(trigger) = trigger {
+            let found = hub.context.find(trigger).map(|index| &hub.context.devices[index]);
+            match found {
+                None => return self.refuse(Errno::NOENT),
+                Some(found) if !found.is_trigger() => return self.refuse(Errno::INVAL),
+                Some(found) => {
+                    value.extend_from_slice(found.name.as_deref().unwrap_or("").as_bytes());
+                }
+            }
+        }
+        value.push(0);
+        let id = &hub.context.devices[device].id;
+        let path = hub.roots.devices.join(id).join("trigger/current_trigger");
+        let write = move || answer_number(sysfs::write(&path, &value).map(|_| 0));
+        self.ask(worker, Box::new(write));
+    }
+
+    /// Has the socket drop bytes under way, so that nothing refers to the pages of blocks.
+    pub(super) fn abort(&self) {
+        if self.is_unread {
+            let _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));
+        }
+    }
+}
+
+/// A line with a number.
+fn answer_number(result: Result<usize, Errno>) -> Vec<u8> {
+    match result {
+        Ok(number) => format!("{number}\n"),
+        Err(errno) => format!("-{}\n", errno.raw_os_error()),
+    }
+    .into_bytes()
+}
+
+/// The file of an attribute of a device. A name has no slash.
+fn file(hub: &Hub, device: &Device, of: Of<'_>, name: &str) -> PathBuf {
+    let dir = hub.roots.devices.join(&device.id);
+    match of {
+        Of::Device => dir.join(name),
+        Of::Buffer => dir.join("buffer").join(name),
+        Of::Debug => hub.roots.debug.join(&device.id).join(name),
+        Of::Channel { id, is_output } => {
+            let channel = device.channel(id, is_output);
+            let known =
+                channel.and_then(|it| it.attributes.iter().find(|(short, _)| short == name));
+            dir.join(known.map_or(name, |(_, file)| file))
+        }
+    }
+}
+
+/// The names of all attributes of a kind.
+fn all(device: &Device, of: Of<'_>) -> Vec<String> {
+    match of {
+        Of::Device => device.attributes.clone(),
+        Of::Buffer => device.buffer_attributes.clone(),
+        Of::Debug => device.debug_attributes.clone(),
+        Of::Channel { id, is_output } => {
+            let attributes = device.channel(id, is_output).map(|it| it.attributes.iter());
+            attributes.into_iter().flatten().map(|(name, _)| name.clone()).collect()
+        }
+    }
+}
+
+/// The values that are asked for, how long all of them may be, and whether all are asked for.
+fn values(
+    hub: &mut Hub,
+    who: Who,
+    attribute: Attribute<'_>,
+) -> Result<(Vec<Value>, usize, bool), Errno> {
+    let Attribute { device, of, name } = attribute;
+    let index = hub.context.find(device).ok_or(Errno::NODEV)?;
+    let mut most = MOST_OF_DEVICE;
+    if let Of::Channel { id, is_output } = of {
+        hub.context.devices[index].channel(id, is_output).ok_or(Errno::NXIO)?;
+        most = MOST_OF_CHANNEL;
+    }
+    let names = name.map_or_else(|| all(&hub.context.devices[index], of), |name| vec![name.into()]);
+    let value = |name: String| {
+        let own = if of == Of::Device { hub.own(index, who.host, &name) } else { None };
+        match own {
+            Some(own) => Ok(Value::Own(own)),
+            None if hub.is_of_machine(index) => {
+                Ok(Value::File(file(hub, &hub.context.devices[index], of, &name)))
+            }
+            None => Err(Errno::NOENT),
+        }
+    };
+    Ok((names.into_iter().map(value).collect::<Result<_, _>>()?, most, name.is_none()))
+}
+
+/// Reads attributes: one, or all of them in a row, each after its length and filled up to four bytes.
+fn read_values(values: &[Value], most: usize, is_all: bool) -> Vec<u8> {
+    let read = |value: &Value, most: usize| match value {
+        Value::File(path) => sysfs::read(path, most),
+        Value::Own(text) => Ok([text.as_bytes(), b"\0"].concat()),
+    };
+    let answer = if is_all {
+        let mut all = Vec::new();
+        for value in values {
+            let Some(left) = (most - all.len()).checked_sub(4) else { break };
+            let found = read(value, left);
+            let len = match &found {
+                Ok(found) => i32::try_from(found.len()).unwrap_or(i32::MAX),
+                Err(errno) => -errno.raw_os_error(),
+            };
+            all.extend_from_slice(&len.to_be_bytes());
+            all.extend_from_slice(&found.unwrap_or_default());
+            all.resize(all.len().next_multiple_of(4).min(most), 0);
+        }
+        Ok(all)
+    } else {
+        values.first().map_or(Err(Errno::NOENT), |value| read(value, most))
+    };
+    match answer {
+        Ok(value) => [format!("{}\n", value.len()).as_bytes(), &value, b"\n"].concat(),
+        Err(errno) => answer_number(Err(errno)),
+    }
+}
+
+fn target(hub: &mut Hub, who: Who, device: usize, attribute: Attribute<'_>) -> Target {
+    let Attribute { of, name, .. } = attribute;
+    if let Of::Channel { id, is_output } = of
+        && hub.context.devices[device].channel(id, is_output).is_none()
+    {
+        return Target::Nowhere(Errno::NXIO);
+    }
+    if let (Of::Device, Some(name)) = (of, name)
+        && hub.own(device, who.host, name).is_some()
+    {
+        return Target::Own(name.into());
+    }
+    if !hub.is_of_machine(device) {
+        return Target::Nowhere(Errno::NOENT);
+    }
+    let described = &hub.context.devices[device];
+    let names = name.map_or_else(|| all(described, of), |name| vec![name.into()]);
+    let paths = names.iter().map(|name| file(hub, described, of, name)).collect();
+    Target::Files(paths, name.is_none())
+}
+
+/// Writes attributes: one, or all of them from values in a row as [`read_values`] returns them.
+fn write_values(paths: &[PathBuf], value: &[u8], is_all: bool) -> Result<usize, Errno> {
+    if !is_all {
+        return paths.first().map_or(Err(Errno::NOENT), |path| sysfs::write(path, value));
+    }
+    let mut rest = value;
+    let mut values = Vec::new();
+    for _ in paths {
+        let (len, after) = rest.split_first_chunk().ok_or(Errno::INVAL)?;
+        let len = usize::try_from(i32::from_be_bytes(*len)).unwrap_or(0);
+        values.push(after.get(..len).ok_or(Errno::INVAL)?);
+        rest = after.get(len.next_multiple_of(4)..).ok_or(Errno::INVAL)?;
+    }
+    if !rest.is_empty() {
+        return Err(Errno::INVAL);
+    }
+    for (path, value) in paths.iter().zip(values).filter(|(_, value)| !value.is_empty()) {
+        // One that cannot be written does not keep the others from being written.
+        let _ = sysfs::write(path, value);
+    }
+    Ok(value.len())
+}

@@ -1,0 +1,669 @@
+//! The devices, and the streams from and to them that clients have opened.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::context::{Channel, Context, Device, Scan};
+use super::receive::{Feed, Layout, Receive, Taken};
+use super::sysfs::Roots;
+use super::transmit::Transmit;
+use super::{GIT_TAG, MAJOR, MINOR};
+use crate::Error;
+use crate::stream::format::{Format, Lost};
+use crate::stream::net::watch::Watch;
+use crate::stream::samples::Samples;
+use crate::stream::scan::{self, Type};
+use crate::stream::setup::{Interface, StreamSetup};
+use crate::stream::sink::Sink;
+
+/// Blocks that a client may have by default, as libiio has it.
+const BUFFERS: usize = 4;
+/// Most of them.
+const MOST_BUFFERS: i64 = 64;
+/// Blocks that a converter has while all clients have theirs.
+pub(super) const SPARE: usize = 2;
+/// Most addresses whose losses are remembered.
+const MOST_HOSTS: usize = 64;
+/// How long a client waits by default.
+const TIMEOUT: Duration = Duration::from_secs(1);
+/// Tokens of devices begin here; those of clients are smaller.
+pub(super) const DEVICES: u64 = 1 << 40;
+
+/// Samples that are missing, since the stream was opened.
+pub(super) const LOST: &str = "busbar_lost";
+/// Losses of unknown length.
+pub(super) const UNKNOWN: &str = "busbar_unknown";
+/// Whether a read that begins after a loss fails once with `ENOBUFS`.
+pub(super) const REPORT: &str = "busbar_report_loss";
+/// The rate of a device that the library makes.
+const RATE: &str = "sampling_frequency";
+
+/// Where the samples of a device come from or go to.
+#[derive(Clone, Debug)]
+pub(super) enum Origin {
+    /// A device of this machine.
+    Machine,
+    /// `synth:PATTERN`.
+    Synth(String, Option<f64>),
+    /// A recording.
+    Recording(PathBuf, Option<f64>),
+    /// What the program pushes, and whether it is lost if nobody takes it.
+    Pushed(Format, bool),
+}
+
+/// Identifies a client: its token, and the address of its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Who {
+    pub client: u64,
+    pub host: IpAddr,
+}
+
+#[derive(Debug)]
+struct Served {
+    origin: Origin,
+    buffers: usize,
+    receive: Option<Receive>,
+    transmit: Option<Transmit>,
+}
+
+/// What is remembered of a machine that clients have come from.
+#[derive(Debug)]
+struct Host {
+    address: IpAddr,
+    clients: usize,
+    /// `None`: no limit.
+    timeout: Option<Duration>,
+    reports_loss: bool,
+    /// By device.
+    tallies: HashMap<usize, Tally>,
+}
+
+/// The losses of the streams from one device to one machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    streams: usize,
+    lost: u64,
+    unknown: u64,
+}
+
+/// What has happened to a stream.
+#[derive(Debug)]
+pub(super) enum News {
+    Lost { device: usize, host: IpAddr, lost: Lost },
+    Failed { device: usize, error: Error },
+}
+
+#[derive(Debug)]
+pub(super) struct Hub {
+    pub context: Context,
+    /// The context as clients get it.
+    pub xml: String,
+    pub roots: Roots,
+    pub is_read_only: bool,
+    pub watch: Watch,
+    pub copied: u64,
+    pub sent: u64,
+    devices: Vec<Served>,
+    hosts: Vec<Host>,
+    memory_limit: usize,
+    news: Vec<News>,
+    /// Blocks that clients may not have read, of devices that they have closed.
+    unread: Vec<(u64, Vec<Samples>)>,
+}
+
+impl Hub {
+    pub(super) fn new(
+        mut context: Context,
+        origins: Vec<Origin>,
+        watch: Watch,
+        memory_limit: usize,
+        is_read_only: bool,
+    ) -> Self {
+        for device in &mut context.devices {
+            if device.has_buffer() {
+                device.attributes.extend([LOST, UNKNOWN, REPORT].map(String::from));
+                device.attributes.sort();
+            }
+        }
+        let served = |origin| Served { origin, buffers: BUFFERS, receive: None, transmit: None };
+        Self {
+            xml: context.xml((MAJOR, MINOR, GIT_TAG)),
+            context,
+            roots: Roots::default(),
+            is_read_only,
+            watch,
+            copied: 0,
+            sent: 0,
+            devices: origins.into_iter().map(served).collect(),
+            hosts: Vec::new(),
+            memory_limit,
+            news: Vec::new(),
+            unread: Vec::new(),
+        }
+    }
+
+    pub(super) fn take_news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Whether a device is one of this machine.
+    pub(super) fn is_of_machine(&self, device: usize) -> bool {
+        matches!(self.devices[device].origin, Origin::Machine)
+    }
+
+    /// Opens a device for a client.
+    pub(super) fn open(
+        &mut self,
+        device: usize,
+        who: Who,
+        samples: i64,
+        mask: &str,
+        cyclic: bool,
+    ) -> Result<(), Errno> {
+        let channels = self.context.devices[device].channels.len();
+        let mask = Mask::parse(mask, channels).ok_or(Errno::INVAL)?;
+        let samples = usize::try_from(samples).ok().filter(|it| *it > 0).ok_or(Errno::INVAL)?;
+        let chosen = self.chosen(device, &mask);
+        let outputs = chosen.iter().filter(|channel| channel.is_output).count();
+        if chosen.is_empty() || (outputs > 0 && outputs < chosen.len()) {
+            return Err(Errno::INVAL);
+        }
+        if outputs > 0 {
+            return self.open_transmit(device, who, samples, &mask, cyclic);
+        }
+        if cyclic {
+            return Err(Errno::PERM);
+        }
+        self.open_receive(device, who, samples, &mask)?;
+        let tally = self.host(who.host).tallies.entry(device).or_default();
+        if tally.streams == 0 {
+            *tally = Tally::default();
+        }
+        tally.streams += 1;
+        Ok(())
+    }
+
+    fn chosen(&self, device: usize, mask: &Mask) -> Vec<&Channel> {
+        let channels = self.context.devices[device].channels.iter().enumerate();
+        let is_chosen =
+            |(index, channel): &(usize, &Channel)| channel.scan.is_some() && mask.has(*index);
+        channels.filter(is_chosen).map(|(_, channel)| channel).collect()
+    }
+
+    fn open_receive(
+        &mut self,
+        device: usize,
+        who: Who,
+        samples: usize,
+        mask: &Mask,
+    ) -> Result<(), Errno> {
+        if let Origin::Pushed(format, is_paced) = &self.devices[device].origin {
+            let all = Mask::all(self.context.devices[device].channels.len());
+            let pushed = Receive::pushed(&all, format, *is_paced);
+            return self.devices[device].receive.get_or_insert(pushed).join(who);
+        }
+        if let Some(receive) = &mut self.devices[device].receive
+            && receive.suits(mask)
+        {
+            return receive.join(who);
+        }
+        let before = self.devices[device].receive.take();
+        if before.as_ref().is_some_and(|it| it.has(who.client)) {
+            self.devices[device].receive = before;
+            return Err(Errno::BUSY);
+        }
+        let readers = before.as_ref().map_or(0, Receive::readers);
+        let union = before.as_ref().map_or(mask.clone(), |it| it.mask().or(mask));
+        let samples = samples.max(before.as_ref().map_or(0, Receive::samples));
+        let mut waiting = before.map(Receive::close);
+        let opened = self.feed(device, samples, &union, readers + 1);
+        let (mut receive, result) = match (opened, &waiting) {
+            (Ok(receive), _) => (receive, Ok(())),
+            // Those who were there go on as before.
+            (Err(errno), Some(waiting)) => {
+                let again = self.feed(device, waiting.samples, &waiting.mask.clone(), readers);
+                (again.unwrap_or_else(|errno| Receive::failed(&waiting.mask, errno)), Err(errno))
+            }
+            (Err(errno), None) => return Err(errno),
+        };
+        let losses = waiting.take().map_or(Vec::new(), |waiting| receive.adopt(waiting));
+        let joined = result.and_then(|()| receive.join(who));
+        self.devices[device].receive = Some(receive);
+        self.note(device, losses);
+        joined
+    }
+
+    /// Opens the source of a device for so many readers.
+    fn feed(
+        &mut self,
+        device: usize,
+        samples: usize,
+        mask: &Mask,
+        readers: usize,
+    ) -> Result<Receive, Errno> {
+        let scan = self.chosen(device, mask).into_iter().filter_map(|channel| channel.scan.clone());
+        let scan: Vec<_> = scan.collect();
+        let sample_len = sample_len(&scan).ok_or(Errno::INVAL)?;
+        let block_len = samples.checked_mul(sample_len).ok_or(Errno::NOMEM)?;
+        let buffers = self.devices[device].buffers;
+        // With room for one reader more, so that it can join without a gap.
+        let blocks = (buffers * (readers + 1) + SPARE).min(StreamSetup::MAX_BLOCKS);
+        let blocks = blocks.min(self.room() / block_len.max(1));
+        if blocks <= SPARE {
+            return Err(Errno::NOMEM);
+        }
+        let setup = StreamSetup::new().blocks(blocks).block_len(block_len);
+        let id = &self.context.devices[device].id;
+        let feed = match &self.devices[device].origin {
+            Origin::Machine => {
+                let names = scan.iter().map(|scan| scan.name.clone());
+                Feed::open(&format!("iio:{id}"), setup.channels(names))
+            }
+            Origin::Synth(name, _) => {
+                let names = scan.iter().map(|scan| scan.name.clone());
+                Feed::open(name, setup.channels(names))
+            }
+            Origin::Recording(path, _) => Feed::play(path, &setup),
+            Origin::Pushed(..) => return Err(Errno::INVAL),
+        };
+        let feed = feed.map_err(|error| errno(&error))?;
+        self.watch.add(&feed, DEVICES + device as u64).map_err(|error| errno(&error))?;
+        let is_paced = match &self.devices[device].origin {
+            Origin::Synth(_, rate) => rate.is_some(),
+            Origin::Recording(..) => false,
+            Origin::Machine => feed.format().rate.is_some(),
+            Origin::Pushed(..) => true,
+        };
+        let names: Vec<_> = feed.format().channels.iter().map(|it| it.name.as_str()).collect();
+        let on = self.context.devices[device].channels.iter().enumerate().filter(|(_, channel)| {
+            let name = channel.scan.as_ref().map(|scan| scan.name.as_str());
+            !channel.is_output && name.is_some_and(|name| names.contains(&name))
+        });
+        let mut is = Mask::none(self.context.devices[device].channels.len());
+        on.for_each(|(index, _)| is.set(index));
+        Ok(Receive::new(feed, &is, samples, blocks, buffers, is_paced))
+    }
+
+    /// Bytes of blocks that may be allocated.
+    fn room(&self) -> usize {
+        let used: usize = self
+            .devices
+            .iter()
+            .map(|it| {
+                it.receive.as_ref().map_or(0, Receive::memory)
+                    + it.transmit.as_ref().map_or(0, Transmit::memory)
+            })
+            .sum();
+        self.memory_limit.saturating_sub(used)
+    }
+
+    fn open_transmit(
+        &mut self,
+        device: usize,
+        who: Who,
+        samples: usize,
+        mask: &Mask,
+        cyclic: bool,
+    ) -> Result<(), Errno> {
+        if self.is_read_only {
+            return Err(Errno::PERM);
+        }
+        if self.devices[device].transmit.is_some() {
+            return Err(Errno::BUSY);
+        }
+        let scan: Vec<_> =
+            self.chosen(device, mask).into_iter().filter_map(|it| it.scan.clone()).collect();
+        let sample_len = sample_len(&scan).ok_or(Errno::INVAL)?;
+        let block_len = samples.checked_mul(sample_len).ok_or(Errno::NOMEM)?;
+        let blocks = self.devices[device].buffers.max(2).min(self.room() / block_len.max(1));
+        if blocks == 0 {
+            return Err(Errno::NOMEM);
+        }
+        let names = scan.into_iter().map(|scan| scan.name);
+        let setup = StreamSetup::new().blocks(blocks).block_len(block_len).channels(names);
+        let name = format!("iio:{}", self.context.devices[device].id);
+        let sink = Sink::open(&name, &setup).map_err(|error| errno(&error))?;
+        if cyclic && sink.interface() != Interface::Dmabuf {
+            return Err(Errno::PERM);
+        }
+        self.watch.add(&sink, DEVICES + device as u64).map_err(|error| errno(&error))?;
+        self.devices[device].transmit = Some(Transmit::new(sink, who.client, cyclic));
+        Ok(())
+    }
+
+    /// What a client transmits to a device.
+    pub(super) fn transmit(&mut self, device: usize, client: u64) -> Result<&mut Transmit, Errno> {
+        let served = &mut self.devices[device];
+        if served.receive.as_ref().is_some_and(|it| it.has(client)) {
+            return Err(Errno::PERM);
+        }
+        let transmit = served.transmit.as_mut().filter(|it| it.client == client);
+        transmit.ok_or(Errno::BADF)
+    }
+
+    /// Closes what a client has opened. What it transmits ends at once.
+    pub(super) fn close(&mut self, device: usize, who: Who) -> Result<(), Errno> {
+        let served = &mut self.devices[device];
+        if served.transmit.as_ref().is_some_and(|it| it.client == who.client) {
+            served.transmit = None;
+            return Ok(());
+        }
+        let receive = served.receive.as_mut().filter(|it| it.has(who.client));
+        let receive = receive.ok_or(Errno::NXIO)?;
+        let unread = receive.leave(who.client);
+        if !unread.is_empty() {
+            self.unread.push((who.client, unread));
+        }
+        if receive.readers() == 0 {
+            served.receive = None;
+        }
+        if let Some(tally) = self.host(who.host).tallies.get_mut(&device) {
+            tally.streams = tally.streams.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    /// A client has connected.
+    pub(super) fn enter(&mut self, host: IpAddr) {
+        self.host(host).clients += 1;
+    }
+
+    /// A client is gone: closes all that it has opened.
+    pub(super) fn leave(&mut self, who: Who) {
+        for device in 0..self.devices.len() {
+            let _ = self.close(device, who);
+        }
+        self.unread.retain(|(client, _)| *client != who.client);
+        let host = self.host(who.host);
+        host.clients = host.clients.saturating_sub(1);
+    }
+
+    /// What is remembered of a machine. The oldest without a client is forgotten if there are too many.
+    fn host(&mut self, address: IpAddr) -> &mut Host {
+        if let Some(index) = self.hosts.iter().position(|it| it.address == address) {
+            return &mut self.hosts[index];
+        }
+        if self.hosts.len() >= MOST_HOSTS
+            && let Some(index) = self.hosts.iter().position(|it| it.clients == 0)
+        {
+            self.hosts.remove(index);
+        }
+        let timeout = Some(TIMEOUT);
+        let tallies = HashMap::new();
+        self.hosts.push(Host { address, clients: 0, timeout, reports_loss: false, tallies });
+        let last = self.hosts.len() - 1;
+        &mut self.hosts[last]
+    }
+
+    pub(super) fn timeout(&mut self, host: IpAddr) -> Option<Duration> {
+        self.host(host).timeout
+    }
+
+    pub(super) fn set_timeout(&mut self, host: IpAddr, millis: u32) {
+        let timeout = Duration::from_millis(millis.into());
+        self.host(host).timeout = (millis > 0).then_some(timeout);
+    }
+
+    pub(super) fn set_buffers(&mut self, device: usize, count: i64) -> Result<(), Errno> {
+        if count < 1 {
+            return Err(Errno::INVAL);
+        }
+        self.devices[device].buffers = usize::try_from(count.min(MOST_BUFFERS)).unwrap_or(BUFFERS);
+        Ok(())
+    }
+
+    /// The value of an attribute that Linux does not have.
+    pub(super) fn own(&mut self, device: usize, host: IpAddr, name: &str) -> Option<String> {
+        let tally = self.host(host).tallies.get(&device).copied().unwrap_or_default();
+        let reports = self.host(host).reports_loss;
+        let has_buffer = self.context.devices[device].has_buffer();
+        match (name, &self.devices[device].origin) {
+            (LOST, _) if has_buffer => Some(tally.lost.to_string()),
+            (UNKNOWN, _) if has_buffer => Some(tally.unknown.to_string()),
+            (REPORT, _) if has_buffer => Some(u8::from(reports).to_string()),
+            (RATE, Origin::Synth(_, rate) | Origin::Recording(_, rate)) => {
+                rate.map(|rate| rate.to_string())
+            }
+            (RATE, Origin::Pushed(format, _)) => format.rate.map(|rate| rate.to_string()),
+            _ => None,
+        }
+    }
+
+    /// Writes such an attribute.
+    pub(super) fn set_own(&mut self, host: IpAddr, name: &str, value: &[u8]) -> Result<(), Errno> {
+        let value = value.iter().take_while(|byte| !matches!(byte, 0 | b'\n'));
+        let value: Vec<_> = value.copied().collect();
+        match (name, value.as_slice()) {
+            (REPORT, b"0" | b"1") => {
+                self.host(host).reports_loss = value == b"1";
+                Ok(())
+            }
+            (REPORT, _) => Err(Errno::INVAL),
+            _ => Err(Errno::ACCESS),
+        }
+    }
+
+    /// Takes samples from the source of a device, and gives them to all of its readers. Returns whether there
+    /// were some.
+    pub(super) fn pump(&mut self, device: usize) -> bool {
+        let Some(receive) = &mut self.devices[device].receive else { return false };
+        let (moved, losses, failed) = receive.pump();
+        self.note(device, losses);
+        if let Some(error) = failed {
+            self.news.push(News::Failed { device, error });
+        }
+        moved
+    }
+
+    /// The devices from which samples are received.
+    pub(super) fn pump_all(&mut self) -> bool {
+        (0..self.devices.len()).fold(false, |moved, device| self.pump(device) | moved)
+    }
+
+    fn note(&mut self, device: usize, losses: Vec<(IpAddr, Lost)>) {
+        for (host, lost) in losses {
+            let tally = self.host(host).tallies.entry(device).or_default();
+            match lost {
+                Lost::Samples(lost) => tally.lost = tally.lost.saturating_add(lost),
+                Lost::Unknown => tally.unknown += 1,
+            }
+            self.news.push(News::Lost { device, host, lost });
+        }
+    }
+
+    /// The next samples for a client: see [`Receive::take`].
+    pub(super) fn take(
+        &mut self,
+        device: usize,
+        who: Who,
+        most: usize,
+        layout: Option<&Arc<Layout>>,
+    ) -> Result<Taken, Errno> {
+        self.pump(device);
+        let reports_loss = self.host(who.host).reports_loss;
+        let served = &mut self.devices[device];
+        if served.transmit.as_ref().is_some_and(|it| it.client == who.client) {
+            return Err(Errno::PERM);
+        }
+        let receive = served.receive.as_mut().filter(|it| it.has(who.client));
+        receive.ok_or(Errno::BADF)?.take(who.client, most, layout, reports_loss)
+    }
+
+    /// Bytes of a sample and of a block that a client receives.
+    pub(super) fn lengths(&self, device: usize, client: u64) -> Result<(usize, usize), Errno> {
+        let served = &self.devices[device];
+        if let Some(transmit) = served.transmit.as_ref().filter(|it| it.client == client) {
+            return Ok(transmit.lengths());
+        }
+        let receive = served.receive.as_ref().filter(|it| it.has(client));
+        receive.map(Receive::lengths).ok_or(Errno::BADF)
+    }
+
+    /// Gives samples to the readers of a device that has no source of its own. Returns whether they were taken.
+    pub(super) fn push(&mut self, device: usize, samples: &Samples, lost: Lost) -> bool {
+        let served = &mut self.devices[device];
+        let Origin::Pushed(_, is_paced) = served.origin else { return false };
+        let Some(receive) = &mut served.receive else { return is_paced };
+        let (taken, losses) = receive.push(samples, lost);
+        self.note(device, losses);
+        taken
+    }
+
+    /// Whether readers have not got everything yet.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.devices.iter().any(|it| it.receive.as_ref().is_some_and(Receive::has_waiting))
+    }
+
+    /// Whether a client has opened a device to receive from it.
+    pub(super) fn has_readers(&self, device: usize) -> bool {
+        self.devices[device].receive.is_some()
+    }
+
+    /// A device has no more samples.
+    pub(super) fn finish(&mut self, device: usize) {
+        if let Some(receive) = &mut self.devices[device].receive {
+            receive.end(Errno::PIPE);
+        }
+    }
+
+    /// Keeps a block that was sent by reference until the client has read everything.
+    pub(super) fn hold(&mut self, device: usize, client: u64, samples: Samples) {
+        if let Some(receive) = &mut self.devices[device].receive {
+            receive.hold(client, samples);
+        }
+    }
+
+    /// A client has read everything that it was sent.
+    pub(super) fn release(&mut self, client: u64) {
+        self.unread.retain(|(of, _)| *of != client);
+        for served in &mut self.devices {
+            if let Some(receive) = &mut served.receive {
+                receive.release(client);
+            }
+        }
+    }
+}
+
+/// The channels of a device that are selected, a bit for each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mask(Vec<u32>);
+
+impl Mask {
+    pub(super) fn none(channels: usize) -> Self {
+        Self(vec![0; channels.div_ceil(32)])
+    }
+
+    fn all(channels: usize) -> Self {
+        let mut all = Self::none(channels);
+        (0..channels).for_each(|index| all.set(index));
+        all
+    }
+
+    /// Hexadecimal, 8 digits for each 32 channels, the last channels first.
+    pub(super) fn parse(text: &str, channels: usize) -> Option<Self> {
+        let words = text.as_bytes().rchunks(8).map(|digits| {
+            let digits = std::str::from_utf8(digits).ok().filter(|it| it.len() == 8)?;
+            let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+            is_hex.then(|| u32::from_str_radix(digits, 16).ok())?
+        });
+        let words: Vec<_> = words.collect::<Option<_>>()?;
+        (words.len() == channels.div_ceil(32) && !words.is_empty()).then_some(Self(words))
+    }
+
+    fn has(&self, index: usize) -> bool {
+        self.0.get(index / 32).is_some_and(|word| word >> (index % 32) & 1 == 1)
+    }
+
+    pub(super) fn set(&mut self, index: usize) {
+        self.0[index / 32] |= 1 << (index % 32);
+    }
+
+    /// Whether all channels of `other` are in it.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        self.0.len() == other.0.len()
+            && self.0.iter().zip(&other.0).all(|(it, other)| other & !it == 0)
+    }
+
+    fn or(&self, other: &Self) -> Self {
+        Self(self.0.iter().zip(&other.0).map(|(one, other)| one | other).collect())
+    }
+
+    /// As [`parse`](Self::parse) reads it.
+    pub(super) fn text(&self) -> String {
+        self.0.iter().rev().fold(String::new(), |text, word| format!("{text}{word:08x}"))
+    }
+}
+
+fn sample_len(scan: &[Scan]) -> Option<usize> {
+    let layout = scan.iter().map(|scan| (scan.index, scan.name.clone(), scan.kind)).collect();
+    scan::layout(layout).map(|(_, len)| len)
+}
+
+/// The number of the system for an error.
+pub(super) fn errno(error: &Error) -> Errno {
+    error.errno().unwrap_or(match error.kind() {
+        std::io::ErrorKind::InvalidInput => Errno::INVAL,
+        std::io::ErrorKind::Unsupported => Errno::OPNOTSUPP,
+        std::io::ErrorKind::BrokenPipe => Errno::PIPE,
+        _ => Errno::IO,
+    })
+}
+
+/// A device of the library's own, with the channels of a format.
+pub(super) fn device(number: usize, name: &str, format: &Format) -> Device {
+    let channel = |(index, channel): (u32, &crate::stream::Channel)| Channel {
+        id: channel.name.clone(),
+        scan: Some(Scan {
+            index,
+            kind: Type {
+                big_endian: channel.big_endian,
+                signed: channel.signed,
+                bits: channel.bits,
+                storage_bits: channel.storage_bits,
+                repeat: channel.repeat,
+                shift: channel.shift,
+            },
+            scale: None,
+            name: channel.name.clone(),
+        }),
+        ..Channel::default()
+    };
+    Device {
+        id: format!("iio:device{number}"),
+        name: Some(name.into()),
+        channels: (0..).zip(&format.channels).map(channel).collect(),
+        attributes: format.rate.map(|_| RATE.into()).into_iter().collect(),
+        ..Device::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_have_eight_digits_for_each_thirty_two_channels() {
+        let mask = Mask::parse("00000001800000ff", 40).unwrap();
+        assert!(mask.has(0) && mask.has(31) && mask.has(32) && !mask.has(8) && !mask.has(99));
+        assert_eq!(mask.text(), "00000001800000ff");
+        for (text, channels) in [
+            ("", 0),
+            ("", 1),
+            ("ff", 4),
+            ("000000ff", 33),
+            ("000000fg", 4),
+            ("+00000ff", 4),
+            ("0000000é", 4),
+        ] {
+            assert_eq!(Mask::parse(text, channels), None, "{text}");
+        }
+        let (one, both) = (Mask::parse("00000001", 2).unwrap(), Mask::all(2));
+        assert!(both.covers(&one) && !one.covers(&both));
+        assert_eq!(one.or(&both), both);
+    }
+}

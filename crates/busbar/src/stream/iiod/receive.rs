@@ -1,0 +1,442 @@
+//! A device from which clients receive samples. They share its blocks.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+
+use super::hub::{Mask, SPARE, Who, errno};
+use crate::block::{Memory, Purpose};
+use crate::stream::format::{Format, Lost};
+use crate::stream::samples::Samples;
+use crate::stream::setup::StreamSetup;
+use crate::stream::sigmf::{Player, Recording};
+use crate::stream::source::Source;
+use crate::{Error, Result};
+
+/// Most blocks in one turn, so that others have theirs.
+const BATCH: usize = 16;
+/// A source that fails with more blocks in a row has failed.
+const MOST_FAILURES: u32 = 16;
+/// A reader that has taken nothing for so long is not waited for, if there are others.
+const STUCK: Duration = Duration::from_secs(1);
+const NOTHING: Lost = Lost::Samples(0);
+
+/// An open source.
+#[derive(Debug)]
+pub(super) enum Feed {
+    Source(Source),
+    Recording(Box<Player>),
+}
+
+impl Feed {
+    /// Opens `iio:NAME` or `synth:PATTERN`.
+    pub(super) fn open(name: &str, mut setup: StreamSetup) -> Result<Self> {
+        if name.starts_with("iio:") {
+            // So that the network takes it as it is.
+            setup.memory = Some(Memory::choose(Purpose::Network));
+        }
+        Source::open(name, &setup).map(Self::Source)
+    }
+
+    pub(super) fn play(path: &Path, setup: &StreamSetup) -> Result<Self> {
+        Player::new(Recording::open(path)?, setup).map(|player| Self::Recording(Box::new(player)))
+    }
+
+    pub(super) fn format(&self) -> &Format {
+        match self {
+            Self::Source(source) => source.format(),
+            Self::Recording(player) => player.format(),
+        }
+    }
+
+    fn block_len(&self) -> usize {
+        match self {
+            Self::Source(source) => source.block_len(),
+            Self::Recording(player) => player.block_len(),
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<Samples>> {
+        match self {
+            Self::Source(source) => source.try_next(),
+            Self::Recording(player) => player.try_next(),
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self, Self::Recording(player) if player.is_finished())
+    }
+}
+
+impl AsFd for Feed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Source(source) => source.as_fd(),
+            Self::Recording(player) => player.as_fd(),
+        }
+    }
+}
+
+/// What samples look like, as clients are told.
+#[derive(Debug)]
+pub(super) struct Layout {
+    pub mask: String,
+    pub sample_len: usize,
+}
+
+impl Layout {
+    pub(super) fn new(mask: &Mask, sample_len: usize) -> Arc<Self> {
+        Arc::new(Self { mask: mask.text(), sample_len })
+    }
+}
+
+/// A device from which samples are received.
+#[derive(Debug)]
+pub(super) struct Receive {
+    /// `None` if samples are pushed, or there will be no more.
+    feed: Option<Feed>,
+    /// Why there will be no more.
+    ended: Option<Errno>,
+    /// The channels that are on.
+    mask: Mask,
+    layout: Arc<Layout>,
+    /// Samples of a block.
+    samples: usize,
+    blocks: usize,
+    block_len: usize,
+    /// Blocks that each reader may have.
+    window: usize,
+    /// Whether samples that nobody takes are lost. Otherwise the source waits.
+    is_paced: bool,
+    failures: u32,
+    readers: Vec<Reader>,
+}
+
+#[derive(Debug)]
+struct Reader {
+    who: Who,
+    queue: VecDeque<Part>,
+    /// Blocks that were sent by reference, and that the client may not have read yet.
+    held: Vec<Samples>,
+    /// What is missing before the next part.
+    lost: Lost,
+    /// Whether no part has come yet.
+    is_new: bool,
+    /// When it took samples last.
+    taken: Instant,
+}
+
+/// A block, or the rest of it.
+#[derive(Debug)]
+struct Part {
+    samples: Samples,
+    at: usize,
+    /// What is missing before it.
+    lost: Lost,
+    layout: Arc<Layout>,
+}
+
+/// Samples for a client.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    pub samples: Samples,
+    pub range: Range<usize>,
+    pub layout: Arc<Layout>,
+}
+
+/// The readers of a device while it is opened anew.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub mask: Mask,
+    pub samples: usize,
+    readers: Vec<Reader>,
+}
+
+impl Receive {
+    pub(super) fn new(
+        feed: Feed,
+        mask: &Mask,
+        samples: usize,
+        blocks: usize,
+        buffers: usize,
+        is_paced: bool,
+    ) -> Self {
+        let layout = Layout::new(mask, feed.format().sample_len);
+        Self {
+            block_len: feed.block_len(),
+            feed: Some(feed),
+            ended: None,
+            mask: mask.clone(),
+            layout,
+            samples,
+            blocks,
+            window: buffers,
+            is_paced,
+            failures: 0,
+            readers: Vec::new(),
+        }
+    }
+
+    /// Samples come by [`push`](Self::push).
+    pub(super) fn pushed(mask: &Mask, format: &Format, is_paced: bool) -> Self {
+        Self {
+            feed: None,
+            ended: None,
+            mask: mask.clone(),
+            layout: Layout::new(mask, format.sample_len),
+            samples: 0,
+            blocks: 0,
+            block_len: 0,
+            window: 0,
+            is_paced,
+            failures: 0,
+            readers: Vec::new(),
+        }
+    }
+
+    /// There are no samples.
+    pub(super) fn failed(mask: &Mask, errno: Errno) -> Self {
+        let format = Format { channels: Vec::new(), sample_len: 1, rate: None };
+        Self { ended: Some(errno), ..Self::pushed(mask, &format, true) }
+    }
+
+    pub(super) fn readers(&self) -> usize {
+        self.readers.len()
+    }
+
+    pub(super) fn has(&self, client: u64) -> bool {
+        self.readers.iter().any(|reader| reader.who.client == client)
+    }
+
+    pub(super) fn mask(&self) -> &Mask {
+        &self.mask
+    }
+
+    pub(super) fn samples(&self) -> usize {
+        self.samples
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.blocks * self.block_len
+    }
+
+    /// Bytes of a sample, and of a block.
+    pub(super) fn lengths(&self) -> (usize, usize) {
+        (self.layout.sample_len, self.block_len)
+    }
+
+    /// Whether another reader of these channels can join without a gap for the others.
+    pub(super) fn suits(&self, mask: &Mask) -> bool {
+        let needed = self.window * (self.readers.len() + 1) + SPARE;
+        self.ended.is_none() && self.mask.covers(mask) && self.blocks >= needed
+    }
+
+    /// Adds a reader. It gets what comes from now on.
+    pub(super) fn join(&mut self, who: Who) -> Result<(), Errno> {
+        if self.has(who.client) {
+            return Err(Errno::BUSY);
+        }
+        let (queue, held) = (VecDeque::new(), Vec::new());
+        let taken = Instant::now();
+        self.readers.push(Reader { who, queue, held, lost: NOTHING, is_new: true, taken });
+        Ok(())
+    }
+
+    /// Removes a reader. Returns the blocks that it may not have read.
+    pub(super) fn leave(&mut self, client: u64) -> Vec<Samples> {
+        let index = self.readers.iter().position(|reader| reader.who.client == client);
+        let Some(mut reader) = index.map(|index| self.readers.swap_remove(index)) else {
+            return Vec::new();
+        };
+        let begun = reader.queue.pop_front().filter(|part| part.at > 0);
+        reader.held.extend(begun.map(|part| part.samples));
+        reader.held
+    }
+
+    /// Closes the source.
+    pub(super) fn close(self) -> Waiting {
+        Waiting { mask: self.mask, samples: self.samples, readers: self.readers }
+    }
+
+    /// Goes on with the readers of the source before. They do not know what they have missed: returns whose loss it
+    /// is.
+    pub(super) fn adopt(&mut self, waiting: Waiting) -> Vec<(IpAddr, Lost)> {
+        self.readers = waiting.readers;
+        let begun = self.readers.iter_mut().filter(|reader| !reader.is_new);
+        let lost = begun.map(|reader| {
+            (reader.lost, reader.is_new) = (Lost::Unknown, true);
+            (reader.who.host, Lost::Unknown)
+        });
+        lost.collect()
+    }
+
+    /// A client has read everything that it was sent.
+    pub(super) fn release(&mut self, client: u64) {
+        if let Some(reader) = self.readers.iter_mut().find(|it| it.who.client == client) {
+            reader.held.clear();
+        }
+    }
+
+    /// Whether a source that can wait has to: for all readers, or for one that is only slow.
+    fn must_wait(&self, window: usize) -> bool {
+        let full = || self.readers.iter().filter(|it| it.is_full(window));
+        full().any(|it| it.taken.elapsed() < STUCK)
+            || (full().count() > 0 && full().count() == self.readers.len())
+    }
+
+    /// Takes blocks from the source and gives them to the readers. Returns whether there were some, what was
+    /// lost for whom, and why there will be no more.
+    pub(super) fn pump(&mut self) -> (bool, Vec<(IpAddr, Lost)>, Option<Error>) {
+        let (mut moved, mut losses) = (false, Vec::new());
+        for _ in 0..BATCH {
+            let waits = !self.is_paced && self.must_wait(self.window);
+            let Some(feed) = self.feed.as_mut().filter(|_| !waits) else { break };
+            match feed.next() {
+                Ok(Some(samples)) => {
+                    self.failures = 0;
+                    moved = true;
+                    self.give(&samples, samples.meta().lost, self.window, &mut losses);
+                }
+                Ok(None) if feed.has_ended() => {
+                    self.end(Errno::PIPE);
+                    break;
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    self.failures += 1;
+                    // The next block says what was lost.
+                    if error.errno() != Some(Errno::PIPE) && self.failures <= MOST_FAILURES {
+                        continue;
+                    }
+                    self.end(errno(&error));
+                    return (true, losses, Some(error));
+                }
+            }
+        }
+        (moved, losses, None)
+    }
+
+    /// Whether readers have not got everything, or may not have read it.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.readers.iter().any(|it| !it.queue.is_empty() || !it.held.is_empty())
+    }
+
+    /// There will be no more samples.
+    pub(super) fn end(&mut self, why: Errno) {
+        self.feed = None;
+        self.ended = Some(why);
+    }
+
+    /// Gives a block of another source, with this loss before it, to the readers. Returns whether it was taken,
+    /// and what was lost for whom.
+    pub(super) fn push(&mut self, samples: &Samples, lost: Lost) -> (bool, Vec<(IpAddr, Lost)>) {
+        let mut losses = Vec::new();
+        self.block_len = self.block_len.max(samples.meta().len);
+        let window = (samples.total().saturating_sub(SPARE) / self.readers.len().max(1)).max(1);
+        if !self.is_paced && (self.readers.is_empty() || self.must_wait(window)) {
+            return (false, losses);
+        }
+        self.give(samples, lost, window, &mut losses);
+        (true, losses)
+    }
+
+    fn give(
+        &mut self,
+        samples: &Samples,
+        lost: Lost,
+        window: usize,
+        losses: &mut Vec<(IpAddr, Lost)>,
+    ) {
+        let count = (samples.meta().len / self.layout.sample_len) as u64;
+        for reader in &mut self.readers {
+            let is_full = reader.is_full(window);
+            let own = if reader.is_new { NOTHING } else { lost };
+            let missed = Lost::Samples(if is_full { count } else { 0 });
+            reader.is_new = false;
+            let found = [own, missed].into_iter().filter(|lost| *lost != NOTHING);
+            losses.extend(found.map(|lost| (reader.who.host, lost)));
+            // A converter that cannot tell does so with each block, whether something is lost or not.
+            let own = if own == Lost::Unknown { NOTHING } else { own };
+            reader.lost = sum(sum(reader.lost, own), missed);
+            if !is_full {
+                let lost = std::mem::replace(&mut reader.lost, NOTHING);
+                let layout = Arc::clone(&self.layout);
+                reader.queue.push_back(Part { samples: samples.clone(), at: 0, lost, layout });
+            }
+        }
+    }
+
+    /// The next samples for a client, as long as they are of `layout` if that is given: `most` bytes at most, whole
+    /// samples, of one block.
+    ///
+    /// # Errors
+    ///
+    /// `ENOBUFS` if samples are missing before them, once, and only if `reports_loss`; why there will be none.
+    pub(super) fn take(
+        &mut self,
+        client: u64,
+        most: usize,
+        layout: Option<&Arc<Layout>>,
+        reports_loss: bool,
+    ) -> Result<Taken, Errno> {
+        let ended = self.ended;
+        let reader =
+            self.readers.iter_mut().find(|it| it.who.client == client).ok_or(Errno::BADF)?;
+        let Some(part) = reader.queue.front_mut() else {
+            return ended.map_or(Ok(Taken::Nothing), Err);
+        };
+        if layout.is_some_and(|layout| !Arc::ptr_eq(layout, &part.layout)) {
+            return Ok(Taken::Other);
+        }
+        reader.taken = Instant::now();
+        let lost = std::mem::replace(&mut part.lost, NOTHING);
+        if reports_loss && lost != NOTHING {
+            return Err(Errno::NOBUFS);
+        }
+        let len = most.min(part.samples.meta().len - part.at);
+        let range = part.at..part.at + len;
+        part.at = range.end;
+        let (samples, layout) = (part.samples.clone(), Arc::clone(&part.layout));
+        if part.at == samples.meta().len {
+            reader.queue.pop_front();
+        }
+        Ok(Taken::Chunk(Chunk { samples, range, layout }))
+    }
+
+    /// Keeps a block until the client has read everything.
+    pub(super) fn hold(&mut self, client: u64, samples: Samples) {
+        if let Some(reader) = self.readers.iter_mut().find(|it| it.who.client == client) {
+            reader.held.push(samples);
+        }
+    }
+}
+
+impl Reader {
+    fn is_full(&self, window: usize) -> bool {
+        self.queue.len() + self.held.len() >= window
+    }
+}
+
+/// What there is for a client.
+#[derive(Debug)]
+pub(super) enum Taken {
+    Chunk(Chunk),
+    /// Nothing yet.
+    Nothing,
+    /// Samples of another layout.
+    Other,
+}
+
+/// Two losses, one after the other.
+fn sum(one: Lost, other: Lost) -> Lost {
+    match (one, other) {
+        (Lost::Samples(one), Lost::Samples(other)) => Lost::Samples(one.saturating_add(other)),
+        _ => Lost::Unknown,
+    }
+}

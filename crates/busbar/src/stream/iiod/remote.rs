@@ -1,0 +1,258 @@
+//! Devices of another machine, which `iiod` or a [`Server`](super::Server) serves.
+
+mod parse;
+mod receive;
+
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use super::PORT;
+use super::context::{Channel, Context, Device};
+use crate::stream::device::is_same;
+use crate::{Error, Result};
+
+pub(in crate::stream) use self::receive::open;
+
+/// How long connecting and each answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest line of an answer: a mask needs a digit for four channels.
+const LONGEST_LINE: u64 = 4096;
+/// The longest value of an attribute, and the longest XML.
+const LONGEST_VALUE: usize = 1 << 16;
+const LONGEST_XML: usize = 16 << 20;
+
+/// The name of a device of another machine: `NAME@ip:HOST[:PORT]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::stream) struct Remote {
+    pub device: String,
+    /// `HOST:PORT`.
+    pub host: String,
+}
+
+impl Remote {
+    /// `None` if `name`, without `iio:`, is not of this form.
+    pub(in crate::stream) fn of(name: &str) -> Option<Self> {
+        let (device, host) = name.split_once("@ip:")?;
+        let is_whole = !device.is_empty() && !host.is_empty();
+        is_whole.then(|| Self { device: device.into(), host: with_port(host) })
+    }
+
+    /// Connects, and finds the device.
+    fn connect(&self) -> Result<(Connection, Device)> {
+        let mut connection = Connection::open(&self.host)?;
+        let mut context = connection.context()?;
+        let index = context.find(&self.device).ok_or_else(|| {
+            let names =
+                context.devices.iter().map(|it| it.name.as_ref().unwrap_or(&it.id).as_str());
+            let names: Vec<_> = names.collect();
+            Error::new("find", self.label(), Errno::NOENT)
+                .help(format!("there are: {}", names.join(", ")))
+        })?;
+        Ok((connection, context.devices.swap_remove(index)))
+    }
+
+    /// The name of the device in errors.
+    fn label(&self) -> String {
+        format!("IIO device `{}` of {}", self.device, self.host)
+    }
+
+    /// Writes a value to an attribute, unless the attribute has that value. Attributes have the names of their
+    /// files in Linux.
+    pub(in crate::stream) fn set(&self, attribute: &str, value: &str) -> Result<()> {
+        let (mut connection, device) = self.connect()?;
+        let label = format!("`{attribute}` of {}", self.label());
+        let place = place(&device, attribute)
+            .ok_or_else(|| Error::new("find", label.as_str(), Errno::NOENT))?;
+        let read = connection.value(&format!("READ {place}"), LONGEST_VALUE)?;
+        if read.is_ok_and(|found| is_same(&text(&found), value)) {
+            return Ok(());
+        }
+        connection.send(
+            &format!("WRITE {place} {}", value.len() + 1),
+            &[value.as_bytes(), b"\0"].concat(),
+        )?;
+        let written = connection.number()?;
+        failure(written)
+            .map_or(Ok(()), |errno| Err(Error::new(format!("write `{value}` to"), label, errno)))
+    }
+}
+
+/// `HOST:PORT`, with the usual port if there is none.
+fn with_port(host: &str) -> String {
+    let has_port = match host.rsplit_once(':') {
+        // The colons of an address of IPv6 are no port, unless it is in brackets.
+        Some((before, port)) => {
+            (!before.contains(':') || before.ends_with(']')) && port.parse::<u16>().is_ok()
+        }
+        None => false,
+    };
+    if has_port {
+        return host.into();
+    }
+    if host.contains(':') && !host.starts_with('[') {
+        return format!("[{host}]:{PORT}");
+    }
+    format!("{host}:{PORT}")
+}
+
+/// An attribute of a device in a command, by its file in Linux.
+fn place(device: &Device, file: &str) -> Option<String> {
+    let of = |channel: &Channel| {
+        let (name, _) = channel.attributes.iter().find(|(_, known)| known == file)?;
+        let way = if channel.is_output { "OUTPUT" } else { "INPUT" };
+        Some(format!("{} {way} {} {name}", device.id, channel.id))
+    };
+    if device.attributes.iter().any(|known| known == file) {
+        return Some(format!("{} {file}", device.id));
+    }
+    device.channels.iter().find_map(of)
+}
+
+/// The value of an attribute as text.
+fn text(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).trim_end_matches(['\0', '\n']).to_owned()
+}
+
+/// The error that a negative answer is.
+fn failure(answer: i64) -> Option<Errno> {
+    let number = i32::try_from(answer.saturating_neg()).unwrap_or(Errno::IO.raw_os_error());
+    (answer < 0).then(|| Errno::from_raw_os_error(number.clamp(1, 4095)))
+}
+
+/// The devices of another machine, `HOST[:PORT]`.
+pub(super) fn list(host: &str) -> Result<(Connection, Context)> {
+    let mut connection = Connection::open(&with_port(host))?;
+    let context = connection.context()?;
+    Ok((connection, context))
+}
+
+/// A connection that waits for each answer.
+#[derive(Debug)]
+pub(super) struct Connection {
+    socket: BufReader<TcpStream>,
+    /// What it is in errors.
+    name: String,
+}
+
+impl Connection {
+    fn open(host: &str) -> Result<Self> {
+        let name = format!("the IIO server {host}");
+        let addresses =
+            host.to_socket_addrs().map_err(|why| Error::new("find", name.as_str(), why))?;
+        let mut failed = io::Error::from(ErrorKind::NotFound);
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, PATIENCE).and_then(|socket| {
+                socket.set_nodelay(true)?;
+                socket.set_read_timeout(Some(PATIENCE))?;
+                socket.set_write_timeout(Some(PATIENCE))?;
+                Ok(socket)
+            }) {
+                Ok(socket) => return Ok(Self { socket: BufReader::new(socket), name }),
+                Err(why) => failed = why,
+            }
+        }
+        let error = Error::new("connect to", name, failed);
+        Err(error.help("does `iiod` or `busbar serve` run there?"))
+    }
+
+    fn failed(&self, why: io::Error) -> Error {
+        // A timeout of a socket is reported as if there were just nothing.
+        let why =
+            if why.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { why };
+        Error::new("talk to", self.name.as_str(), why)
+    }
+
+    fn wrong(&self, what: &str) -> Error {
+        let why = io::Error::new(ErrorKind::InvalidData, format!("{what} is not of the protocol"));
+        self.failed(why)
+    }
+
+    fn send(&mut self, line: &str, after: &[u8]) -> Result<()> {
+        let bytes = [line.as_bytes(), b"\r\n", after].concat();
+        self.socket.get_mut().write_all(&bytes).map_err(|why| self.failed(why))
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = Vec::new();
+        let read = (&mut self.socket).take(LONGEST_LINE).read_until(b'\n', &mut line);
+        read.map_err(|why| self.failed(why))?;
+        if line.pop() != Some(b'\n') {
+            return Err(self.wrong("a line without an end"));
+        }
+        String::from_utf8(line).map_err(|_| self.wrong("a line that is no text"))
+    }
+
+    fn number(&mut self) -> Result<i64> {
+        let line = self.line()?;
+        line.trim().parse().map_err(|_| self.wrong("a line that is no number"))
+    }
+
+    /// A command whose answer is a number.
+    fn ask(&mut self, line: &str) -> Result<i64> {
+        self.send(line, b"")?;
+        self.number()
+    }
+
+    /// A command whose answer is a value, of `longest` bytes at most, or an error.
+    pub(super) fn value(&mut self, line: &str, longest: usize) -> Result<Result<Vec<u8>, Errno>> {
+        let len = self.ask(line)?;
+        if let Some(errno) = failure(len) {
+            return Ok(Err(errno));
+        }
+        let len = usize::try_from(len).ok().filter(|len| *len <= longest);
+        let len = len.ok_or_else(|| self.wrong("a value of that length"))?;
+        let mut value = vec![0; len + 1];
+        self.socket.read_exact(&mut value).map_err(|why| self.failed(why))?;
+        if value.pop() != Some(b'\n') {
+            return Err(self.wrong("a value without an end"));
+        }
+        Ok(Ok(value))
+    }
+
+    fn context(&mut self) -> Result<Context> {
+        let xml = self.value("PRINT", LONGEST_XML)?;
+        let xml = xml.map_err(|errno| self.failed(errno.into()))?;
+        let xml = String::from_utf8(xml).map_err(|_| self.wrong("a context that is no text"))?;
+        Context::parse(&xml).map_err(|why| self.failed(io::Error::new(ErrorKind::InvalidData, why)))
+    }
+
+    /// An attribute of a device as text, if it has one of this name that can be read.
+    pub(super) fn attribute(&mut self, place: &str) -> Result<Option<String>> {
+        Ok(self.value(&format!("READ {place}"), LONGEST_VALUE)?.ok().map(|value| text(&value)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_remote_devices_have_a_host() {
+        for (name, host) in [
+            ("adc@ip:pluto", "pluto:30431"),
+            ("adc@ip:pluto:5000", "pluto:5000"),
+            ("adc@ip:192.168.2.1", "192.168.2.1:30431"),
+            ("adc@ip:fe80::1", "[fe80::1]:30431"),
+            ("adc@ip:[fe80::1]", "[fe80::1]:30431"),
+            ("adc@ip:[fe80::1]:5000", "[fe80::1]:5000"),
+        ] {
+            let found = Remote::of(name).unwrap();
+            assert_eq!((found.device.as_str(), found.host.as_str()), ("adc", host), "{name}");
+        }
+        for name in ["adc", "@ip:host", "adc@ip:", "adc@host"] {
+            assert_eq!(Remote::of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn negative_answers_are_errors_of_the_system() {
+        assert_eq!(failure(0), None);
+        assert_eq!(failure(5), None);
+        assert_eq!(failure(-16), Some(Errno::BUSY));
+        assert_eq!(failure(i64::MIN), Some(Errno::IO));
+        assert_eq!(failure(-100_000), Some(Errno::from_raw_os_error(4095)));
+    }
+}

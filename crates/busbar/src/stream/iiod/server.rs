@@ -1,0 +1,432 @@
+//! The server: accepts clients and gives each its turn.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+
+use super::client::{Client, Gone};
+use super::context::Context;
+use super::hub::{self, DEVICES, Hub, News, Origin};
+use super::setup::ServerSetup;
+use super::sysfs::Roots;
+use super::worker::Worker;
+use crate::poll;
+use crate::stream::format::{Format, Lost};
+use crate::stream::net::bind;
+use crate::stream::net::watch::Watch;
+use crate::stream::samples::Samples;
+use crate::stream::sigmf::Recording;
+use crate::stream::synth;
+use crate::{Error, Result};
+
+const LISTENER: u64 = 0;
+const WORKER: u64 = 1;
+/// Clients have this token and greater ones.
+const FIRST: u64 = 2;
+/// Most events that are kept until they are taken.
+const MOST_EVENTS: usize = 1024;
+/// Most connections that are accepted in a turn, so that clients have theirs.
+const MOST_ACCEPTED: usize = 64;
+
+/// Serves devices to libiio's clients; see [the module](super).
+///
+/// It works in its [turns](Self::turn), in one thread; a second one reads and writes attributes. Dropping it
+/// closes all connections and devices.
+#[derive(Debug)]
+pub struct Server {
+    // Before the hub, so that it is dropped first: sockets must not refer to blocks that go back to their driver.
+    clients: Vec<Client>,
+    hub: Hub,
+    worker: Worker,
+    listener: TcpListener,
+    address: SocketAddr,
+    most_clients: usize,
+    next: u64,
+    /// Whether there may be connections to accept.
+    may_accept: bool,
+    events: Vec<ServerEvent>,
+}
+
+/// Something that has happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ServerEvent {
+    /// A client has connected.
+    Came(SocketAddr),
+    /// A client has gone.
+    Gone(SocketAddr),
+    /// A client was turned away: there are too many.
+    TurnedAway(SocketAddr),
+    /// Samples of a device are missing for clients of a machine.
+    Lost {
+        /// The name of the device, or its id.
+        device: String,
+        /// The machine.
+        host: IpAddr,
+        /// How many samples.
+        lost: Lost,
+    },
+    /// A device gives no more samples until it is opened again.
+    Failed {
+        /// The name of the device, or its id.
+        device: String,
+        /// Why.
+        error: String,
+    },
+}
+
+impl std::fmt::Display for ServerEvent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Came(peer) => write!(f, "{peer} has connected"),
+            Self::Gone(peer) => write!(f, "{peer} has gone"),
+            Self::TurnedAway(peer) => write!(f, "{peer} was turned away: too many clients"),
+            Self::Lost { device, host, lost: Lost::Samples(lost) } => {
+                write!(f, "{host} has lost {lost} samples of {device}")
+            }
+            Self::Lost { device, host, lost: Lost::Unknown } => {
+                write!(f, "{host} has lost samples of {device}; how many is not known")
+            }
+            Self::Failed { device, error } => write!(f, "{device} has ended: {error}"),
+        }
+    }
+}
+
+/// Totals of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerCounters {
+    /// Clients that are connected.
+    pub clients: usize,
+    /// Bytes that were sent with samples.
+    pub sent: u64,
+    /// Bytes of samples that were copied to be sent.
+    pub copied: u64,
+}
+
+impl Server {
+    /// Listens, and serves the devices of `setup`. They are opened when a client opens them.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE` and others of the address; bad input for an invalid device; those of a recording that cannot be
+    /// opened.
+    pub fn open(setup: &ServerSetup) -> Result<Self> {
+        let machine = || {
+            Context::of_machine(&Roots::default())
+                .map_err(|why| Error::new("list", "IIO devices", why))
+        };
+        if setup.devices.is_empty() {
+            let context = machine()?;
+            let origins = vec![Origin::Machine; context.devices.len()];
+            return Self::start(setup, context, origins);
+        }
+        let mut context = Context::of_system();
+        let mut origins = Vec::new();
+        for text in &setup.devices {
+            let (name, source) = split_name(text);
+            if let Some(wanted) = source.strip_prefix("iio:") {
+                let all = machine()?;
+                let found = all.find(wanted).or_else(|| all.find(source));
+                let Some(found) = found.filter(|_| name.is_none()) else {
+                    let names: Vec<_> = all.devices.into_iter().filter_map(|it| it.name).collect();
+                    return Err(Error::invalid("an IIO device", wanted, names.join(", ")));
+                };
+                let found = all.devices[found].clone();
+                if context.devices.contains(&found) {
+                    return Err(Error::invalid("an IIO device", wanted, "each once"));
+                }
+                context.devices.push(found);
+                origins.push(Origin::Machine);
+            } else {
+                let (usual, format, origin) = made(source)?;
+                let name = name.unwrap_or(&usual);
+                context.devices.push(hub::device(0, name, &format));
+                origins.push(origin);
+            }
+        }
+        number(&mut context, &origins);
+        Self::start(setup, context, origins)
+    }
+
+    /// Serves one device, whose samples are [pushed](Self::push). If it is paced, samples for which a client has no
+    /// room are lost for it; else the pusher has to wait.
+    pub(crate) fn pushed(
+        setup: &ServerSetup,
+        name: &str,
+        format: &Format,
+        is_paced: bool,
+    ) -> Result<Self> {
+        let devices = vec![hub::device(0, name, format)];
+        let context = Context { devices, ..Context::of_system() };
+        Self::start(setup, context, vec![Origin::Pushed(format.clone(), is_paced)])
+    }
+
+    fn start(setup: &ServerSetup, context: Context, origins: Vec<Origin>) -> Result<Self> {
+        let failed = |why: std::io::Error| {
+            let is_wrong = why.kind() == ErrorKind::InvalidInput;
+            let error = Error::new("listen on", format!("port {}", setup.listen), why);
+            if is_wrong { error.help("allowed: PORT or ADDRESS:PORT") } else { error }
+        };
+        let listener = bind(&setup.listen).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (watch, worker) = (Watch::new()?, Worker::start()?);
+        watch.add(&listener, LISTENER)?;
+        watch.add(&worker, WORKER)?;
+        Ok(Self {
+            clients: Vec::new(),
+            hub: Hub::new(context, origins, watch, setup.memory_limit, setup.read_only),
+            worker,
+            listener,
+            address,
+            most_clients: setup.clients,
+            next: FIRST,
+            may_accept: true,
+            events: Vec::new(),
+        })
+    }
+
+    /// The address that it listens on.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ids and names of the devices.
+    pub fn devices(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.hub.context.devices.iter().map(|it| (it.id.as_str(), it.name.as_deref()))
+    }
+
+    /// Totals since it was opened.
+    #[must_use]
+    pub fn counters(&self) -> ServerCounters {
+        let (sent, copied) = (self.hub.sent, self.hub.copied);
+        ServerCounters { clients: self.clients.len(), sent, copied }
+    }
+
+    /// Events since the last call; the losses of a device for a machine are added up. Those after the first 1024 are
+    /// left out.
+    pub fn take_events(&mut self) -> Vec<ServerEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Does what can be done now; if there is nothing, waits for the next event.
+    ///
+    /// # Errors
+    ///
+    /// Only those of the system's calls to wait. The failure of a device or a client is an event.
+    pub fn turn(&mut self) -> Result<bool> {
+        self.turn_timeout(Duration::MAX)
+    }
+
+    /// Does what can be done now. Does not wait. Returns whether there was something.
+    ///
+    /// # Errors
+    ///
+    /// As [`turn`](Self::turn).
+    pub fn try_turn(&mut self) -> Result<bool> {
+        let tokens = self.hub.watch.take()?;
+        self.may_accept |= tokens.has(LISTENER);
+        let mut moved = self.may_accept && self.accept();
+        if tokens.has(WORKER) {
+            for (token, answer) in self.worker.answers() {
+                if let Some(client) = self.clients.iter_mut().find(|it| it.who.client == token) {
+                    client.answer(answer);
+                }
+            }
+        }
+        moved |= self.hub.pump_all();
+        let mut gone = Vec::new();
+        for (index, client) in self.clients.iter_mut().enumerate() {
+            client.is_woken |= tokens.has(client.who.client);
+            match client.turn(&mut self.hub, &self.worker) {
+                Ok(has_moved) => moved |= has_moved,
+                Err(Gone) => gone.push(index),
+            }
+        }
+        for index in gone.into_iter().rev() {
+            let client = self.clients.swap_remove(index);
+            client.abort();
+            let (who, peer) = (client.who, client.peer);
+            drop(client);
+            self.hub.leave(who);
+            self.note(ServerEvent::Gone(peer));
+            moved = true;
+        }
+        self.hear();
+        Ok(moved)
+    }
+
+    /// As [`turn`](Self::turn), but waits for `timeout` at most.
+    ///
+    /// # Errors
+    ///
+    /// As [`turn`](Self::turn).
+    pub fn turn_timeout(&mut self, timeout: Duration) -> Result<bool> {
+        if self.try_turn()? {
+            return Ok(true);
+        }
+        poll::wait(&*self, PollFlags::IN, Some(timeout))
+            .map_err(|errno| Error::new("wait for", "clients", errno))?;
+        self.try_turn()
+    }
+
+    /// Gives samples to the clients of the only device. Returns whether they were taken; if not, try again after the
+    /// next turn.
+    pub(crate) fn push(&mut self, samples: &Samples, lost: Lost) -> bool {
+        self.hub.push(0, samples, lost)
+    }
+
+    /// Whether clients still have samples to read.
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.hub.has_waiting()
+    }
+
+    /// Whether a client takes the samples.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.hub.has_readers(0)
+    }
+
+    /// No more samples are pushed: clients get an error once they have read all.
+    pub(crate) fn finish(&mut self) {
+        self.hub.finish(0);
+    }
+
+    /// Accepts clients. Returns whether there may be more.
+    fn accept(&mut self) -> bool {
+        for _ in 0..MOST_ACCEPTED {
+            match self.listener.accept() {
+                Ok((_, peer)) if self.clients.len() >= self.most_clients => {
+                    self.note(ServerEvent::TurnedAway(peer));
+                }
+                Ok((socket, peer)) => {
+                    let (token, watch) = (self.next, &self.hub.watch);
+                    let client = Client::new(socket, peer, token).ok();
+                    let client = client.filter(|it| watch.add(it.socket(), token).is_ok());
+                    // One that has gone already is none.
+                    if let Some(client) = client {
+                        self.next += 1;
+                        self.hub.enter(client.who.host);
+                        self.clients.push(client);
+                        self.note(ServerEvent::Came(peer));
+                    }
+                }
+                Err(why) if why.kind() == ErrorKind::WouldBlock => {
+                    self.may_accept = false;
+                    return false;
+                }
+                // The connection has gone, or there are too many descriptors: it is tried again in the next turn.
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn note(&mut self, event: ServerEvent) {
+        if self.events.len() < MOST_EVENTS {
+            self.events.push(event);
+        }
+    }
+
+    /// Turns the news of devices into events.
+    fn hear(&mut self) {
+        for news in self.hub.take_news() {
+            let device = match &news {
+                News::Lost { device, .. } | News::Failed { device, .. } => {
+                    &self.hub.context.devices[*device]
+                }
+            };
+            let device = device.name.as_ref().unwrap_or(&device.id).clone();
+            match news {
+                News::Failed { error, .. } => {
+                    self.note(ServerEvent::Failed { device, error: error.to_string() });
+                }
+                News::Lost { host, lost, .. } => self.add_loss(device, host, lost),
+            }
+        }
+    }
+
+    fn add_loss(&mut self, name: String, from: IpAddr, more: Lost) {
+        for event in &mut self.events {
+            if let ServerEvent::Lost { device, host, lost } = event
+                && (&*device, *host) == (&name, from)
+            {
+                match (&mut *lost, more) {
+                    (Lost::Samples(before), Lost::Samples(more)) => {
+                        *before = before.saturating_add(more);
+                        return;
+                    }
+                    (Lost::Unknown, Lost::Unknown) => return,
+                    _ => {}
+                }
+            }
+        }
+        self.note(ServerEvent::Lost { device: name, host: from, lost: more });
+    }
+}
+
+/// Readable while a turn has something to do.
+impl AsFd for Server {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.hub.watch.as_fd()
+    }
+}
+
+/// `NAME=SOURCE`, or a source alone.
+fn split_name(text: &str) -> (Option<&str>, &str) {
+    let kind = text.find(':').unwrap_or(text.len());
+    match text[..kind].split_once('=') {
+        Some((name, _)) => (Some(name), &text[name.len() + 1..]),
+        None => (None, text),
+    }
+}
+
+/// A device of the library's own: its usual name, its samples, and where they come from.
+fn made(source: &str) -> Result<(String, Format, Origin)> {
+    if let Some(pattern) = source.strip_prefix("synth:") {
+        let format = synth::format(pattern)?;
+        let name = pattern.split('?').next().unwrap_or(pattern).to_owned();
+        let rate = format.rate;
+        return Ok((name, format, Origin::Synth(source.into(), rate)));
+    }
+    if let Some(path) = source.strip_prefix("file:") {
+        let recording = Recording::open(path)?;
+        let format = recording.format().clone();
+        let name = std::path::Path::new(path).file_name().unwrap_or_default().to_string_lossy();
+        let name = name.trim_end_matches(".sigmf-meta").trim_end_matches(".sigmf-data").to_owned();
+        let rate = format.rate;
+        return Ok((name, format, Origin::Recording(path.into(), rate)));
+    }
+    Err(Error::invalid(
+        "a device to serve",
+        source,
+        "[NAME=]synth:PATTERN, [NAME=]file:NAME, iio:NAME",
+    ))
+}
+
+/// Gives ids to the devices that the library makes: those that devices of the machine do not have.
+fn number(context: &mut Context, origins: &[Origin]) {
+    let taken: Vec<_> = context
+        .devices
+        .iter()
+        .zip(origins)
+        .filter(|(_, origin)| matches!(origin, Origin::Machine))
+        .map(|(device, _)| device.id.clone())
+        .collect();
+    let mut free =
+        (0..).map(|number| format!("iio:device{number}")).filter(|id| !taken.contains(id));
+    for (device, origin) in context.devices.iter_mut().zip(origins) {
+        if !matches!(origin, Origin::Machine)
+            && let Some(id) = free.next()
+        {
+            device.id = id;
+        }
+    }
+}
+
+// Tokens of clients are below those of devices.
+const _: () = assert!(FIRST < DEVICES);

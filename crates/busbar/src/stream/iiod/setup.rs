@@ -1,0 +1,73 @@
+//! How a server is opened.
+
+/// How a [`Server`](super::Server) is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerSetup {
+    /// `[ADDRESS:]PORT`; without an address, all addresses of this machine, IPv4 and IPv6.
+    pub listen: String,
+    /// `iio:NAME`, `[NAME=]synth:PATTERN`, `[NAME=]file:NAME`. Empty: the IIO devices of this machine.
+    pub devices: Vec<String>,
+    /// Whether clients may only read.
+    pub read_only: bool,
+    /// Most clients at a time. A program has a connection for the context, and one for each device that it has
+    /// opened.
+    pub clients: usize,
+    /// Bytes that all blocks together may take.
+    pub memory_limit: usize,
+}
+
+impl Default for ServerSetup {
+    fn default() -> Self {
+        Self {
+            listen: super::PORT.to_string(),
+            devices: Vec::new(),
+            read_only: false,
+            clients: 64,
+            memory_limit: 256 << 20,
+        }
+    }
+}
+
+impl ServerSetup {
+    /// The IIO devices of this machine on port 30431.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`listen`](Self#structfield.listen).
+    #[must_use]
+    pub fn listen(mut self, listen: impl Into<String>) -> Self {
+        self.listen = listen.into();
+        self
+    }
+
+    /// Sets [`devices`](Self#structfield.devices).
+    #[must_use]
+    pub fn devices<T: Into<String>>(mut self, devices: impl IntoIterator<Item = T>) -> Self {
+        self.devices = devices.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets [`read_only`](Self#structfield.read_only).
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Sets [`clients`](Self#structfield.clients).
+    #[must_use]
+    pub fn clients(mut self, clients: usize) -> Self {
+        self.clients = clients;
+        self
+    }
+
+    /// Sets [`memory_limit`](Self#structfield.memory_limit).
+    #[must_use]
+    pub fn memory_limit(mut self, memory_limit: usize) -> Self {
+        self.memory_limit = memory_limit;
+        self
+    }
+}

@@ -1,0 +1,171 @@
+//! A device to which a client transmits samples.
+
+use std::net::TcpStream;
+
+use rustix::io::Errno;
+
+use super::hub::errno;
+use crate::stream::sink::{Sink, Space};
+
+/// Most bytes in one turn, so that others have theirs.
+const BATCH: usize = 4 << 20;
+
+#[derive(Debug)]
+pub(super) struct Transmit {
+    pub client: u64,
+    sink: Sink,
+    /// A block that is being filled, and how many bytes of it are.
+    space: Option<(Space, usize)>,
+    /// Samples that are to be repeated, while they come.
+    cycle: Option<Vec<u8>>,
+    is_cyclic: bool,
+}
+
+/// What a turn has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// So many bytes were received.
+    Bytes(usize),
+    /// The client has sent nothing more yet.
+    NoBytes,
+    /// The device has no room.
+    NoRoom,
+    /// The client has closed the connection.
+    Closed,
+}
+
+impl Transmit {
+    pub(super) fn new(sink: Sink, client: u64, is_cyclic: bool) -> Self {
+        Self { client, sink, space: None, cycle: None, is_cyclic }
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.sink.blocks() * self.sink.block_len()
+    }
+
+    /// Bytes of a sample and of a block.
+    pub(super) fn lengths(&self) -> (usize, usize) {
+        (self.sink.format().sample_len, self.sink.block_len())
+    }
+
+    /// Takes what the client sends, first `ahead` and then from its socket: up to `left` bytes.
+    pub(super) fn fill(
+        &mut self,
+        ahead: &mut Vec<u8>,
+        socket: &TcpStream,
+        left: usize,
+    ) -> Result<Progress, Errno> {
+        let mut done = 0;
+        while done < left && done < BATCH {
+            let step = if self.is_cyclic {
+                self.collect(ahead, socket, left - done)?
+            } else {
+                self.fill_block(ahead, socket, left - done)?
+            };
+            match step {
+                Progress::Bytes(count) => done += count,
+                other if done == 0 => return Ok(other),
+                _ => break,
+            }
+        }
+        Ok(Progress::Bytes(done))
+    }
+
+    fn fill_block(
+        &mut self,
+        ahead: &mut Vec<u8>,
+        socket: &TcpStream,
+        left: usize,
+    ) -> Result<Progress, Errno> {
+        if self.space.is_none() {
+            let space = self.sink.try_space().map_err(|error| errno(&error))?;
+            let Some(space) = space else { return Ok(Progress::NoRoom) };
+            self.space = Some((space, 0));
+        }
+        let Some((space, at)) = &mut self.space else { return Ok(Progress::NoRoom) };
+        let most = left.min(space.len() - *at);
+        let mut writing = space.write().map_err(|error| errno(&error))?;
+        let mut bytes = writing.bytes_mut();
+        let mut to = bytes.slice(*at..*at + most);
+        let count = if ahead.is_empty() {
+            match to.read_from(socket) {
+                Ok(0) => return Ok(Progress::Closed),
+                Ok(count) => count,
+                Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => {
+                    return Ok(Progress::NoBytes);
+                }
+                Err(why) if why.kind() == std::io::ErrorKind::Interrupted => 0,
+                Err(why) => return Err(Errno::from_io_error(&why).unwrap_or(Errno::IO)),
+            }
+        } else {
+            let count = most.min(ahead.len());
+            to.slice(..count).copy_from(&ahead[..count]);
+            ahead.drain(..count);
+            count
+        };
+        drop(writing);
+        *at += count;
+        if *at == space.len() {
+            self.send()?;
+        }
+        Ok(Progress::Bytes(count))
+    }
+
+    fn collect(
+        &mut self,
+        ahead: &mut Vec<u8>,
+        socket: &TcpStream,
+        left: usize,
+    ) -> Result<Progress, Errno> {
+        let len = self.sink.block_len();
+        let cycle = self.cycle.get_or_insert_default();
+        // What does not fit is refused at the end.
+        let mut piece = vec![0; left.min(64 << 10)];
+        let count = if ahead.is_empty() {
+            match rustix::net::recv(socket, piece.as_mut_slice(), rustix::net::RecvFlags::empty()) {
+                Ok((_, 0)) => return Ok(Progress::Closed),
+                Ok((_, count)) => count,
+                Err(Errno::AGAIN) => return Ok(Progress::NoBytes),
+                Err(Errno::INTR) => 0,
+                Err(errno) => return Err(errno),
+            }
+        } else {
+            let count = piece.len().min(ahead.len());
+            piece[..count].copy_from_slice(&ahead[..count]);
+            ahead.drain(..count);
+            count
+        };
+        let fits = count.min((len + 1).saturating_sub(cycle.len()));
+        cycle.extend_from_slice(&piece[..fits]);
+        Ok(Progress::Bytes(count))
+    }
+
+    /// Sends what there is of a block: whole samples.
+    fn send(&mut self) -> Result<(), Errno> {
+        let Some((space, at)) = self.space.take() else { return Ok(()) };
+        let (sample_len, _) = self.lengths();
+        let len = at - at % sample_len;
+        if len == 0 {
+            return Ok(());
+        }
+        space.send(len).map_err(|error| errno(&error))
+    }
+
+    /// The client has sent all that it has announced.
+    pub(super) fn finish(&mut self) -> Result<(), Errno> {
+        if let Some(cycle) = self.cycle.take() {
+            let (sample_len, _) = self.lengths();
+            let len = cycle.len() - cycle.len() % sample_len;
+            return self.sink.cyclic(&cycle[..len]).map_err(|error| errno(&error));
+        }
+        self.send()
+    }
+
+    /// Whether everything was transmitted. What is repeated never is.
+    pub(super) fn is_drained(&self) -> Result<bool, Errno> {
+        if self.is_cyclic {
+            return Ok(true);
+        }
+        self.sink.try_drain().map_err(|error| errno(&error))
+    }
+}

@@ -1,0 +1,124 @@
+//! Streams over USB, from a device (a *gadget*) to a host or back.
+//!
+//! | name | this machine is | the other end |
+//! |---|---|---|
+//! | `usb:` | a device, whose function is one that `FunctionFS` serves | a host, `usb:VID:PID` |
+//! | `usb:VID:PID`, `usb:VID:PID:SERIAL` | a host | a device, `usb:` |
+//! | `usb:?raw` | a device that sends samples without frames | any program, such as one that uses libusb |
+//!
+//! Either end can send. What travels are the [frames](super::frame) of the network, by the same state
+//! machines ([`net`](super::net)): so a block that was lost is sent again when the cable comes back, and the
+//! receiver knows the format, every loss and the end.
+//!
+//! # Without a copy
+//!
+//! A device sends a block that is a DMABUF as it is, if its controller takes scatterlists. It copies
+//! otherwise, and blocks that are shorter than [`IN_PLACE`].
+
+mod address;
+mod gadget;
+mod host;
+mod pattern;
+mod raw;
+
+use std::time::Duration;
+
+pub use self::address::{Address, Device, Gadget};
+pub use self::raw::RawSender;
+
+use super::format::Format;
+use super::net::{FrameReceiver, FrameSender, Options, Port};
+use super::setup::{Interface, StreamSetup};
+use busbar_uapi::functionfs;
+
+use crate::block::{Block, Memory, Purpose};
+use crate::{Error, Result};
+
+/// Blocks of fewer bytes are copied: that costs less than to have the controller take them in place.
+pub const IN_PLACE: usize = 8 << 10;
+
+/// The class of the interface: vendor specific, and then `B`.
+const CLASS: (u8, u8) = (0xff, 0x42);
+/// Bytes of a packet at the highest speed; those of lower speeds divide it.
+const PACKET: usize = 1024;
+/// Most bytes of a transfer that are copied: each takes so much of the kernel's memory.
+const CHUNK: usize = 256 << 10;
+/// Most copies of blocks without frames that are under way.
+const MOST_RAW: u16 = 64;
+/// How long the end of a connection may take.
+const LINGER: Duration = Duration::from_millis(200);
+
+/// Which way samples go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Sender,
+    Receiver,
+}
+
+/// Bytes of padding behind a payload of `len` bytes, of blocks with up to `block_len`.
+///
+/// All data frames have the same length, which packets divide. So each transfer of the receiver is filled to
+/// its end, which ends it, and none needs a packet of no bytes.
+fn padding(len: usize, block_len: usize) -> usize {
+    block_len.next_multiple_of(PACKET).saturating_sub(len)
+}
+
+fn port(address: &Address, role: Role, interface: Option<Interface>) -> Result<Box<dyn Port>> {
+    Ok(match address {
+        Address::Gadget(gadget) if gadget.raw => {
+            let allowed = "a name without `raw`: samples alone have no frames";
+            return Err(Error::invalid("a USB function for frames", address, allowed));
+        }
+        Address::Gadget(gadget) => Box::new(gadget::GadgetPort::new(gadget, role, interface)?),
+        Address::Host(device) => Box::new(host::HostPort::new(device, role)?),
+    })
+}
+
+/// Whether a controller takes blocks in place: it gets a function for some milliseconds, which hosts ignore.
+///
+/// # Errors
+///
+/// As [`FrameSender::open_usb`]: `EBUSY` if the controller has a gadget.
+pub fn takes_in_place(udc: &str) -> Result<bool> {
+    let gadget = Gadget { udc: Some(udc.into()), ..Gadget::default() };
+    let block = Block::with(1, &Memory::choose(Purpose::Device))?;
+    let (function, _control) = gadget::Function::open(&gadget, 0)?;
+    let endpoints = function.endpoints()?;
+    Ok(block.is_dmabuf() && functionfs::attach(&endpoints.to, &block).is_ok())
+}
+
+impl FrameSender {
+    /// Sends frames over USB, see [`usb`](super::usb). `interface`: [`Interface::Dmabuf`] to fail where a block cannot be
+    /// sent in place, [`Interface::Fileio`] to copy each.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` without a controller, `EBUSY` if it has another function, `EACCES`; as [`open`](Self::open).
+    pub fn open_usb(
+        address: &Address,
+        format: &Format,
+        block_len: usize,
+        interface: Option<Interface>,
+        options: &Options,
+    ) -> Result<Self> {
+        let port = port(address, Role::Sender, interface)?;
+        Self::through(port, format!("the USB connection {address}"), format, block_len, options)
+    }
+}
+
+impl FrameReceiver {
+    /// Receives frames over USB, see [`usb`](super::usb).
+    ///
+    /// # Errors
+    ///
+    /// As [`FrameSender::open_usb`].
+    pub fn open_usb(address: &Address, setup: &StreamSetup, options: &Options) -> Result<Self> {
+        let port = port(address, Role::Receiver, setup.interface)?;
+        let mut setup = setup.clone();
+        if matches!(address, Address::Gadget(_)) && setup.memory.is_none() {
+            setup.memory = Some(Memory::choose(Purpose::Device));
+        }
+        let setup = &setup;
+        Self::through(port, format!("the USB connection {address}"), setup, options)
+    }
+}

@@ -1,0 +1,189 @@
+//! The device's end.
+
+mod function;
+mod guests;
+mod wire;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use busbar_uapi::functionfs::{EVENT_LEN, Endpoint, Event};
+use rustix::io::Errno;
+
+pub(super) use self::function::Function;
+pub(super) use self::guests::Guests;
+use self::wire::GadgetWire;
+use super::address::Gadget;
+use super::{CHUNK, PACKET, Role};
+use crate::block::Bytes;
+use crate::stream::net::{Port, Wire};
+use crate::stream::setup::Interface;
+use crate::{Error, Result};
+
+/// The endpoints of a function.
+///
+/// Closing them cancels transfers and detaches DMABUFs. `FUNCTIONFS_DMABUF_DETACH` does that, too, but crashes Linux 6.12
+/// without patch 0030 if the function is unbound meanwhile. So each connection has files of its own.
+#[derive(Debug)]
+pub(super) struct Endpoints {
+    /// To the host.
+    pub(super) to: Endpoint,
+    /// From the host.
+    pub(super) from: Endpoint,
+}
+
+/// A function of a gadget, whose host comes and goes.
+#[derive(Debug)]
+pub(super) struct GadgetPort {
+    events: Events,
+    role: Role,
+    interface: Option<Interface>,
+    // Last: the gadget can be removed once the files are closed.
+    function: Function,
+}
+
+impl GadgetPort {
+    pub(super) fn new(gadget: &Gadget, role: Role, interface: Option<Interface>) -> Result<Self> {
+        let (function, control) = Function::open(gadget, 1)?;
+        let events = Events::new(control);
+        Ok(Self { events, role, interface, function })
+    }
+}
+
+impl Port for GadgetPort {
+    fn open(&mut self) -> Result<Option<Box<dyn Wire>>> {
+        if !self.events.take_fresh() {
+            return Ok(None);
+        }
+        let endpoints = Arc::new(self.function.endpoints()?);
+        let wire = GadgetWire::new(endpoints, self.role, self.interface);
+        let wire = wire.map_err(|why| Error::new("use", "the endpoints of a USB function", why))?;
+        Ok(Some(Box::new(wire)))
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+
+    fn hear(&mut self) {
+        self.events.hear();
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}
+
+/// Endpoint 0.
+#[derive(Debug)]
+pub(super) struct Events {
+    control: Endpoint,
+    /// Whether the host has enabled the endpoints, and no connection was made since.
+    is_fresh: bool,
+    is_on: bool,
+}
+
+impl Events {
+    pub(super) fn new(control: Endpoint) -> Self {
+        Self { control, is_fresh: false, is_on: false }
+    }
+
+    /// Whether the host has enabled the endpoints since the last call, and has not left.
+    pub(super) fn take_fresh(&mut self) -> bool {
+        self.hear();
+        std::mem::take(&mut self.is_fresh)
+    }
+
+    /// Whether the host has left, or has begun anew, since [`take_fresh`](Self::take_fresh).
+    pub(super) fn is_over(&mut self) -> bool {
+        self.hear();
+        self.is_fresh || !self.is_on
+    }
+
+    /// Takes all events.
+    fn hear(&mut self) {
+        let mut bytes = [0; EVENT_LEN];
+        loop {
+            match rustix::io::read(&self.control, &mut bytes) {
+                Ok(EVENT_LEN) => self.take(&bytes),
+                // A request of the host was withdrawn.
+                Err(Errno::INTR | Errno::IDRM) => {}
+                // There is no further event, or the function was unbound for good.
+                _ => return,
+            }
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8; EVENT_LEN]) {
+        match Event::decode(bytes) {
+            Some(Event::Enable) => (self.is_fresh, self.is_on) = (true, true),
+            Some(Event::Disable | Event::Unbind) => (self.is_fresh, self.is_on) = (false, false),
+            Some(Event::Setup(setup)) => self.refuse(setup[0]),
+            _ => {}
+        }
+    }
+
+    /// Stalls endpoint 0: the function knows no requests of its own. A call in the wrong direction does that.
+    fn refuse(&self, request_type: u8) {
+        let _ = if request_type & 0x80 == 0 {
+            rustix::io::write(&self.control, &[0])
+        } else {
+            rustix::io::read(&self.control, &mut [0_u8])
+        };
+    }
+}
+
+impl AsFd for Events {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.control.as_fd()
+    }
+}
+
+/// Most parts of one transfer; the kernel takes up to 1024.
+const MOST_PARTS: usize = 1000;
+
+/// Cuts parts, and zeroes up to `len` bytes, into transfers for `put`, as few as there may be. Only the last one may be
+/// short of whole packets.
+pub(super) fn cut(
+    parts: &[Bytes<'_>],
+    mut len: usize,
+    mut put: impl FnMut(&[Bytes<'_>]) -> io::Result<()>,
+) -> io::Result<()> {
+    const ZEROES: [u8; PACKET] = [0; PACKET];
+    let mut parts = parts.iter().copied();
+    let mut rest = Bytes::default();
+    while len > 0 {
+        let (mut chunk, mut room) = (Vec::new(), len.min(CHUNK));
+        len -= room;
+        while room > 0 {
+            if rest.is_empty() {
+                rest = parts.next().unwrap_or(Bytes::from(&ZEROES[..]));
+            }
+            let (head, tail) = rest.split_at(rest.len().min(room));
+            room -= head.len();
+            rest = tail;
+            chunk.push(head);
+        }
+        if chunk.len() > MOST_PARTS {
+            let mut together = Vec::new();
+            for part in &chunk {
+                part.append_to(&mut together);
+            }
+            put(&[Bytes::from(&together[..])])?;
+        } else {
+            put(&chunk)?;
+        }
+    }
+    Ok(())
+}
+
+/// An error of a transfer: the host is gone, or has begun anew.
+pub(super) fn broken(errno: Errno) -> io::Error {
+    match errno {
+        Errno::SHUTDOWN | Errno::AGAIN | Errno::NODEV | Errno::CONNRESET => {
+            io::Error::new(io::ErrorKind::ConnectionReset, "the host has left, or has begun anew")
+        }
+        errno => errno.into(),
+    }
+}

@@ -1,0 +1,164 @@
+//! Makes a gadget by configfs, or takes part in one.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use busbar_uapi::functionfs::Endpoint;
+use rustix::fs::{Mode, OFlags};
+use usb_gadget::function::custom::{self, Custom, EndpointDirection};
+use usb_gadget::{Class, Config, Id, RegGadget, Strings, Udc};
+
+use super::super::CLASS;
+use super::super::address::Gadget;
+use super::Endpoints;
+use crate::{Error, Result};
+
+/// The names of our gadgets in configfs begin with this, and the number of the process.
+const PREFIX: &str = "busbar";
+/// Packets of a burst at super speed.
+const BURST: u8 = 15;
+
+/// The gadget that this process has made, if it has. Dropping it removes it.
+#[derive(Debug)]
+pub(in crate::stream::usb) struct Function {
+    /// Dropped only.
+    _made: Option<RegGadget>,
+    directory: PathBuf,
+}
+
+impl Function {
+    /// `protocol`: 1 for frames, 0 for samples alone.
+    pub(in crate::stream::usb) fn open(gadget: &Gadget, protocol: u8) -> Result<(Self, Endpoint)> {
+        let builder = builder(protocol);
+        let written = builder.ffs_descriptors_and_strings();
+        let (descriptors, strings) =
+            written.map_err(|why| Error::new("describe", "a USB function", why))?;
+        let Some(directory) = &gadget.functionfs else {
+            return make(gadget, builder, &descriptors, &strings);
+        };
+        let control = describe(directory, &descriptors, &strings)?;
+        Ok((Self { _made: None, directory: directory.clone() }, control))
+    }
+
+    /// Opens the endpoints.
+    pub(in crate::stream::usb) fn endpoints(&self) -> Result<Endpoints> {
+        let open = |name| file(&self.directory, name);
+        Ok(Endpoints { to: open("ep1")?, from: open("ep2")? })
+    }
+}
+
+fn builder(protocol: u8) -> custom::CustomBuilder {
+    let endpoint = |direction| {
+        let mut endpoint = custom::Endpoint::bulk(direction);
+        endpoint.max_burst_ss = BURST;
+        endpoint
+    };
+    let class = Class::new(CLASS.0, CLASS.1, protocol);
+    let interface = custom::Interface::new(class, "Busbar stream")
+        .with_endpoint(endpoint(EndpointDirection::device_to_host().1))
+        .with_endpoint(endpoint(EndpointDirection::host_to_device().1));
+    let mut builder = Custom::builder().with_interface(interface);
+    builder.ffs_no_init = true;
+    builder
+}
+
+/// Makes a gadget with this function alone.
+fn make(
+    gadget: &Gadget,
+    builder: custom::CustomBuilder,
+    descriptors: &[u8],
+    strings: &[u8],
+) -> Result<(Function, Endpoint)> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let udc = controller(gadget.udc.as_deref())?;
+    remove_stale();
+    let failed = |why: io::Error| {
+        let help = match why.kind() {
+            ErrorKind::NotFound => {
+                "the kernel needs CONFIG_USB_CONFIGFS_F_FS, and configfs at /sys/kernel/config"
+            }
+            _ => "root can make a USB gadget",
+        };
+        Error::new("make", "a USB gadget", why).help(help)
+    };
+    let (mut custom, handle) = builder.build();
+    let serial = match gadget.serial.as_str() {
+        "" => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        serial => serial.to_owned(),
+    };
+    let mut made = usb_gadget::Gadget::new(
+        Class::INTERFACE_SPECIFIC,
+        Id::new(gadget.vendor, gadget.product),
+        Strings::new("Busbar", "Busbar stream", serial),
+    )
+    .with_config(Config::new("stream").with_function(handle));
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    made.name = Some(format!("{PREFIX}-{}-{count}", std::process::id()));
+    let registered = made.register().map_err(failed)?;
+    let directory = custom.ffs_dir().map_err(failed)?;
+    let control = describe(&directory, descriptors, strings)?;
+    registered.bind(Some(&udc)).map_err(|why| {
+        let error = Error::new("bind", udc.name().to_string_lossy(), why);
+        if error.kind() == ErrorKind::ResourceBusy {
+            error.help("another gadget has the controller: name another one by udc=")
+        } else {
+            error
+        }
+    })?;
+    Ok((Function { _made: Some(registered), directory }, control))
+}
+
+fn controller(name: Option<&str>) -> Result<Udc> {
+    let found = usb_gadget::udcs().map_err(|why| Error::new("find", "a USB controller", why))?;
+    let names: Vec<_> = found.iter().map(|udc| udc.name().to_string_lossy().into_owned()).collect();
+    let mut found: Vec<_> =
+        found.into_iter().filter(|udc| name.is_none_or(|name| udc.name() == name)).collect();
+    found.sort_by(|one, other| one.name().cmp(other.name()));
+    found.into_iter().next().ok_or_else(|| {
+        let on = name.unwrap_or("a USB device controller");
+        let help = if names.is_empty() {
+            "none is in /sys/class/udc: load its driver, or dummy_hcd for a virtual one".into()
+        } else {
+            format!("there are: {}", names.join(", "))
+        };
+        Error::new("find", on, io::Error::from(ErrorKind::NotFound)).help(help)
+    })
+}
+
+/// Removes gadgets of processes that were killed.
+fn remove_stale() {
+    let Ok(gadgets) = usb_gadget::registered() else { return };
+    for gadget in gadgets {
+        let name = gadget.name().to_string_lossy().into_owned();
+        let mut parts = name.split('-');
+        let (prefix, process) = (parts.next(), parts.next());
+        let Some(process) = process.filter(|_| prefix == Some(PREFIX)) else { continue };
+        if !Path::new("/proc").join(process).exists() {
+            // Another process may do the same.
+            let _ = gadget.remove();
+        }
+    }
+}
+
+fn file(directory: &Path, name: &str) -> Result<Endpoint> {
+    let path = directory.join(name);
+    let failed = |tried, errno| Error::new(tried, path.display().to_string(), errno);
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(&path, flags, Mode::empty());
+    let file = file.map_err(|errno| failed("open", errno))?;
+    Endpoint::new(file).map_err(|errno| failed("use", errno).help("it is no file of FunctionFS"))
+}
+
+/// Describes the function; returns endpoint 0.
+fn describe(directory: &Path, descriptors: &[u8], strings: &[u8]) -> Result<Endpoint> {
+    let control = file(directory, "ep0")?;
+    for (what, bytes) in [("descriptors", descriptors), ("strings", strings)] {
+        let written = rustix::io::write(&control, bytes);
+        let whole = written.map_err(io::Error::from).and_then(|count| {
+            if count == bytes.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
+        });
+        whole.map_err(|why| Error::new(format!("write {what} of"), "a USB function", why))?;
+    }
+    Ok(control)
+}

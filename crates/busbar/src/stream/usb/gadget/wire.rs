@@ -1,0 +1,333 @@
+//! A connection to a host.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use busbar_uapi::dmabuf;
+use busbar_uapi::functionfs::Requests;
+use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
+
+use super::super::pattern::Pattern;
+use super::super::{CHUNK, LINGER, PACKET, Role, padding};
+use super::guests::Guests;
+use super::{Endpoints, broken, cut};
+use crate::block::{self, Block, Bytes, BytesMut};
+use crate::poll::Set;
+use crate::stream::frame::HEADER_LEN;
+use crate::stream::net::Wire;
+use crate::stream::samples::Samples;
+use crate::stream::setup::Interface;
+
+/// Most requests under way.
+const MOST: u16 = 256;
+const READ: u64 = 0;
+const WRITE: u64 = 1;
+/// Most blocks that the controller has to fill.
+const MOST_LANDING: usize = 32;
+
+#[derive(Debug)]
+pub(super) struct GadgetWire {
+    // First: Linux before 0029-usb-gadget-f_fs-let-the-fence-of-a-DMABUF-outlive-it.patch hangs if a fence is closed after
+    // its endpoint.
+    /// Where payloads are received in place.
+    landing: Option<Landing>,
+    // Second: requests end before the blocks are detached.
+    requests: Requests,
+    guests: Guests,
+    endpoints: Arc<Endpoints>,
+    role: Role,
+    pattern: Pattern,
+    block_len: usize,
+    /// Bytes that came, how many, and how many of them were read.
+    arrived: VecDeque<(Vec<u8>, usize, usize)>,
+    reads: usize,
+    writes: usize,
+    /// When the host took something last, or had nothing to take.
+    moved: Instant,
+    /// Why there will be no more transfers.
+    dead: Option<Errno>,
+    /// Blocks for it that others still use.
+    spare: VecDeque<Block>,
+    /// What to watch.
+    set: Set,
+}
+
+/// Blocks that the controller fills, the oldest first.
+#[derive(Debug)]
+struct Landing {
+    blocks: VecDeque<(Block, OwnedFd)>,
+    /// Whether the fence of the first one is watched.
+    is_watched: bool,
+}
+
+impl GadgetWire {
+    pub(super) fn new(
+        endpoints: Arc<Endpoints>,
+        role: Role,
+        interface: Option<Interface>,
+    ) -> Result<Self, Errno> {
+        let requests = Requests::new(MOST)?;
+        let guests = Guests::new(Arc::clone(&endpoints), interface);
+        let set = Set::new().map_err(|error| error.errno().unwrap_or(Errno::IO))?;
+        let added = set.add(&requests, 0, EventFlags::IN);
+        added.map_err(|error| error.errno().unwrap_or(Errno::IO))?;
+        Ok(Self {
+            requests,
+            guests,
+            endpoints,
+            role,
+            pattern: Pattern::default(),
+            block_len: 0,
+            arrived: VecDeque::new(),
+            reads: 0,
+            writes: 0,
+            moved: Instant::now(),
+            dead: None,
+            landing: None,
+            spare: VecDeque::new(),
+            set,
+        })
+    }
+
+    /// Takes back requests that have ended.
+    fn reap(&mut self) -> io::Result<()> {
+        let Self { requests, arrived, reads, writes, moved, dead, .. } = self;
+        requests.reap(|ended| match (ended.tag, ended.result) {
+            (READ, result) => {
+                *reads -= 1;
+                match result {
+                    Ok(0) => {}
+                    Ok(len) => arrived.push_back((ended.buffer, len, 0)),
+                    Err(errno) => *dead = dead.or(Some(errno)),
+                }
+            }
+            (_, result) => {
+                *writes -= 1;
+                *moved = Instant::now();
+                *dead = dead.or(result.err());
+            }
+        })?;
+        Ok(())
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.dead.map_or(Ok(()), |errno| Err(broken(errno)))
+    }
+
+    /// Queues reads.
+    fn queue(&mut self) -> io::Result<()> {
+        // The first frames of a sender end anywhere: nothing may be queued behind them that data would fill.
+        let is_lazy = self.role == Role::Receiver && !self.pattern.has_data();
+        let depth = match &self.landing {
+            // Each header is queued with its block.
+            Some(_) => 0,
+            None if is_lazy => 1,
+            None => self.pattern.depth(),
+        };
+        while self.reads < depth {
+            let buffer = vec![0; self.pattern.next()];
+            self.requests.read(&self.endpoints.from, buffer, READ).map_err(broken)?;
+            self.reads += 1;
+        }
+        Ok(())
+    }
+
+    /// Queues a header and a block, for each block that nobody uses any more.
+    fn land(&mut self) -> io::Result<()> {
+        let Some(landing) = &mut self.landing else { return Ok(()) };
+        let total = self.block_len + padding(self.block_len, self.block_len);
+        while let Some(block) = self.spare.pop_front() {
+            if !block.try_wait_unused().unwrap_or(true) {
+                self.spare.push_front(block);
+                break;
+            }
+            let queued = self.requests.read(&self.endpoints.from, vec![0; PACKET], READ);
+            let landed = queued.and_then(|()| {
+                self.reads += 1;
+                self.guests.land(&block, total)
+            });
+            match landed {
+                Ok(fence) => landing.blocks.push_back((block, fence)),
+                Err(errno) => {
+                    // After a header without a block, nothing fits.
+                    self.spare.push_front(block);
+                    self.dead = self.dead.or(Some(errno));
+                    return Err(broken(errno));
+                }
+            }
+        }
+        self.watch_first()
+    }
+
+    /// Has the set readable when the oldest block is filled.
+    fn watch_first(&mut self) -> io::Result<()> {
+        let Some(landing) = self.landing.as_mut().filter(|it| !it.is_watched) else {
+            return Ok(());
+        };
+        let Some((_, fence)) = landing.blocks.front() else { return Ok(()) };
+        self.set.add(fence, 0, EventFlags::IN)?;
+        landing.is_watched = true;
+        Ok(())
+    }
+
+    /// Queues one transfer.
+    fn put(&mut self, parts: &[Bytes<'_>]) -> io::Result<()> {
+        if self.writes == 0 {
+            self.moved = Instant::now();
+        }
+        let tells = self.role == Role::Receiver;
+        let to = &self.endpoints.to;
+        block::request(&mut self.requests, to, parts, tells, WRITE).map_err(broken)?;
+        self.writes += 1;
+        Ok(())
+    }
+
+    /// Whether there is room for `count` requests, besides reads.
+    fn has_room(&mut self, count: usize) -> io::Result<bool> {
+        let most = usize::from(MOST) - self.pattern.depth();
+        if self.writes + count > most {
+            self.reap()?;
+        }
+        self.check()?;
+        Ok(self.writes + count <= most)
+    }
+}
+
+impl Wire for GadgetWire {
+    fn read(&mut self, mut into: BytesMut<'_>) -> io::Result<usize> {
+        if into.is_empty() {
+            return Ok(0);
+        }
+        if self.arrived.is_empty() {
+            self.reap()?;
+        }
+        let Some((bytes, len, at)) = self.arrived.front_mut() else {
+            self.check()?;
+            self.queue()?;
+            self.land()?;
+            return Err(ErrorKind::WouldBlock.into());
+        };
+        let count = into.len().min(*len - *at);
+        into.slice(..count).copy_from(&bytes[*at..*at + count]);
+        *at += count;
+        if at == len {
+            self.arrived.pop_front();
+        }
+        Ok(count)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.has_room(2)? {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        // Whole packets would not end a read of the host. One byte alone does.
+        let at = bytes.len() - usize::from(bytes.len().is_multiple_of(64) && bytes.len() > 1);
+        let (most, last) = bytes.split_at(at);
+        self.put(&[Bytes::from(most)])?;
+        if !last.is_empty() {
+            self.put(&[Bytes::from(last)])?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn send(&mut self, header: &[u8; HEADER_LEN], samples: &Samples) -> io::Result<u64> {
+        let len = samples.meta().len;
+        let total = len + padding(len, self.block_len);
+        // The first transfer of a copy has the header as well.
+        if !self.has_room(2 + total.div_ceil(CHUNK))? {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let mut header = Some(Bytes::from(&header[..]));
+        if let Some(block) = self.guests.attached(samples, total)? {
+            self.put(header.as_slice())?;
+            header = None;
+            if self.guests.send(block, total)? {
+                return Ok(0);
+            }
+        }
+        let parts = samples.parts()?;
+        let all: Vec<_> = header.into_iter().chain(parts.iter()).collect();
+        cut(&all, total + header.map_or(0, Bytes::len), |chunk| self.put(chunk))?;
+        Ok(len as u64)
+    }
+
+    fn settle(&mut self, block_len: usize, like: Option<&Block>) -> io::Result<()> {
+        self.block_len = block_len;
+        if self.role == Role::Receiver {
+            self.pattern = Pattern::of(block_len.next_multiple_of(PACKET));
+            let total = block_len + padding(block_len, block_len);
+            if let Some(block) = like
+                && self.guests.can_land(block, total)?
+            {
+                self.landing = Some(Landing { blocks: VecDeque::new(), is_watched: false });
+            }
+        }
+        self.queue()
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.landing.is_some()
+    }
+
+    fn wants(&self) -> bool {
+        let has_room = |it: &Landing| it.blocks.len() + self.spare.len() < MOST_LANDING;
+        self.dead.is_none() && self.landing.as_ref().is_some_and(has_room)
+    }
+
+    fn give(&mut self, block: Block) -> io::Result<()> {
+        self.spare.push_back(block);
+        self.land()
+    }
+
+    fn take(&mut self) -> io::Result<Block> {
+        let Some(landing) = &mut self.landing else { return Err(ErrorKind::Unsupported.into()) };
+        let Some((_, fence)) = landing.blocks.front() else {
+            self.check()?;
+            return Err(ErrorKind::WouldBlock.into());
+        };
+        match dmabuf::sync_file_status(fence)? {
+            (_, None) => return Err(ErrorKind::WouldBlock.into()),
+            (_, Some(Ok(()))) => {}
+            (_, Some(Err(errno))) => return Err(broken(errno)),
+        }
+        if std::mem::take(&mut landing.is_watched) {
+            // It was added.
+            let _ = self.set.remove(fence);
+        }
+        let (block, _) = landing.blocks.pop_front().ok_or(ErrorKind::WouldBlock)?;
+        self.watch_first()?;
+        Ok(block)
+    }
+
+    fn reclaim(&mut self) -> Vec<Block> {
+        let landed = self.landing.take().map(|landing| landing.blocks).unwrap_or_default();
+        self.dead = self.dead.or(Some(Errno::SHUTDOWN));
+        landed.into_iter().map(|(block, _)| block).chain(self.spare.drain(..)).collect()
+    }
+
+    fn padding(&self, payload: usize) -> usize {
+        padding(payload, self.block_len)
+    }
+
+    fn stalled(&self) -> Option<Instant> {
+        (self.writes > 0).then_some(self.moved)
+    }
+
+    fn linger(&mut self) {
+        let until = Instant::now() + LINGER;
+        while self.writes > 0 && self.dead.is_none() && Instant::now() < until {
+            if self.reap().is_err() {
+                return;
+            }
+            std::thread::sleep(LINGER / 50);
+        }
+    }
+
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        vec![self.set.as_fd()]
+    }
+}

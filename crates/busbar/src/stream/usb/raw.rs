@@ -1,0 +1,310 @@
+//! Samples without frames, for any program of the host.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use busbar_uapi::dmabuf::{self, Access};
+use busbar_uapi::functionfs::Requests;
+use rustix::event::epoll::EventFlags;
+
+use super::address::{Address, Gadget};
+use super::gadget::{Endpoints, Events, Function, Guests};
+use super::{CHUNK, LINGER, MOST_RAW};
+use crate::block;
+use crate::poll::Set;
+use crate::stream::samples::Samples;
+use crate::stream::setup::Interface;
+use crate::{Error, Result};
+
+const REQUESTS: u64 = 0;
+const EVENTS: u64 = 1;
+const FENCE: u64 = 2;
+
+/// Sends the samples of blocks to a host, one transfer after the other, without anything between them.
+///
+/// A transfer that ends with a short packet ends the host's read. Other blocks do not: a host reads lengths of whole
+/// packets of 1024 bytes, or ones that divide a block. What the host does not read waits. When it begins anew, it gets
+/// the blocks that it has not read, from their beginning.
+pub struct RawSender {
+    // First: fences are closed before their endpoints.
+    /// Blocks that are under way, the oldest first.
+    flight: VecDeque<Sent>,
+    link: Link,
+    waiting: VecDeque<Samples>,
+    /// The number of the first block in `flight`.
+    first: u64,
+    /// Whether the host has enabled the endpoints.
+    is_up: bool,
+    set: Set,
+    /// Whether the fence of the first block is in the set.
+    is_watched: bool,
+    copied: u64,
+    name: String,
+    interface: Option<Interface>,
+    events: Events,
+    // Last: the gadget can be removed once the files are closed.
+    function: Function,
+}
+
+/// What lasts until the host begins anew.
+struct Link {
+    // First: requests end before the blocks are detached.
+    requests: Requests,
+    guests: Guests,
+    endpoints: Arc<Endpoints>,
+}
+
+#[derive(Debug)]
+struct Sent {
+    samples: Samples,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    /// In place, until the fence is signalled.
+    Fence(OwnedFd),
+    /// By so many copies that the controller has not sent.
+    Copies(usize),
+}
+
+impl Sent {
+    /// Whether the host has it, or will not get it; `None` if it is under way.
+    fn is_sent(&self) -> Option<bool> {
+        match &self.way {
+            // After an error, an event tells when the host has come back.
+            Way::Fence(fence) => match dmabuf::sync_file_status(fence) {
+                Ok((_, status)) => status.map(|result| result.is_ok()),
+                Err(_) => Some(false),
+            },
+            Way::Copies(left) => (*left == 0).then_some(true),
+        }
+    }
+}
+
+impl Link {
+    /// Has `set` readable when requests have ended. `name`: of the function, for errors.
+    fn new(
+        function: &Function,
+        interface: Option<Interface>,
+        set: &Set,
+        name: &str,
+    ) -> Result<Self> {
+        let requests = Requests::new(MOST_RAW).map_err(|why| Error::new("use", name, why))?;
+        let endpoints = Arc::new(function.endpoints()?);
+        let guests = Guests::new(Arc::clone(&endpoints), interface);
+        set.add(&requests, REQUESTS, EventFlags::IN)?;
+        Ok(Self { requests, guests, endpoints })
+    }
+
+    /// Queues samples; `None` if there is no room.
+    fn send(&mut self, samples: &Samples, tag: u64) -> io::Result<Option<Way>> {
+        let len = samples.meta().len;
+        let copies = len.div_ceil(CHUNK);
+        if self.requests.under_way() > 0 && self.requests.room() < copies {
+            return Ok(None);
+        }
+        if let Some(block) = self.guests.attached(samples, len)?
+            && self.guests.send(block, len)?
+        {
+            // The result is known from this fence alone.
+            return Ok(Some(Way::Fence(dmabuf::export_sync_file(block, Access::Write)?)));
+        }
+        let (requests, to) = (&mut self.requests, &self.endpoints.to);
+        let parts = samples.parts()?;
+        let parts: Vec<_> = parts.iter().collect();
+        super::gadget::cut(&parts, len, |chunk| {
+            block::request(requests, to, chunk, true, tag).map_err(super::gadget::broken)
+        })?;
+        Ok(Some(Way::Copies(copies)))
+    }
+}
+
+impl RawSender {
+    /// Makes the gadget. `address` has to be a [`Gadget`] with `raw`. `interface`: as
+    /// [`FrameSender::open_usb`](crate::stream::net::FrameSender::open_usb).
+    ///
+    /// # Errors
+    ///
+    /// As that; bad input for another address.
+    pub fn open(address: &Address, interface: Option<Interface>) -> Result<Self> {
+        let Address::Gadget(gadget @ Gadget { raw: true, .. }) = address else {
+            let allowed = "usb:?raw: this machine is the device";
+            return Err(Error::invalid("a USB function without frames", address, allowed));
+        };
+        let (function, control) = Function::open(gadget, 0)?;
+        let (events, set) = (Events::new(control), Set::new()?);
+        let name = format!("the USB function {address}");
+        let link = Link::new(&function, interface, &set, &name)?;
+        set.add(&events, EVENTS, EventFlags::IN)?;
+        Ok(Self {
+            flight: VecDeque::new(),
+            link,
+            waiting: VecDeque::new(),
+            first: 0,
+            is_up: false,
+            set,
+            is_watched: false,
+            copied: 0,
+            name,
+            interface,
+            events,
+            function,
+        })
+    }
+
+    /// Adds a block to the queue, and sends it as soon as there is room.
+    ///
+    /// # Errors
+    ///
+    /// As [`advance`](Self::advance).
+    pub fn push(&mut self, samples: Samples) -> Result<()> {
+        self.waiting.push_back(samples);
+        self.advance()
+    }
+
+    /// Blocks that the host has not read yet.
+    #[must_use]
+    pub fn unsent(&self) -> usize {
+        self.flight.len() + self.waiting.len()
+    }
+
+    /// Bytes of blocks that were copied to be sent.
+    #[must_use]
+    pub fn copied(&self) -> u64 {
+        self.copied
+    }
+
+    /// Does what can be done without waiting.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if a block was to be sent in place and cannot; `ENOMEM`.
+    pub fn advance(&mut self) -> Result<()> {
+        if self.events.take_fresh() {
+            self.begin_anew()?;
+        }
+        self.step().map_err(|why| Error::new("write to", &self.name, why))
+    }
+
+    /// Forgets what was queued at endpoints: the host has reset them.
+    fn begin_anew(&mut self) -> Result<()> {
+        let until = Instant::now() + LINGER;
+        // All have ended, but the results may come a moment later. They tell what the host has read.
+        while self.link.requests.under_way() > 0 && Instant::now() < until {
+            self.reap().map_err(|why| Error::new("use", &self.name, why))?;
+            std::thread::sleep(LINGER / 200);
+        }
+        self.settle();
+        self.unwatch();
+        while let Some(Sent { samples, .. }) = self.flight.pop_back() {
+            self.waiting.push_front(samples);
+        }
+        self.link = Link::new(&self.function, self.interface, &self.set, &self.name)?;
+        self.is_up = true;
+        Ok(())
+    }
+
+    /// Takes the results of copies.
+    fn reap(&mut self) -> io::Result<()> {
+        let Self { link, flight, first, is_up, .. } = self;
+        link.requests.reap(|ended| {
+            let index = usize::try_from(ended.tag.wrapping_sub(*first)).unwrap_or(usize::MAX);
+            match (ended.result, flight.get_mut(index).map(|sent| &mut sent.way)) {
+                (Ok(_), Some(Way::Copies(left))) => *left = left.saturating_sub(1),
+                (Ok(_), _) => {}
+                (Err(_), _) => *is_up = false,
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Drops blocks that the host has.
+    fn settle(&mut self) {
+        while let Some(is_sent) = self.flight.front().and_then(Sent::is_sent) {
+            self.unwatch();
+            if !is_sent {
+                self.is_up = false;
+                break;
+            }
+            self.flight.pop_front();
+            self.first += 1;
+        }
+    }
+
+    fn step(&mut self) -> io::Result<()> {
+        self.reap()?;
+        self.settle();
+        while self.is_up && !self.waiting.is_empty() {
+            // Linux 6.12 without patch 0030 crashes if it is asked for a transfer once the function is unbound.
+            self.is_up = !self.events.is_over();
+            if !self.is_up {
+                break;
+            }
+            match self.begin() {
+                Ok(true) => {}
+                Ok(false) => break,
+                // The host has left. An event tells when it comes back.
+                Err(why) if why.kind() == io::ErrorKind::ConnectionReset => self.is_up = false,
+                Err(why) => return Err(why),
+            }
+        }
+        self.watch()
+    }
+
+    /// Queues the next block; `false` if there is no room.
+    fn begin(&mut self) -> io::Result<bool> {
+        let tag = self.first + self.flight.len() as u64;
+        let Some(samples) = self.waiting.front() else { return Ok(false) };
+        let Some(way) = self.link.send(samples, tag)? else { return Ok(false) };
+        if matches!(way, Way::Copies(_)) {
+            self.copied += samples.meta().len as u64;
+        }
+        self.flight.extend(self.waiting.pop_front().map(|samples| Sent { samples, way }));
+        Ok(true)
+    }
+
+    fn watch(&mut self) -> io::Result<()> {
+        if self.is_watched || !self.is_up {
+            return Ok(());
+        }
+        if let Some(Sent { way: Way::Fence(fence), .. }) = self.flight.front() {
+            self.set.add(fence, FENCE, EventFlags::IN)?;
+            self.is_watched = true;
+        }
+        Ok(())
+    }
+
+    fn unwatch(&mut self) {
+        if let Some(Sent { way: Way::Fence(fence), .. }) =
+            self.flight.front().filter(|_| self.is_watched)
+        {
+            // It was added.
+            let _ = self.set.remove(fence);
+        }
+        self.is_watched = false;
+    }
+}
+
+impl fmt::Debug for RawSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, is_up, .. } = self;
+        f.debug_struct("RawSender")
+            .field("name", name)
+            .field("unsent", &self.unsent())
+            .field("under_way", &self.flight.len())
+            .field("is_up", is_up)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Readable when [`advance`](Self::advance) has something to do.
+impl AsFd for RawSender {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+}

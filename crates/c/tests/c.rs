@@ -1,0 +1,49 @@
+//! C programs use the library: plainly, under `AddressSanitizer` and under valgrind.
+
+mod tools;
+
+use tools::{Way, build, run};
+
+fn works(name: &str, way: Way) {
+    let scratch = tempfile::tempdir().unwrap();
+    let program = build(name, way, scratch.path());
+    let mut command = way.command(&program);
+    if name == "pipeline" {
+        command.arg(scratch.path());
+    }
+    assert!(run(&mut command).ends_with("done\n"), "{name}");
+}
+
+macro_rules! programs {
+    ($($name:ident)*) => {$(
+        mod $name {
+            use super::{Way, works};
+
+            #[test]
+            fn works_alone() {
+                works(stringify!($name), Way::Plain);
+            }
+
+            #[test]
+            fn works_under_address_sanitizer() {
+                works(stringify!($name), Way::Sanitizer);
+            }
+
+            #[test]
+            fn works_under_valgrind() {
+                works(stringify!($name), Way::Valgrind);
+            }
+        }
+    )*};
+}
+
+/// Those that need the lab to run.
+#[test]
+fn programs_of_the_lab_compile() {
+    let scratch = tempfile::tempdir().unwrap();
+    for name in ["converter", "coprocessor"] {
+        build(name, Way::Plain, scratch.path());
+    }
+}
+
+programs!(block connect endpoint errors pipeline receive stream);

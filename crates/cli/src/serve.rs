@@ -1,0 +1,147 @@
+//! `busbar serve`.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use busbar::Result;
+use busbar::stream::Lost;
+use busbar::stream::iiod::{Server, ServerEvent, ServerSetup};
+use clap::value_parser;
+use serde::Serialize;
+
+use crate::print::{complain, json_line};
+use crate::progress::{EACH, TICK, cpu, explain_listen, interruption};
+use crate::quantity::{seconds, size};
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Devices:
+  iio:NAME                     an IIO device of this machine, by its name or number
+  [NAME=]synth:PATTERN?KEY=…   generated: counter, sine or noise; rate=1M, channels=1, frequency=1k
+  [NAME=]file:NAME             a SigMF recording, from its beginning each time that it is opened
+Without any: the IIO devices of this machine.
+
+Example: a device that any program of libiio reads
+  busbar serve 'adc=synth:sine?rate=1M&frequency=5k' &
+  iio_info -u ip:localhost
+  iio_readdev -u ip:localhost -b 4096 -s 100000 adc voltage0_i voltage0_q > samples")]
+pub struct Args {
+    /// Devices to serve [default: the IIO devices of this machine]
+    #[arg(value_name = "DEVICE")]
+    devices: Vec<String>,
+    /// Where to listen; without an address, on all of them
+    #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "30431")]
+    listen: String,
+    /// Refuse to write attributes and to transmit
+    #[arg(long)]
+    read_only: bool,
+    /// Most connections at a time
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024), default_value_t = 64)]
+    clients: u16,
+    /// Bytes that the blocks of all devices may take
+    #[arg(long, value_name = "BYTES", value_parser = size, default_value = "256M")]
+    memory_limit: usize,
+    /// End after so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// Print one JSON object per line: the address, events, and a summary
+    #[arg(long)]
+    json: bool,
+}
+
+/// A line of `--json`.
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Line {
+    Listening { address: String, devices: Vec<(String, Option<String>)> },
+    Client { what: &'static str, address: String },
+    Lost { device: String, host: String, lost: Option<u64> },
+    Failed { device: String, error: String },
+    Summary { sent: u64, copied: u64, seconds: f64, cpu_seconds: f64 },
+}
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let stop = interruption()?;
+    let setup = ServerSetup::new()
+        .listen(&*args.listen)
+        .devices(&args.devices)
+        .read_only(args.read_only)
+        .clients(args.clients.into())
+        .memory_limit(args.memory_limit);
+    let mut server = Server::open(&setup).map_err(explain_listen)?;
+    let devices: Vec<_> =
+        server.devices().map(|(id, name)| (id.to_owned(), name.map(ToOwned::to_owned))).collect();
+    let begun = Instant::now();
+    say(args, Line::Listening { address: server.address().to_string(), devices })?;
+    let until = args.seconds.map(|seconds| begun + seconds);
+    let mut next = Instant::now();
+    while !is_stopped(&stop) && until.is_none_or(|until| Instant::now() < until) {
+        server.turn_timeout(TICK)?;
+        if Instant::now() >= next {
+            next = Instant::now() + EACH;
+            server.take_events().into_iter().try_for_each(|event| say(args, event.into()))?;
+        }
+    }
+    server.take_events().into_iter().try_for_each(|event| say(args, event.into()))?;
+    let counters = server.counters();
+    let (sent, copied) = (counters.sent, counters.copied);
+    let seconds = begun.elapsed().as_secs_f64();
+    say(args, Line::Summary { sent, copied, seconds, cpu_seconds: cpu() })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn is_stopped(stop: &busbar_coprocessor::Stop) -> bool {
+    rustix::io::read(stop, &mut [0; 8]).is_ok_and(|count| count > 0)
+}
+
+/// Prints a line: on standard output as JSON, else on standard error.
+fn say(args: &Args, line: Line) -> Result<()> {
+    if args.json {
+        return json_line(&line);
+    }
+    complain(&match line {
+        Line::Listening { address, devices } => {
+            let names = devices.into_iter().map(|(id, name)| name.unwrap_or(id));
+            let names: Vec<_> = names.collect();
+            format!(
+                "{address}: {}",
+                if names.is_empty() { "no device".into() } else { names.join(", ") }
+            )
+        }
+        Line::Client { what, address } => format!("{address} {what}"),
+        Line::Lost { device, host, lost: Some(lost) } => {
+            format!("{device}: {host} has lost {lost} samples")
+        }
+        Line::Lost { device, host, lost: None } => {
+            format!("{device}: {host} has lost samples; how many is not known")
+        }
+        Line::Failed { device, error } => format!("{device}: {error}"),
+        Line::Summary { sent, copied, seconds, cpu_seconds } => format!(
+            "{sent} bytes sent, {copied} of them copied, in {seconds:.1} s; {cpu_seconds:.2} s of processor time"
+        ),
+    });
+    Ok(())
+}
+
+impl From<ServerEvent> for Line {
+    fn from(event: ServerEvent) -> Self {
+        let client = |what, address: std::net::SocketAddr| Self::Client {
+            what,
+            address: address.to_string(),
+        };
+        match event {
+            ServerEvent::Came(peer) => client("came", peer),
+            ServerEvent::Gone(peer) => client("gone", peer),
+            ServerEvent::TurnedAway(peer) => client("turned away", peer),
+            ServerEvent::Lost { device, host, lost } => {
+                let lost = match lost {
+                    Lost::Samples(lost) => Some(lost),
+                    Lost::Unknown => None,
+                };
+                Self::Lost { device, host: host.to_string(), lost }
+            }
+            ServerEvent::Failed { device, error } => Self::Failed { device, error },
+            other => Self::Failed { device: String::new(), error: other.to_string() },
+        }
+    }
+}

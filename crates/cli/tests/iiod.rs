@@ -1,0 +1,306 @@
+//! `busbar serve` and libiio's own server on the same devices: the same answers.
+
+#[path = "../../../kernel/modules/vconv/tests/converter.rs"]
+mod converter;
+mod support;
+
+use std::process::{Command, Stdio};
+
+use converter::{Converter, FRAME, assert_counter};
+use rustix::io::Errno;
+use support::iiod::{Raw, Server};
+use support::wait_until;
+
+const VOLTAGES: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
+
+/// What a server says about its devices: its elements, sorted, without those that only one of them has.
+fn elements(server: &Server) -> Vec<String> {
+    let xml = server.connect().value("PRINT").unwrap();
+    let xml = String::from_utf8(xml).unwrap();
+    let mut elements: Vec<_> = xml
+        .split('<')
+        .map(|element| element.trim_end_matches(['>', ' ', '/']).to_owned())
+        .filter(|element| !element.contains("busbar") && !element.starts_with("context name="))
+        .collect();
+    elements.sort();
+    elements
+}
+
+/// The bytes that a server answers to a line, until it answers the next one.
+fn answer(client: &mut Raw, line: &str) -> String {
+    client.send(format!("{line}\r\nVERSION\r\n").as_bytes());
+    let mut all = String::new();
+    loop {
+        let line = client.line();
+        // There is no end of line after samples.
+        if let Some((before, _)) = line.split_once("0.24.") {
+            return all + before;
+        }
+        all += &line;
+        all.push('\n');
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn both_servers_describe_the_same_devices() {
+    let converter = Converter::named("iiod-context");
+    converter.rx.set("in_voltage0_q_hardwaregain", "0.5");
+    let (theirs, ours) = (Server::of_libiio(), Server::start(&[]));
+    let (expected, found) = (elements(&theirs), elements(&ours));
+    assert!(expected.iter().any(|element| element.contains("iiod-context-tx")));
+    for (one, other) in expected.iter().zip(&found) {
+        assert_eq!(one, other);
+    }
+    assert_eq!(expected.len(), found.len());
+    // Their order is the same as well: the bits of masks depend on it.
+    let channels = |server: &Server| {
+        let xml = String::from_utf8(server.connect().value("PRINT").unwrap()).unwrap();
+        let ids = xml
+            .split('<')
+            .filter(|element| element.starts_with("channel ") || element.starts_with("device "));
+        ids.map(ToOwned::to_owned).collect::<Vec<_>>()
+    };
+    let trimmed = |all: Vec<String>| all.iter().map(|it| it.replace(' ', "")).collect::<Vec<_>>();
+    assert_eq!(trimmed(channels(&theirs)), trimmed(channels(&ours)));
+}
+
+/// What to report if two answers differ.
+fn difference<T: PartialEq + std::fmt::Debug>(line: &str, theirs: &T, ours: &T) -> Option<String> {
+    (theirs != ours).then(|| format!("{line}: {theirs:?} of iiod, {ours:?} of Busbar"))
+}
+
+/// Commands whose answers are compared; `D` is the receiver.
+const LINES: &[&str] = &[
+    "",
+    "TIMEOUT 1000",
+    "NONSENSE",
+    "VERSIONS",
+    " VERSION",
+    "READ",
+    "OPEN",
+    "CLOSE D",
+    "CLOSE nothing",
+    "READ nothing x",
+    "READ nothing INPUT x y",
+    "READ D nothing",
+    "READ D pattern",
+    "READ iiod-same pattern",
+    "READ D pattern_available",
+    "READ D name",
+    "READ D ..",
+    "READ D power",
+    "READ D uevent",
+    "READ D sampling_frequency",
+    "READ D overruns",
+    "READ D BUFFER watermark",
+    "READ D BUFFER data_available",
+    "READ D BUFFER length",
+    "READ D BUFFER nothing",
+    "READ D INPUT voltage0_i scale",
+    "READ D INPUT voltage0_i hardwaregain",
+    "READ D INPUT voltage0_i nothing",
+    "READ D INPUT nothing scale",
+    "READ D OUTPUT voltage0_i scale",
+    "read D input voltage0_q hardwaregain",
+    "READ D INPUT timestamp x",
+    "READ D INPUT",
+    "READ D pattern x",
+    "READ D pattern x y z",
+    "GETTRIG D",
+    "GETTRIG nothing",
+];
+
+#[test]
+#[ignore = "needs the lab"]
+fn both_servers_give_the_same_answers() {
+    let converter = Converter::named("iiod-same");
+    let rx = converter.rx.folder.file_name().unwrap().to_str().unwrap();
+    let (theirs, ours) = (Server::of_libiio(), Server::start(&[]));
+    let (mut theirs, mut ours) = (theirs.connect(), ours.connect());
+    let mut found = Vec::new();
+    for line in LINES {
+        let words = line.split(' ').map(|word| if word == "D" { rx } else { word });
+        let line = words.collect::<Vec<_>>().join(" ");
+        found.extend(difference(&line, &answer(&mut theirs, &line), &answer(&mut ours, &line)));
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn iio_readdev_gets_every_sample_uncopied_and_leaves_the_buffer_disabled() {
+    let converter = Converter::named("iiod-read");
+    let server = Server::start(&[]);
+    for (size, samples) in [("256", 10_000), ("4096", 100_000)] {
+        let count = samples.to_string();
+        let arguments = [&["-b", size, "-s", &count, "iiod-read"][..], &VOLTAGES].concat();
+        let output = server.run("iio_readdev", &arguments);
+        assert_eq!(output.stdout.len(), samples * FRAME);
+        assert_counter(&output.stdout, 0);
+        wait_until("the buffer is disabled", || converter.rx.get("buffer/enable") == "0");
+    }
+    // A client that is killed.
+    let mut client = server.connect();
+    assert_eq!(client.ask("OPEN iiod-read 65536 0000000f"), 0);
+    assert_eq!(converter.rx.get("buffer/enable"), "1");
+    client.send(b"READBUF iiod-read 5242880\r\n");
+    client.number();
+    drop(client);
+    wait_until("the buffer is disabled", || converter.rx.get("buffer/enable") == "0");
+    let summary = server.finish().pop().unwrap();
+    // All but what the last one asked for: it asked for more than two blocks at a time.
+    assert!(summary["copied"].as_u64() < Some(6 << 20), "{summary}");
+    assert!(summary["sent"].as_u64() > Some(110_000 * FRAME as u64), "{summary}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn iio_writedev_reaches_iio_readdev_and_cycles_repeat() {
+    let converter = Converter::named("iiod-loop");
+    converter.rx.set("loopback", 1);
+    let server = Server::start(&[]);
+    let uri = server.uri();
+    let samples = 20_000;
+    let spawn = |program: &str, device: &str, stdin: Stdio| {
+        let count = samples.to_string();
+        let mut child = Command::new(program);
+        child.args(["-u", &uri, "-T", "0", "-b", "1000", "-s", &count, device]).args(VOLTAGES);
+        child.stdin(stdin).stdout(Stdio::piped()).spawn().expect("libiio-utils")
+    };
+    let reader = spawn("iio_readdev", "iiod-loop", Stdio::null());
+    wait_until("the receiver", || converter.rx.get("buffer/enable") == "1");
+    let mut writer = spawn("iio_writedev", "iiod-loop-tx", Stdio::piped());
+    let mut bytes = vec![0; samples * FRAME];
+    fastrand::Rng::with_seed(3).fill(&mut bytes);
+    let mut stdin = writer.stdin.take().unwrap();
+    std::io::Write::write_all(&mut stdin, &bytes).unwrap();
+    drop(stdin);
+    let output = reader.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(output.stdout == bytes, "what was written is read");
+    assert!(writer.wait().unwrap().success());
+    wait_until("the transmitter ends", || converter.tx.get("buffer/enable") == "0");
+
+    let (mut rx, mut tx) = (server.connect(), server.connect());
+    assert_eq!(rx.ask("TIMEOUT 0"), 0);
+    assert_eq!(rx.ask("OPEN iiod-loop 100 0000000f"), 0);
+    assert_eq!(tx.ask("OPEN iiod-loop-tx 100 0000000f CYCLIC"), 0);
+    assert_eq!(tx.ask("WRITEBUF iiod-loop-tx 800"), 0);
+    tx.send(&bytes[..800]);
+    assert_eq!(tx.number(), 800);
+    for _ in 0..5 {
+        assert!(rx.read("iiod-loop", 800).unwrap() == bytes[..800], "again and again");
+    }
+    drop(tx);
+    wait_until("the transmitter ends", || converter.tx.get("buffer/enable") == "0");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn read_only_means_that_nothing_is_written_or_transmitted() {
+    let converter = Converter::named("iiod-read-only");
+    let server = Server::start(&["--read-only"]);
+    let mut client = server.connect();
+    let before = converter.rx.get("pattern");
+    assert_eq!(client.write("iiod-read-only pattern", b"sine"), -1);
+    assert_eq!(client.write("iiod-read-only INPUT voltage0_i hardwaregain", b"0.5"), -1);
+    assert_eq!(client.ask("SETTRIG iiod-read-only"), -1);
+    assert_eq!(client.ask("OPEN iiod-read-only-tx 64 0000000f"), -1);
+    assert_eq!(converter.rx.get("pattern"), before);
+    assert_eq!(client.ask("OPEN iiod-read-only 64 0000000f"), 0);
+    assert_counter(&client.read("iiod-read-only", 512).unwrap(), 0);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_device_that_goes_ends_its_streams_and_no_others() {
+    let (converter, other) = (Converter::named("iiod-gone"), Converter::named("iiod-stays"));
+    let server = Server::start(&[]);
+    let (mut one, mut two) = (server.connect(), server.connect());
+    assert_eq!(one.ask("OPEN iiod-gone 64 0000000f"), 0);
+    assert_eq!(two.ask("OPEN iiod-stays 64 0000000f"), 0);
+    one.read("iiod-gone", 512).unwrap();
+    converter.remove().unwrap();
+    let errno = loop {
+        if let Err(errno) = one.read("iiod-gone", 512) {
+            break errno;
+        }
+    };
+    assert_eq!(errno, -32);
+    assert_eq!(two.read("iiod-stays", 512).unwrap().len(), 512);
+    assert_eq!(one.ask("CLOSE iiod-gone"), 0);
+    drop(other);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn devices_of_libiios_own_server_are_sources() {
+    let converter = Converter::named("iiod-source");
+    let server = Server::of_libiio();
+    let from = format!("iio:iiod-source@{}", server.uri());
+    let all = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q", "count0"].join(",");
+    // Slow enough for the emulated network, and then as fast as blocks are queued, so that some are lost.
+    for (rate, channels) in [("200000", ""), ("200000", &*all), ("0", &*all)] {
+        converter.rx.set("sampling_frequency", rate);
+        let mut arguments = vec!["stream", &from, "null:", "--expect", "counter", "--count"];
+        arguments.extend(["100k", "--json"]);
+        if !channels.is_empty() {
+            arguments.extend(["--channels", channels]);
+        }
+        let summary = support::summary(&support::command(&arguments).output().unwrap());
+        assert!(summary["verified"].as_u64() >= Some(100_000), "{rate}: {summary}");
+        // The numbers of samples, or else the counter itself, show each loss.
+        assert_eq!(summary["unknown"], 0, "{rate}: {summary}");
+        wait_until("the buffer is disabled", || converter.rx.get("buffer/enable") == "0");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_loss_of_a_device_of_libiios_own_server_is_told() {
+    let converter = Converter::named("iiod-loss");
+    converter.rx.set("sampling_frequency", 50_000);
+    let server = Server::of_libiio();
+    let from = format!("iio:iiod-loss@{}", server.uri());
+    let channels = "voltage0_i,voltage0_q,voltage1_i,voltage1_q,count0";
+    let arguments = ["stream", &from, "null:", "--block-len", "40K", "--count", "100k", "--json"];
+    let arguments = [&arguments[..], &["--expect", "counter", "--channels", channels]].concat();
+    let child = support::command(&arguments).spawn().unwrap();
+    wait_until("the stream", || converter.rx.get("buffer/enable") == "1");
+    // Some blocks later.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    converter.rx.inject("lose_samples", 777);
+    let summary = support::finish(child);
+    assert!(summary["verified"].as_u64() >= Some(99_000), "{summary}");
+    assert_eq!((&summary["lost"], &summary["unknown"]), (&777.into(), &0.into()), "{summary}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn attributes_are_set_on_both_servers() {
+    let converter = Converter::named("iiod-set");
+    for server in [Server::of_libiio(), Server::start(&[])] {
+        let device = format!("iiod-set@{}", server.uri());
+        let set = |attribute: &str, value: &str| {
+            busbar::stream::set_attribute(&device, attribute, value).map_err(|why| why.errno())
+        };
+        for (attribute, value) in [
+            ("in_voltage0_q_hardwaregain", "0.25"),
+            ("in_voltage0_q_hardwaregain", "1"),
+            ("pattern", "sine"),
+            ("pattern", "counter"),
+            ("sampling_frequency", "48000"),
+            ("sampling_frequency", "0"),
+        ] {
+            assert_eq!(set(attribute, value), Ok(()), "{attribute} {value}");
+            let found = converter.rx.get(attribute);
+            let number = |text: &str| text.split(' ').next().unwrap().parse::<f64>().ok();
+            assert_eq!(number(&found), number(value), "{attribute}: {found}");
+            assert!(number(value).is_some() || found == value, "{attribute}: {found}");
+        }
+        assert_eq!(set("pattern", "nonsense"), Err(Some(Errno::INVAL)));
+        assert_eq!(set("nothing", "1"), Err(Some(Errno::NOENT)));
+        assert_eq!(converter.rx.get("pattern"), "counter");
+    }
+}

@@ -1,0 +1,168 @@
+//! Servers of libiio's protocol, ours and its own, and a client that sends what it likes.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{command, port, signal, wait_until};
+
+/// `busbar serve`, which ends with this.
+pub struct Server {
+    child: Child,
+    pub port: u16,
+}
+
+impl Server {
+    /// Serves on a free port of the loopback interface.
+    pub fn start(arguments: &[&str]) -> Self {
+        let port = port();
+        let listen = format!("127.0.0.1:{port}");
+        let all = [&["serve", "--json", "--listen", &listen], arguments].concat();
+        let mut child = command(&all).stderr(Stdio::inherit()).spawn().unwrap();
+        let out = child.stdout.as_mut().unwrap();
+        let mut line = Vec::new();
+        while line.last() != Some(&b'\n') {
+            let mut byte = [0];
+            assert_eq!(out.read(&mut byte).unwrap(), 1, "the server ended");
+            line.push(byte[0]);
+        }
+        Self { child, port }
+    }
+
+    /// libiio's own server, on all devices of the machine.
+    pub fn of_libiio() -> Self {
+        let port = port();
+        let mut command = Command::new("iiod");
+        command.args(["-p", &port.to_string()]).stdout(Stdio::null());
+        let child = command.spawn().expect("package iiod");
+        wait_until("iiod", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Self { child, port }
+    }
+
+    pub fn uri(&self) -> String {
+        format!("ip:127.0.0.1:{}", self.port)
+    }
+
+    pub fn connect(&self) -> Raw {
+        Raw::connect(self.port)
+    }
+
+    /// Runs one of libiio's programs as a client.
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Output {
+        let uri = self.uri();
+        let output = Command::new(program).args([&["-u", &uri], arguments].concat()).output();
+        let output = output.expect("package libiio-utils");
+        let said = super::text(&output.stderr);
+        assert!(output.status.success(), "{program} {arguments:?}: {said}");
+        output
+    }
+
+    /// Open descriptors of the server.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
+    /// Ends it with a signal; returns its lines.
+    pub fn finish(mut self) -> Vec<Value> {
+        signal(&self.child, Signal::TERM);
+        let mut out = String::new();
+        self.child.stdout.as_mut().unwrap().read_to_string(&mut out).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        out.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A connection that sends lines.
+pub struct Raw(BufReader<TcpStream>);
+
+impl Raw {
+    pub fn connect(port: u16) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).unwrap();
+    }
+
+    pub fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        self.0.read_until(b'\n', &mut line).unwrap();
+        String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned()
+    }
+
+    pub fn number(&mut self) -> i64 {
+        let line = self.line();
+        line.parse().unwrap_or_else(|_| panic!("{line:?}"))
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// A command whose answer is a number.
+    pub fn ask(&mut self, line: &str) -> i64 {
+        self.send(format!("{line}\r\n").as_bytes());
+        self.number()
+    }
+
+    /// A command whose answer is a length, so many bytes, and an end of line; or an error.
+    pub fn value(&mut self, line: &str) -> Result<Vec<u8>, i64> {
+        let len = self.ask(line);
+        let len = usize::try_from(len).map_err(|_| len)?;
+        let mut bytes = self.bytes(len + 1);
+        assert_eq!(bytes.pop(), Some(b'\n'));
+        Ok(bytes)
+    }
+
+    /// The text of an attribute.
+    pub fn attribute(&mut self, what: &str) -> String {
+        let value =
+            self.value(&format!("READ {what}")).unwrap_or_else(|errno| panic!("{what}: {errno}"));
+        String::from_utf8(value).unwrap().trim_end_matches('\0').to_owned()
+    }
+
+    pub fn write(&mut self, what: &str, value: &[u8]) -> i64 {
+        self.send(format!("WRITE {what} {}\r\n", value.len()).as_bytes());
+        self.send(value);
+        self.number()
+    }
+
+    /// Samples, in one read.
+    pub fn read(&mut self, device: &str, len: usize) -> Result<Vec<u8>, i64> {
+        self.send(format!("READBUF {device} {len}\r\n").as_bytes());
+        let mut bytes = Vec::new();
+        while bytes.len() < len {
+            let count = self.number();
+            let Ok(count) = usize::try_from(count) else { return Err(count) };
+            if count == 0 {
+                break;
+            }
+            if bytes.is_empty() {
+                self.line();
+            }
+            bytes.extend(self.bytes(count));
+        }
+        Ok(bytes)
+    }
+
+    /// Whether the server has closed the connection.
+    pub fn is_closed(&mut self) -> bool {
+        matches!(self.0.read(&mut [0]), Ok(0) | Err(_))
+    }
+}

@@ -1,0 +1,377 @@
+//! Data from the network.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use busbar::block::{Block, Memory};
+use busbar::receive::{self, Piece, ReceiveSetup};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::arguments::{Seconds, Size, Whole, parsed, timeout, without_nul};
+use crate::error::OrRaise;
+use crate::memory::{Buffer, Held, as_asked};
+use crate::slot::{Slot, leave};
+use crate::wait;
+
+/// Receives TCP into a block of memory, of which the program gets views.
+#[pyclass(frozen, weakref, module = "busbar")]
+pub struct Receiver {
+    receiver: Slot<receive::Receiver>,
+}
+
+#[pymethods]
+impl Receiver {
+    /// Without `device`, receives on any host with one copy. With `device`, its queues write into the block.
+    #[new]
+    #[pyo3(signature = (device=None, *, len=Size::Bytes(4 << 20), memory=None, queues=None, tokens=None), text_signature = "(device=None, *, len=\"4M\", memory=None, queues=None, tokens=None)")]
+    fn new(
+        py: Python<'_>,
+        device: Option<&str>,
+        len: Size,
+        memory: Option<&str>,
+        queues: Option<&str>,
+        tokens: Option<&str>,
+    ) -> PyResult<Self> {
+        let len = len.of("len")?;
+        let default = if device.is_some() { Memory::Pages } else { Memory::Memfd };
+        let memory = parsed(py, "memory", memory)?.unwrap_or(default);
+        let device = device.map(|it| without_nul("device", it)).transpose()?;
+        let setup = ReceiveSetup::new()
+            .queues(parsed(py, "queues", queues)?.unwrap_or_default())
+            .tokens(parsed(py, "tokens", tokens)?.unwrap_or_default());
+        let open = || {
+            let block = Block::with(len, &memory)?;
+            match device {
+                Some(name) => receive::Receiver::open(name, block, &setup),
+                None => receive::Receiver::host(block),
+            }
+        };
+        let receiver = py.detach(open).or_raise_by(py, argument)?;
+        Ok(Self { receiver: Slot::new(receiver, "receiver") })
+    }
+
+    /// Listens on an address and port; port 0 chooses a free one.
+    #[pyo3(signature = (host, port=Whole::Number(0)), text_signature = "($self, host, port=0)")]
+    fn listen(&self, py: Python<'_>, host: String, port: Whole) -> PyResult<Listener> {
+        let port = port.within("port", 0..=u16::MAX)?;
+        let (addresses, receiver) = (self.addresses(py, host, port, None)?, self.receiver.get()?);
+        let listener = py.detach(|| first(&addresses, |address, _| receiver.listen(address)));
+        Ok(Listener { listener: Slot::new(listener.or_raise(py)?, "listener") })
+    }
+
+    /// Connects to an address and port.
+    #[pyo3(signature = (host, port, timeout=Seconds::new(10)), text_signature = "($self, host, port, timeout=10.0)")]
+    fn connect(
+        &self,
+        py: Python<'_>,
+        host: String,
+        port: Whole,
+        timeout: Option<Seconds>,
+    ) -> PyResult<Connection> {
+        let port = port.within("port", 1..=u16::MAX)?;
+        let limit = self::timeout("timeout", timeout)?;
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let addresses = self.addresses(py, host, port, deadline)?;
+        let receiver = self.receiver.get()?;
+        let connect = move || {
+            first(&addresses, |address, left| {
+                let time = deadline.map(|it| it.saturating_duration_since(Instant::now()));
+                // One that does not answer leaves time for the others.
+                receiver.connect_timeout(address, time.map_or(Duration::MAX, |time| time / left))
+            })
+        };
+        let connection = wait::ended(py, || self.receiver.get().map(drop), connect)?;
+        Ok(Connection::new(connection.or_raise(py)?))
+    }
+
+    /// The counters of all its connections together.
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let receiver = self.receiver.get()?;
+        let it = py.detach(|| receiver.statistics()).or_raise(py)?;
+        py.import("busbar._types")?.getattr("ReceiveStatistics")?.call1((
+            it.bytes,
+            it.copied,
+            it.views,
+            it.held,
+            it.memory,
+            it.shortages,
+            it.returns,
+            it.refused,
+        ))
+    }
+
+    /// The queues that fill the block; none without a device.
+    #[getter]
+    fn queues(&self) -> PyResult<Vec<u32>> {
+        Ok(self.receiver.get()?.queues().to_vec())
+    }
+
+    /// Undoes all settings of the device. Connections go on without it; views stay valid.
+    fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let Some(receiver) = slf.get().receiver.close(slf)? else { return Ok(()) };
+        // A thread that still uses it ends within moments and drops it, which undoes them as well.
+        let close = || Arc::into_inner(receiver).map_or(Ok(()), receive::Receiver::close);
+        slf.py().detach(close).or_raise(slf.py())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*args))]
+    fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        leave(slf.py(), args, Self::close(slf))
+    }
+}
+
+impl Receiver {
+    /// The addresses of a host, at least one. To find them can take seconds.
+    fn addresses(
+        &self,
+        py: Python<'_>,
+        host: String,
+        port: u16,
+        deadline: Option<Instant>,
+    ) -> PyResult<Vec<SocketAddr>> {
+        without_nul("host", &host)?;
+        let failed =
+            |host: &str, why: io::Error| busbar::Error::new("find the address of", host, why);
+        let goes_on = || {
+            self.receiver.get()?;
+            if deadline.is_none_or(|deadline| deadline > Instant::now()) {
+                return Ok(());
+            }
+            Err(failed(&host, io::ErrorKind::TimedOut.into())).or_raise(py)
+        };
+        let name = host.clone();
+        let find = move || {
+            let found = (name.as_str(), port).to_socket_addrs().map(Vec::from_iter);
+            let none = || io::Error::from(io::ErrorKind::NotFound);
+            match found {
+                Ok(addresses) if addresses.is_empty() => Err(failed(&name, none())),
+                Ok(addresses) => Ok(addresses),
+                // Names have numbers of their own, which `std` keeps to itself.
+                Err(why) if why.raw_os_error().is_none() => {
+                    Err(failed(&name, io::Error::new(io::ErrorKind::NotFound, why.to_string())))
+                }
+                Err(why) => Err(failed(&name, why)),
+            }
+        };
+        wait::aside(py, goes_on, find)?.or_raise(py)
+    }
+}
+
+/// Tries addresses until one is right; otherwise the last error. `attempt` is told how many are left, with this one.
+fn first<T>(
+    addresses: &[SocketAddr],
+    attempt: impl Fn(SocketAddr, u32) -> busbar::Result<T>,
+) -> busbar::Result<T> {
+    let mut result = Err(busbar::Error::new("find", "an address", io::ErrorKind::NotFound));
+    for (at, address) in addresses.iter().enumerate() {
+        let left = u32::try_from(addresses.len() - at).unwrap_or(u32::MAX);
+        result = attempt(*address, left);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+/// The argument for what the library calls a bad value.
+fn argument(field: &str) -> String {
+    let known = [("length", "len"), ("memory", "memory"), ("heap", "memory"), ("queues", "queues")];
+    let known = known.iter().find(|(word, _)| field.split(' ').any(|it| it == *word));
+    known.map_or_else(|| field.to_owned(), |(_, argument)| (*argument).to_owned())
+}
+
+/// Accepts connections.
+#[pyclass(frozen, weakref, module = "busbar")]
+pub struct Listener {
+    listener: Slot<receive::Listener>,
+}
+
+#[pymethods]
+impl Listener {
+    /// Its address and port.
+    #[getter]
+    fn address(&self, py: Python<'_>) -> PyResult<(String, u16)> {
+        let address = self.listener.get()?.local_addr().or_raise(py)?;
+        Ok((address.ip().to_string(), address.port()))
+    }
+
+    /// The next connection, or `None` if none came within `timeout` seconds.
+    #[pyo3(signature = (timeout=None))]
+    fn accept(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<Option<Connection>> {
+        let limit = self::timeout("timeout", timeout)?;
+        let connection = self.listener.until(py, limit, receive::Listener::accept_timeout)?;
+        Ok(connection.map(Connection::new))
+    }
+
+    /// A descriptor that is readable while a connection waits.
+    fn fileno(&self) -> PyResult<RawFd> {
+        Ok(self.listener.get()?.as_fd().as_raw_fd())
+    }
+
+    /// Closes it.
+    fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let listener = slf.get().listener.close(slf)?;
+        slf.py().detach(move || drop(listener));
+        Ok(())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*args))]
+    fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        leave(slf.py(), args, Self::close(slf))
+    }
+}
+
+/// A connection: an iterator of pieces, each a `View` of the block or `bytes`.
+#[pyclass(frozen, weakref, module = "busbar")]
+pub struct Connection {
+    /// Locked only while the interpreter is free. The lock is a fair one: a thread that waits again and again leaves it to
+    /// others in between.
+    connection: Slot<Mutex<receive::Connection>>,
+}
+
+impl Connection {
+    fn new(connection: receive::Connection) -> Self {
+        Self { connection: Slot::new(Mutex::new(connection), "connection") }
+    }
+}
+
+fn piece(py: Python<'_>, piece: Piece) -> PyResult<Bound<'_, PyAny>> {
+    match piece {
+        Piece::Bytes(bytes) => Ok(PyBytes::new(py, &bytes).into_any()),
+        Piece::View(view) => {
+            let count = view.len();
+            Ok(Bound::new(py, View { held: Held::new(view, "view"), count })?.into_any())
+        }
+    }
+}
+
+#[pymethods]
+impl Connection {
+    /// The next piece; `None` at the end, or if none came within `timeout` seconds: `finished` tells.
+    #[pyo3(signature = (timeout=None))]
+    fn next<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<Seconds>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let limit = self::timeout("timeout", timeout)?;
+        // `Some(None)` is the end.
+        let next = self.connection.until(py, limit, |connection, slice| {
+            let mut connection = connection.lock();
+            let piece = connection.next_timeout(slice)?;
+            Ok((piece.is_some() || connection.is_finished()).then_some(piece))
+        })?;
+        next.flatten().map(|next| piece(py, next)).transpose()
+    }
+
+    /// The next piece, or `None` if there is none now, or at the end: `finished` tells.
+    fn try_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let connection = self.connection.get()?;
+        let next = py.detach(|| connection.lock().try_next()).or_raise(py)?;
+        next.map(|next| piece(py, next)).transpose()
+    }
+
+    /// Whether the peer has ended and everything was received.
+    #[getter]
+    fn finished(&self, py: Python<'_>) -> PyResult<bool> {
+        let connection = self.connection.get()?;
+        Ok(py.detach(|| connection.lock().is_finished()))
+    }
+
+    /// A descriptor that is readable while a piece is there.
+    fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
+        let connection = self.connection.get()?;
+        Ok(py.detach(|| connection.lock().as_fd().as_raw_fd()))
+    }
+
+    /// Closes it. Views stay valid.
+    fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let connection = slf.get().connection.close(slf)?;
+        slf.py().detach(move || drop(connection));
+        Ok(())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*args))]
+    fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        leave(slf.py(), args, Self::close(slf))
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.next(py, None)
+    }
+
+    fn __aiter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        slf.py().import("busbar._aio")?.call_method1("Pieces", (slf,))
+    }
+}
+
+/// A part of the receiver's block: `numpy.asarray(view)` is its bytes, read-only.
+#[pyclass(frozen, weakref, module = "busbar")]
+pub struct View {
+    held: Arc<Held<receive::View>>,
+    count: usize,
+}
+
+#[pymethods]
+impl View {
+    /// The offset of its first byte in the block.
+    #[getter]
+    fn offset(&self) -> PyResult<usize> {
+        self.held.with(|view| view.range().start)
+    }
+
+    /// A memoryview of the bytes, for files and sockets.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Buffer::view(Buffer::new(py, &self.held, true)?)
+    }
+
+    /// The bytes in place: what `numpy.asarray` returns.
+    #[getter]
+    fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Buffer::array(Buffer::new(py, &self.held, true)?, py.import("numpy")?.getattr("uint8")?)
+    }
+
+    /// For `numpy.asarray`.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        as_asked(self.array(py)?, dtype, copy)
+    }
+
+    /// Frees the memory for other data. A `BufferError` while something refers to it.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        let view = self.held.take()?;
+        py.detach(move || drop(view));
+        Ok(())
+    }
+
+    fn __len__(&self) -> usize {
+        self.count
+    }
+}

@@ -1,0 +1,299 @@
+//! Sinks and their free blocks.
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
+
+use busbar::stream::{self, Samples};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::arguments::{Seconds, Size, Whole, timeout};
+use crate::error::{OrRaise, invalid};
+use crate::layout::Layout;
+use crate::memory::{Buffer, Given, Held, as_asked};
+use crate::slot::{Slot, leave};
+use crate::source::{self, Block, setup};
+
+/// A stream of samples to a converter.
+#[pyclass(frozen, weakref, module = "busbar")]
+pub struct Sink {
+    stream: Slot<stream::Sink>,
+    layout: Arc<Layout>,
+    name: String,
+}
+
+#[pymethods]
+impl Sink {
+    #[new]
+    #[pyo3(signature = (name, *, blocks=Whole::Number(4), block_len=Size::Bytes(64 << 10), memory=None, interface=None, channels=None, like=None), text_signature = "(name, *, blocks=4, block_len=\"64K\", memory=None, interface=None, channels=None, like=None)")]
+    #[allow(clippy::too_many_arguments)] // keywords
+    fn new(
+        py: Python<'_>,
+        name: String,
+        blocks: Whole,
+        block_len: Size,
+        memory: Option<&str>,
+        interface: Option<&str>,
+        channels: Option<Vec<String>>,
+        like: Option<PyRef<'_, crate::source::Source>>,
+    ) -> PyResult<Self> {
+        let setup = setup(py, blocks, block_len, memory, interface, channels)?;
+        let format = like.map(|source| source.format());
+        let place = name.clone();
+        let open = move || match &format {
+            Some(format) => stream::Sink::open_for(&place, format, &setup),
+            None => stream::Sink::open(&place, &setup),
+        };
+        let sink = source::open(py, &name, open)?;
+        let layout = Arc::new(Layout::new(sink.format().clone()));
+        Ok(Self { stream: Slot::new(sink, "sink"), layout, name })
+    }
+
+    /// Its name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The type of a sample, structured: a field for each channel.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.layout.dtype(py)
+    }
+
+    /// The channels, in their order in the sample.
+    #[getter]
+    fn channels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.layout.channels(py)
+    }
+
+    /// Samples per second, or `None` if that is not known.
+    #[getter]
+    fn rate(&self) -> Option<f64> {
+        self.layout.format.rate
+    }
+
+    /// The interface to the driver: `dmabuf` or `fileio`.
+    #[getter]
+    fn interface(&self) -> PyResult<String> {
+        Ok(self.stream.get()?.interface().to_string())
+    }
+
+    /// The memory of the blocks.
+    #[getter]
+    fn memory(&self) -> PyResult<String> {
+        Ok(self.stream.get()?.memory().to_string())
+    }
+
+    /// Number of blocks.
+    #[getter]
+    fn blocks(&self) -> PyResult<usize> {
+        Ok(self.stream.get()?.blocks())
+    }
+
+    /// Bytes of samples that a block holds.
+    #[getter]
+    fn block_len(&self) -> PyResult<usize> {
+        Ok(self.stream.get()?.block_len())
+    }
+
+    /// Bytes that were copied in memory, by the library or by `write`.
+    #[getter]
+    fn copied(&self, py: Python<'_>) -> PyResult<u64> {
+        let sink = self.stream.get()?;
+        Ok(py.detach(|| sink.copied()))
+    }
+
+    /// Number of blocks that the device has not transmitted yet, as far as is known.
+    #[getter]
+    fn queued(&self, py: Python<'_>) -> PyResult<usize> {
+        let sink = self.stream.get()?;
+        Ok(py.detach(|| sink.queued()))
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.stream.is_closed()
+    }
+
+    /// A block to fill, or `None` if none was free within `timeout` seconds.
+    #[pyo3(signature = (timeout=None))]
+    fn space(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<Option<Space>> {
+        let limit = self::timeout("timeout", timeout)?;
+        let space = self.stream.until(py, limit, stream::Sink::space_timeout)?;
+        Ok(space.map(|space| self.free(space)))
+    }
+
+    /// A block to fill, or `None` if none is free now.
+    fn try_space(&self, py: Python<'_>) -> PyResult<Option<Space>> {
+        let sink = self.stream.get()?;
+        let space = py.detach(|| sink.try_space()).or_raise(py)?;
+        Ok(space.map(|space| self.free(space)))
+    }
+
+    /// Copies samples into free blocks and transmits them: anything with contiguous memory that is bytes, or values of
+    /// `dtype`, or of the type of all channels.
+    fn write(&self, py: Python<'_>, samples: &Bound<'_, PyAny>) -> PyResult<()> {
+        let given = Given::samples("samples", samples, &self.layout)?;
+        let mut rest = given.bytes();
+        let item = self.layout.sample_len();
+        if !rest.len().is_multiple_of(item) {
+            let allowed = format!("whole samples, of {item} bytes");
+            return Err(invalid("samples", format!("{} bytes", rest.len()), &allowed));
+        }
+        while !rest.is_empty() {
+            let space = self.stream.until(py, None, stream::Sink::space_timeout)?;
+            let Some(mut space) = space else { continue };
+            let (next, behind) = rest.split_at(rest.len().min(space.len()));
+            let send = move || {
+                space.write()?.bytes_mut().slice(..next.len()).copy_from_bytes(next);
+                space.send(next.len())
+            };
+            py.detach(send).or_raise(py)?;
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    /// Transmits a received block, which then goes back to its source; by reference where the device can use its
+    /// memory. `False` if there was no room within `timeout` seconds.
+    #[pyo3(signature = (block, timeout=None))]
+    fn forward(
+        &self,
+        py: Python<'_>,
+        block: &Bound<'_, Block>,
+        timeout: Option<Seconds>,
+    ) -> PyResult<bool> {
+        let limit = self::timeout("timeout", timeout)?;
+        let samples: Samples = block.get().samples()?;
+        let attempt = |sink: &stream::Sink, slice| match sink.forward_timeout(&samples, slice) {
+            Ok(done) => Ok(done.then_some(())),
+            Err(error) => Err(match error.input() {
+                Some(bad) => busbar::Error::invalid("block", &bad.value, &bad.allowed),
+                None => error,
+            }),
+        };
+        Ok(self.stream.until(py, limit, attempt)?.is_some())
+    }
+
+    /// Transmits these samples again and again, until it is closed.
+    fn cyclic(&self, py: Python<'_>, samples: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (sink, given) = (self.stream.get()?, Given::samples("samples", samples, &self.layout)?);
+        let samples = given.copy()?;
+        py.detach(|| sink.cyclic(&samples)).or_raise_as(py, "samples")
+    }
+
+    /// Takes transmitted blocks back from the driver. Does not wait.
+    fn reap(&self, py: Python<'_>) -> PyResult<()> {
+        let sink = self.stream.get()?;
+        py.detach(|| sink.reap()).or_raise(py)
+    }
+
+    /// Waits until everything was transmitted. `False` if that took longer than `timeout` seconds.
+    #[pyo3(signature = (timeout=None))]
+    fn drain(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<bool> {
+        let limit = self::timeout("timeout", timeout)?;
+        let attempt = |sink: &stream::Sink, slice| Ok(sink.drain_timeout(slice)?.then_some(()));
+        Ok(self.stream.until(py, limit, attempt)?.is_some())
+    }
+
+    /// A descriptor that is readable while a block is free, or can go back to its source.
+    fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
+        let sink = self.stream.get()?;
+        Ok(py.detach(|| sink.as_fd().as_raw_fd()))
+    }
+
+    /// Stops the device at once and restores its settings; `drain` before has everything transmitted.
+    fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let Some(sink) = slf.get().stream.close(slf)? else { return Ok(()) };
+        slf.py().detach(move || sink.stop()).or_raise(slf.py())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*args))]
+    fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        leave(slf.py(), args, Self::close(slf))
+    }
+
+    fn __repr__(&self) -> String {
+        let closed = if self.stream.is_closed() { ", closed" } else { "" };
+        format!("<busbar.Sink {:?}{closed}>", self.name)
+    }
+}
+
+impl Sink {
+    fn free(&self, space: stream::Space) -> Space {
+        let item = self.layout.sample_len();
+        Space {
+            count: space.len() / item,
+            held: Held::new(space, "block"),
+            layout: Arc::clone(&self.layout),
+        }
+    }
+}
+
+/// A free block of a sink. `numpy.asarray(space)` is a writable view of its memory. Without `send`, it goes back
+/// unsent.
+#[pyclass(frozen, weakref, module = "busbar")]
+pub struct Space {
+    held: Arc<Held<stream::Space>>,
+    layout: Arc<Layout>,
+    count: usize,
+}
+
+#[pymethods]
+impl Space {
+    /// The type of a sample, structured: a field for each channel.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.layout.dtype(py)
+    }
+
+    /// A memoryview of the bytes, writable, for files and sockets.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Buffer::view(Buffer::new(py, &self.held, false)?)
+    }
+
+    /// The samples in place, writable: what `numpy.asarray` returns.
+    #[getter]
+    fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Buffer::array(Buffer::new(py, &self.held, false)?, self.layout.dtype(py)?)
+    }
+
+    /// For `numpy.asarray`.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        as_asked(self.array(py)?, dtype, copy)
+    }
+
+    /// Transmits the first `samples` samples, or all of them. A `BufferError` while views of it exist.
+    #[pyo3(signature = (samples=None))]
+    fn send(&self, py: Python<'_>, samples: Option<Whole>) -> PyResult<()> {
+        let most = self.count;
+        let samples = samples.map_or(Ok(most), |it| it.within("samples", 1..=most))?;
+        let space = self.held.take_once()?;
+        let bytes = samples * self.layout.sample_len();
+        py.detach(move || space.send(bytes)).or_raise(py)
+    }
+
+    /// Gives it back unsent. A `BufferError` while views of it exist.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        let space = self.held.take()?;
+        py.detach(move || drop(space));
+        Ok(())
+    }
+
+    fn __len__(&self) -> usize {
+        self.count
+    }
+}

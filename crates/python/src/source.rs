@@ -1,0 +1,555 @@
+//! Sources and their blocks.
+
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use busbar::stream::{self, Lost, Meta, Samples, Scale, StreamSetup, Value, Values};
+use pyo3::exceptions::PyStopIteration;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::arguments::{Seconds, Size, Whole, parsed, timeout};
+use crate::error::{OrRaise, invalid, raise};
+use crate::layout::Layout;
+use crate::memory::{Buffer, Fresh, Held, as_asked};
+use crate::slot::{Slot, leave};
+use crate::wait;
+
+/// What the library allows.
+const MAX_BLOCKS: usize = 1024;
+
+/// The setup of a stream, from arguments.
+pub fn setup(
+    py: Python<'_>,
+    blocks: Whole,
+    block_len: Size,
+    memory: Option<&str>,
+    interface: Option<&str>,
+    channels: Option<Vec<String>>,
+) -> PyResult<StreamSetup> {
+    Ok(StreamSetup::new()
+        .blocks(blocks.within("blocks", 1..=MAX_BLOCKS)?)
+        .block_len(block_len.of("block_len")?)
+        .memory(parsed(py, "memory", memory)?)
+        .interface(parsed(py, "interface", interface)?)
+        .channels(channels.unwrap_or_default()))
+}
+
+/// Opens a stream. To connect to another host can take seconds.
+pub fn open<T: Send + 'static>(
+    py: Python<'_>,
+    name: &str,
+    open: impl FnOnce() -> busbar::Result<T> + Send + 'static,
+) -> PyResult<T> {
+    let opened =
+        if name.contains('@') { wait::aside(py, || Ok(()), open)? } else { py.detach(open) };
+    opened.or_raise_by(py, argument)
+}
+
+/// The argument for what the library calls a bad value.
+fn argument(field: &str) -> String {
+    let known = [
+        ("the number of blocks", "blocks"),
+        ("the length of a block", "block_len"),
+        ("the memory of a block", "memory"),
+        ("a DMA heap", "memory"),
+        ("the interface of ", "interface"),
+        ("a channel of ", "channels"),
+        ("the channels of ", "channels"),
+        ("for ", "like"),
+        ("the name of ", "name"),
+    ];
+    match known.iter().find(|(beginning, _)| field.starts_with(beginning)) {
+        Some((_, argument)) => (*argument).to_owned(),
+        // A part of the name.
+        None if field.ends_with(" of `synth:`") => format!("name: {field}"),
+        None => field.to_owned(),
+    }
+}
+
+/// A stream of samples from a converter: an iterator of blocks.
+#[pyclass(frozen, weakref, module = "busbar")]
+pub struct Source {
+    stream: Slot<stream::Source>,
+    layout: Arc<Layout>,
+    name: String,
+    raises: bool,
+}
+
+#[pymethods]
+impl Source {
+    #[new]
+    #[pyo3(signature = (name, *, blocks=Whole::Number(4), block_len=Size::Bytes(64 << 10), memory=None, interface=None, channels=None, on_loss="ignore"), text_signature = "(name, *, blocks=4, block_len=\"64K\", memory=None, interface=None, channels=None, on_loss=\"ignore\")")]
+    #[allow(clippy::too_many_arguments)] // keywords
+    fn new(
+        py: Python<'_>,
+        name: String,
+        blocks: Whole,
+        block_len: Size,
+        memory: Option<&str>,
+        interface: Option<&str>,
+        channels: Option<Vec<String>>,
+        on_loss: &str,
+    ) -> PyResult<Self> {
+        let raises = match on_loss {
+            "ignore" => false,
+            "raise" => true,
+            other => return Err(invalid("on_loss", other, "\"ignore\", \"raise\"")),
+        };
+        let setup = setup(py, blocks, block_len, memory, interface, channels)?;
+        let place = name.clone();
+        let source = open(py, &name, move || stream::Source::open(&place, &setup))?;
+        let layout = Arc::new(Layout::new(source.format().clone()));
+        Ok(Self { stream: Slot::new(source, "source"), layout, name, raises })
+    }
+
+    /// Its name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The type of a sample, structured: a field for each channel.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.layout.dtype(py)
+    }
+
+    /// The channels, in their order in the sample.
+    #[getter]
+    fn channels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.layout.channels(py)
+    }
+
+    /// Samples per second, or `None` if that is not known.
+    #[getter]
+    fn rate(&self) -> Option<f64> {
+        self.layout.format.rate
+    }
+
+    /// Bytes of a sample.
+    #[getter]
+    fn sample_len(&self) -> usize {
+        self.layout.sample_len()
+    }
+
+    /// The interface to the driver: `dmabuf`, `fileio` or `synth`.
+    #[getter]
+    fn interface(&self) -> PyResult<String> {
+        Ok(self.stream.get()?.interface().to_string())
+    }
+
+    /// The memory of the blocks.
+    #[getter]
+    fn memory(&self) -> PyResult<String> {
+        Ok(self.stream.get()?.memory().to_string())
+    }
+
+    /// Number of blocks.
+    #[getter]
+    fn blocks(&self) -> PyResult<usize> {
+        Ok(self.stream.get()?.blocks())
+    }
+
+    /// Bytes of samples that a block holds.
+    #[getter]
+    fn block_len(&self) -> PyResult<usize> {
+        Ok(self.stream.get()?.block_len())
+    }
+
+    /// Bytes that were copied in memory on the way into blocks.
+    #[getter]
+    fn copied(&self, py: Python<'_>) -> PyResult<u64> {
+        let source = self.stream.get()?;
+        Ok(py.detach(|| source.copied()))
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self) -> bool {
+        self.stream.is_closed()
+    }
+
+    /// How to convert the values of a channel into its unit: `(offset, scale)`.
+    fn scale(&self, py: Python<'_>, channel: &str) -> PyResult<(f64, f64)> {
+        let source = self.stream.get()?;
+        let Scale { offset, scale } =
+            py.detach(|| source.scale(channel)).or_raise_as(py, "channel")?;
+        Ok((offset, scale))
+    }
+
+    /// The next block, or `None` if none came within `timeout` seconds.
+    #[pyo3(signature = (timeout=None))]
+    fn next(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<Option<Block>> {
+        let limit = self::timeout("timeout", timeout)?;
+        let samples = self.stream.until(py, limit, stream::Source::next_timeout)?;
+        Ok(samples.map(|samples| self.block(samples)))
+    }
+
+    /// The next block, or `None` if none is complete now.
+    fn try_next(&self, py: Python<'_>) -> PyResult<Option<Block>> {
+        let source = self.stream.get()?;
+        let samples = py.detach(|| source.try_next()).or_raise(py)?;
+        Ok(samples.map(|samples| self.block(samples)))
+    }
+
+    /// A descriptor that is readable while a block is complete.
+    fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
+        let source = self.stream.get()?;
+        Ok(py.detach(|| source.as_fd().as_raw_fd()))
+    }
+
+    /// Stops the device and restores its settings. Blocks that were handed out stay valid.
+    fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let Some(source) = slf.get().stream.close(slf)? else { return Ok(()) };
+        slf.py().detach(move || source.stop()).or_raise(slf.py())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*args))]
+    fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        leave(slf.py(), args, Self::close(slf))
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Py<Block>> {
+        if self.stream.is_closed() {
+            return Err(PyStopIteration::new_err(()));
+        }
+        match self.next(py, None) {
+            Ok(Some(block)) => self.checked(py, block),
+            Ok(None) => Err(PyStopIteration::new_err(())),
+            // Another thread has closed it.
+            Err(_) if self.stream.is_closed() => Err(PyStopIteration::new_err(())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As `try_next`, for iterators: raises on a loss if `on_loss` says so.
+    fn _try_next(&self, py: Python<'_>) -> PyResult<Option<Py<Block>>> {
+        self.try_next(py)?.map(|block| self.checked(py, block)).transpose()
+    }
+
+    fn __aiter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
+        slf.py().import("busbar._aio")?.call_method1("Blocks", (slf,))
+    }
+
+    fn __repr__(&self) -> String {
+        let closed = if self.stream.is_closed() { ", closed" } else { "" };
+        format!("<busbar.Source {:?}{closed}>", self.name)
+    }
+}
+
+impl Source {
+    /// What a sample looks like.
+    pub fn format(&self) -> stream::Format {
+        self.layout.format.clone()
+    }
+
+    fn block(&self, samples: Samples) -> Block {
+        let meta = *samples.meta();
+        let item = self.layout.sample_len();
+        Block {
+            count: meta.len / item,
+            held: Held::new(samples, "block"),
+            meta,
+            layout: Arc::clone(&self.layout),
+        }
+    }
+
+    /// The block, unless samples are missing before its end and that is to be an exception.
+    fn checked(&self, py: Python<'_>, block: Block) -> PyResult<Py<Block>> {
+        let lost = block.lost();
+        let block = Py::new(py, block)?;
+        if !self.raises || lost == Some(0) {
+            return Ok(block);
+        }
+        let class = py.import("busbar._types")?.getattr("LossError")?;
+        Err(PyErr::from_value(class.call1((&self.name, lost, block))?))
+    }
+}
+
+/// A block of samples, in the memory that the converter has filled. `numpy.asarray(block)` is a view of it.
+#[pyclass(frozen, weakref, module = "busbar")]
+pub struct Block {
+    held: Arc<Held<Samples>>,
+    meta: Meta,
+    layout: Arc<Layout>,
+    count: usize,
+}
+
+#[pymethods]
+impl Block {
+    /// Number of the block, from 0. Blocks that the converter has failed to fill count, too.
+    #[getter]
+    fn sequence(&self) -> u64 {
+        self.meta.sequence
+    }
+
+    /// When the block was complete, in seconds since 1970.
+    #[getter]
+    fn time(&self) -> f64 {
+        self.meta.time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+    }
+
+    /// When the block was complete, in nanoseconds since 1970.
+    #[getter]
+    fn time_ns(&self) -> u128 {
+        self.meta.time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()
+    }
+
+    /// Samples that are missing between the end of the block before and the end of this one; `None` if it is not
+    /// known how many.
+    #[getter]
+    fn lost(&self) -> Option<u64> {
+        match self.meta.lost {
+            Lost::Samples(count) => Some(count),
+            Lost::Unknown => None,
+        }
+    }
+
+    /// Samples per second, or `None` if that is not known.
+    #[getter]
+    fn rate(&self) -> Option<f64> {
+        self.layout.format.rate
+    }
+
+    /// Bytes of the samples.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.meta.len
+    }
+
+    /// The type of a sample, structured: a field for each channel.
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.layout.dtype(py)
+    }
+
+    /// The channels, in their order in the sample.
+    #[getter]
+    fn channels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        self.layout.channels(py)
+    }
+
+    /// Whether it was given back.
+    #[getter]
+    fn released(&self) -> bool {
+        self.held.is_gone()
+    }
+
+    /// A memoryview of the bytes, for files and sockets.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Buffer::view(Buffer::new(py, &self.held, true)?)
+    }
+
+    /// The samples in place: what `numpy.asarray` returns.
+    #[getter]
+    fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Buffer::array(Buffer::new(py, &self.held, true)?, self.layout.dtype(py)?)
+    }
+
+    /// For `numpy.asarray`.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        as_asked(self.array(py)?, dtype, copy)
+    }
+
+    /// Two neighbouring channels of the same type in place, as an array of shape `(samples, 2)`.
+    fn pairs<'py>(&self, py: Python<'py>, i: &str, q: &str) -> PyResult<Bound<'py, PyAny>> {
+        let format = &self.layout.format;
+        let one = format.channel(i).or_raise_as(py, "i")?;
+        let two = format.channel(q).or_raise_as(py, "q")?;
+        let alike = (one.storage_bits, one.signed, one.big_endian, one.repeat)
+            == (two.storage_bits, two.signed, two.big_endian, two.repeat);
+        if !alike || one.repeat != 1 || two.offset <= one.offset {
+            return Err(invalid("q", q, &format!("a channel behind {i} of the same type")));
+        }
+        let dtype = self.layout.field(py, i)?;
+        let strides = (self.layout.sample_len(), two.offset - one.offset);
+        let buffer = Buffer::new(py, &self.held, true)?;
+        py.import("numpy")?
+            .call_method1("ndarray", ((self.count, 2), dtype, buffer, one.offset, strides))
+    }
+
+    /// The values of a channel as a new array of `int16`, `int32`, `int64`, `float32` or `float64`: shifted,
+    /// sign-extended, and converted by `scale`, the result of `Source.scale`.
+    #[pyo3(signature = (channel, dtype="float32", scale=None))]
+    fn values<'py>(
+        &self,
+        py: Python<'py>,
+        channel: &str,
+        dtype: &str,
+        scale: Option<(f64, f64)>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if scale.is_some() && !dtype.starts_with("float") {
+            return Err(invalid("dtype", dtype, "\"float32\", \"float64\", with a scale"));
+        }
+        match dtype {
+            "int16" => self.convert(py, dtype, self.of::<i16>(py, channel)?),
+            "int32" => self.convert(py, dtype, self.of::<i32>(py, channel)?),
+            "int64" => self.convert(py, dtype, self.of::<i64>(py, channel)?),
+            "float32" => self.convert(py, dtype, scaled(self.of::<f32>(py, channel)?, scale)),
+            "float64" => self.convert(py, dtype, scaled(self.of::<f64>(py, channel)?, scale)),
+            _ => {
+                let allowed = "\"int16\", \"int32\", \"int64\", \"float32\", \"float64\"";
+                Err(invalid("dtype", dtype, allowed))
+            }
+        }
+    }
+
+    /// I and Q as a new array of `complex64` or `complex128`, converted by `scale`.
+    #[pyo3(signature = (i, q, dtype="complex64", scale=None))]
+    fn complex<'py>(
+        &self,
+        py: Python<'py>,
+        i: &str,
+        q: &str,
+        dtype: &str,
+        scale: Option<(f64, f64)>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let format = &self.layout.format;
+        format.channel(i).or_raise_as(py, "i")?;
+        format.channel(q).or_raise_as(py, "q")?;
+        let argument =
+            |field: &str| if field == format!("channel `{i}`") { "i" } else { "q" }.to_owned();
+        match dtype {
+            "complex64" => {
+                let pairs = format.pairs::<f32>(i, q).or_raise_by(py, argument)?;
+                self.convert(py, dtype, scaled(pairs, scale))
+            }
+            "complex128" => {
+                let pairs = format.pairs::<f64>(i, q).or_raise_by(py, argument)?;
+                self.convert(py, dtype, scaled(pairs, scale))
+            }
+            _ => Err(invalid("dtype", dtype, "\"complex64\", \"complex128\"")),
+        }
+    }
+
+    /// Gives the block back to its driver. A `BufferError` while views of it exist.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        let samples = self.held.take()?;
+        py.detach(move || drop(samples));
+        Ok(())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*args))]
+    fn __exit__(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        leave(py, args, self.release(py))
+    }
+
+    fn __len__(&self) -> usize {
+        self.count
+    }
+
+    /// DLPack, by NumPy: values of shape `(samples, channels)` if all channels have the same type and there
+    /// is nothing between them, else bytes of shape `(samples, bytes)`.
+    #[pyo3(signature = (**keywords))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        keywords: Option<&Bound<'py, pyo3::types::PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.plain(py)?.call_method("__dlpack__", (), keywords)
+    }
+
+    fn __dlpack_device__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.plain(py)?.call_method0("__dlpack_device__")
+    }
+
+    fn __repr__(&self) -> String {
+        let lost = self.lost().map_or("None".to_owned(), |lost| lost.to_string());
+        let released = if self.held.is_gone() { ", released" } else { "" };
+        format!(
+            "<busbar.Block {} of {} samples, lost {lost}{released}>",
+            self.meta.sequence, self.count
+        )
+    }
+}
+
+impl Block {
+    fn of<T: stream::Number>(&self, py: Python<'_>, channel: &str) -> PyResult<Values<T>> {
+        self.layout.format.values(channel).or_raise_as(py, "channel")
+    }
+
+    /// Another reference to its samples, which may be the last one that is dropped.
+    pub fn samples(&self) -> PyResult<Samples> {
+        self.held.check_home()?;
+        self.held.with(Samples::clone)
+    }
+
+    fn convert<'py, T: Value + Send>(
+        &self,
+        py: Python<'py>,
+        dtype: &str,
+        values: Values<T>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let samples = self.held.with(Samples::clone)?;
+        let mut fresh = Fresh::new(py, self.count, dtype)?;
+        // SAFETY: the callers name the type that they convert to: a number of Rust, or two for a complex one.
+        #[allow(unsafe_code)]
+        let mut room = unsafe { fresh.room::<T>()? };
+        py.detach(move || values.read(&samples, room.values()))
+            .map_err(|error| raise(py, error))?;
+        Ok(fresh.into_array())
+    }
+
+    /// The samples as one type.
+    fn plain<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        // DLPack has no byte order.
+        let native = |it: &&stream::Channel| it.big_endian == cfg!(target_endian = "big");
+        let (dtype, width) = match self.layout.alike().filter(native) {
+            Some(channel) => {
+                let dtype = self.layout.field(py, &channel.name)?;
+                (dtype, self.layout.format.channels.len())
+            }
+            None => (py.import("numpy")?.getattr("uint8")?, self.layout.sample_len()),
+        };
+        let array = Buffer::array(Buffer::new(py, &self.held, true)?, dtype)?;
+        array.call_method1("reshape", (self.count, width))
+    }
+}
+
+fn scaled<T: Value>(values: Values<T>, scale: Option<(f64, f64)>) -> Values<T>
+where
+    Values<T>: Scaled,
+{
+    match scale {
+        Some((offset, scale)) => values.to_scale(Scale { offset, scale }),
+        None => values,
+    }
+}
+
+/// Values of floats, one or two.
+trait Scaled {
+    fn to_scale(self, scale: Scale) -> Self;
+}
+
+macro_rules! floats {
+    ($($type:ty)*) => {$(
+        impl Scaled for Values<$type> {
+            fn to_scale(self, scale: Scale) -> Self {
+                self.scaled(scale)
+            }
+        }
+    )*};
+}
+
+floats!(f32 f64 [f32; 2] [f64; 2]);

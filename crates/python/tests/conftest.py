@@ -1,0 +1,72 @@
+"""What the tests share. Those marked `lab` need the lab's kernel: `make test-python` runs the others."""
+
+import contextlib
+import os
+import signal
+import time
+
+import pytest
+
+
+def pytest_collection_modifyitems(config, items):
+    if os.environ.get("BUSBAR_LAB"):
+        return
+    skip = pytest.mark.skip(reason="needs the lab: tests/python.sh lab")
+    for item in items:
+        if "lab" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def descriptors():
+    """The number of open descriptors of this process."""
+    return lambda: len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture
+def no_calls():
+    """Waits until no call of the library is under way in a thread of its own."""
+
+    def count():
+        names = []
+        for thread in os.listdir("/proc/self/task"):
+            try:
+                with open(f"/proc/self/task/{thread}/comm") as comm:
+                    names.append(comm.read().strip())
+            except FileNotFoundError:
+                pass
+        return names.count("busbar-call")
+
+    def wait():
+        # A thread goes a moment after its call has returned.
+        limit = time.monotonic() + 5
+        while count() and time.monotonic() < limit:
+            time.sleep(0.001)
+        return count() == 0
+
+    return wait
+
+
+class Alarm(Exception):
+    """What the signal handler of `alarm` raises."""
+
+
+@pytest.fixture
+def alarm():
+    """What is done within is interrupted by a signal, and raises the exception."""
+
+    def handler(*_):
+        raise Alarm
+
+    @contextlib.contextmanager
+    def alarm(handler=handler, exception=Alarm, *, match=None, after=0.05, every=0):
+        before = signal.signal(signal.SIGALRM, handler)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, after, every)
+            with pytest.raises(exception, match=match):
+                yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    return alarm

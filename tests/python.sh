@@ -1,0 +1,82 @@
+#!/bin/sh
+# Builds the Python package into a virtual environment of its own, and tests it.
+#
+# Usage: tests/python.sh build | host [ARGUMENT…] | lab [ARGUMENT…] | wheel MACHINE…
+#   host     the tests that need no kernel of Busbar's; arguments are pytest's
+#   lab      the others: in the guest, from the root of the tree; tests/lab.sh calls it
+#   wheel    wheels in target/wheels, for x86_64, aarch64, armv7; Zig links them, so that no other packages are needed
+set -eu
+case ${1-lab} in
+build | host | wheel) cd "$(dirname "$0")/.." ;;
+esac
+environment=$PWD/target/python
+
+install() {
+    [ -x "$environment/bin/pip" ] || python3 -m venv "$environment"
+    # Where all of it is there, this asks no server.
+    "$environment/bin/pip" install -q --disable-pip-version-check "$@"
+}
+
+maturin() {
+    PATH=$environment/bin:$PATH VIRTUAL_ENV=$environment "$environment/bin/maturin" "$@"
+}
+
+build() {
+    install -r crates/python/tests/requirements.txt
+    maturin develop --release --locked --quiet
+    # What the tests in the guest import, as one file: each file of the host takes the guest a while to open.
+    (
+        cd "$environment"/lib/python3*/site-packages
+        tar -cf "$environment/lab.tar" --exclude=tests numpy numpy.libs pytest _pytest pluggy iniconfig packaging \
+            py.py pygments pytest_asyncio typing_extensions.py pluggy-*.dist-info pytest*.dist-info
+    )
+    tar -rf "$environment/lab.tar" pyproject.toml
+    tar -C crates/python -rf "$environment/lab.tar" --exclude=__pycache__ tests/conftest.py tests/test_lab.py \
+        tests/test_source.py
+    tar -C crates/python/python -rf "$environment/lab.tar" --exclude=__pycache__ busbar
+}
+
+case ${1-lab} in
+build) build ;;
+host)
+    shift
+    build
+    exec "$environment/bin/python" -m pytest -q -p no:cacheprovider "$@"
+    ;;
+lab)
+    [ $# = 0 ] || shift
+    export BUSBAR_EXAMPLES="$PWD/examples/python"
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+    tar -C "$folder" -xf "$environment/lab.tar"
+    cd "$folder"
+    # -S: without the packages of the host.
+    BUSBAR_LAB=1 PYTHONPATH=$folder:$folder/tests "$environment/bin/python" -S -u -m pytest -v -p no:cacheprovider \
+        --assert=plain -o faulthandler_timeout=300 tests/test_lab.py "$@"
+    ;;
+wheel)
+    shift
+    install 'maturin[zig]>=1.9,<2' 'auditwheel>=6,<7'
+    # Debian's Rust has no library for other processors, so a Rust of its own is installed into the environment.
+    if ! command -v rustup >/dev/null; then
+        install 'puccinialin>=0.1,<0.2'
+        "$environment/bin/python" -m puccinialin --location "$environment/rust" >/dev/null
+        export CARGO_HOME="$environment/rust/cargo" RUSTUP_HOME="$environment/rust/rustup"
+        PATH=$CARGO_HOME/bin:$PATH
+    fi
+    for machine in "$@"; do
+        case $machine in
+        armv7) target=armv7-unknown-linux-gnueabihf linux=armv7l ;;
+        *) target=$machine-unknown-linux-gnu linux=$machine ;;
+        esac
+        rustup -q target add "$target"
+        # For the C library of 2018 and later.
+        maturin build --release --locked --zig --target "$target" --compatibility manylinux_2_28 --out target/wheels
+        "$environment/bin/auditwheel" show target/wheels/busbar-*-cp311-abi3-manylinux_2_28_"$linux".whl
+    done
+    ;;
+*)
+    sed -n '/^# Usage/,/^set/s/^#//p' "$0" >&2
+    exit 2
+    ;;
+esac
