@@ -1,6 +1,7 @@
 #!/bin/bash
-# Runs every test that is marked "needs the lab". Tests of the kernel's parts run in one boot of the debug
-# kernel; the others run in one boot of the release kernel, together with a quick run of each benchmark.
+# Runs every test that is marked "needs the lab". Those that attack the kernel's parts (faults, stress, hostile
+# peers, memory that is shared) run in one boot of the debug kernel; the others run in one boot of the release
+# kernel, together with a quick run of each benchmark.
 # Tests that need an IOMMU, or an otherwise idle machine, run in separate boots.
 #
 # Usage: tests/lab.sh [--full | --race] [TEST-PROGRAM…]    names as cargo prints them, default all
@@ -42,9 +43,11 @@ kernel_of() {
     vnic_ncdevmem) if is_wanted; then echo release; fi; return ;;
     rpmsg_netlink_blocks | vnic_link | vnic_settings | vnic_tools) echo "release${full:+ debug}"; return ;;
     esac
-    case $2 in
-    */kernel/* | */tests/wait.rs) echo debug ;;
-    *) if [ "$full" ]; then echo debug; else echo release; fi ;;
+    if [ "$full" ]; then echo debug; return; fi
+    case $1 in
+    *_fault | *_hostile | *_stress | fuzz_kernel | devmem_guess | rpmsg_ctrl | rpmsg_eptfd_dmabuf | \
+        rpmsg_eptfd_ends | vcoproc_iommu | vnic_memory) echo debug ;;
+    *) echo release ;;
     esac
 }
 
@@ -69,7 +72,7 @@ for program in $(sed -n 's/^c_lab //p' "$plan".*); do "$program" --quiet; done
 if [ "$kernels" != race ] && { [ $# = 0 ] || [ "$*" = selftests ]; }; then
     selftests=$(tests/selftests.sh ${full:+--all})
     for program in $selftests; do
-        case $program in */epoll_wakeup_test) kernel=release ;; *) kernel=debug ;; esac
+        case $full:$program in :*/devmem_tokens | *:*/epoll_wakeup_test) kernel=release ;; *) kernel=debug ;; esac
         echo "selftest:$(basename "$program") $program" >>"$plan.$kernel"
     done
 fi
