@@ -6,6 +6,7 @@
 //! | `sum` | the same, and every value added up | the same, and every value added up |
 //! | `memory` | as `sum`, by `read()` | as `sum`, in blocks of each kind of memory |
 //! | `network` | `read()` and `write()` to a socket | blocks that are sent without a copy |
+//! | `usb-to-host`, `usb-from-host` | `read()` and `write()` between converter and USB function | blocks in place |
 //! | `peer` | `iio_readdev` of Debian's libiio | as `fetch` |
 //!
 //! Each case comes twice: as time, and with `-cpu` as the processor time of the process and of the kernel
@@ -15,9 +16,10 @@
 
 pub mod native;
 mod network;
+mod usb;
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -95,6 +97,7 @@ pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
         progress(&format!("blocks of {size} bytes, by the network"));
         cases.extend(network::run(&plan, &converter, size)?);
     }
+    cases.extend(usb::run(&plan, &converter, progress)?);
     let size = plan.sizes[plan.sizes.len() - 1];
     for memory in memories(size) {
         progress(&format!("memory: {memory}"));
@@ -162,13 +165,17 @@ impl Start {
 
     fn cost(&self, bytes: usize) -> Cost {
         let end = Self::now(self.of);
-        // Exact, as the numbers are far below 2^52.
-        #[allow(clippy::cast_precision_loss)]
-        let mebibytes = bytes as f64 / 1_048_576.0;
-        let each =
-            |from: Duration, to: Duration| to.saturating_sub(from).as_secs_f64() * 1e6 / mebibytes;
+        let each = |from: Duration, to: Duration| per_mebibyte(to.saturating_sub(from), bytes);
         Cost { micros: each(self.wall, end.wall), cpu_micros: each(self.cpu, end.cpu) }
     }
+}
+
+/// Microseconds for each MiB.
+fn per_mebibyte(time: Duration, bytes: usize) -> f64 {
+    // Exact, as the numbers are far below 2^52.
+    #[allow(clippy::cast_precision_loss)]
+    let mebibytes = bytes as f64 / 1_048_576.0;
+    time.as_secs_f64() * 1e6 / mebibytes
 }
 
 /// Time and processor time of both ways, in turn.
@@ -367,6 +374,7 @@ fn compare_counter(way: &str, bytes: &[u8]) -> Result<()> {
 pub(crate) struct Converter {
     sysfs: PathBuf,
     node: PathBuf,
+    is_transmitter: bool,
 }
 
 impl Converter {
@@ -379,7 +387,7 @@ impl Converter {
             Error::new("find the converter", name, Errno::NOENT).help("modprobe vconv")
         })?;
         let node = Path::new("/dev").join(sysfs.file_name().unwrap_or_default());
-        Ok(Self { sysfs, node })
+        Ok(Self { sysfs, node, is_transmitter: name.ends_with("-tx") })
     }
 
     pub(crate) fn set(&self, attribute: &str, value: &str) -> Result<()> {
@@ -388,26 +396,30 @@ impl Converter {
             .map_err(|why| Error::new(format!("write {value} to"), path.display().to_string(), why))
     }
 
-    /// Starts the converter for `read()`, with two blocks of `size` bytes: the driver divides
+    /// Starts the converter for `read()` or `write()`, with two blocks of `size` bytes: the driver divides
     /// its length by two. Its blocks have at most 4 MiB.
-    pub(crate) fn start(&self, size: usize) -> Result<Reader<'_>> {
+    pub(crate) fn start(&self, size: usize) -> Result<Running<'_>> {
         self.reset()?;
+        let direction = if self.is_transmitter { "out" } else { "in" };
         for channel in CHANNELS {
-            self.set(&format!("scan_elements/in_{channel}_en"), "1")?;
+            self.set(&format!("scan_elements/{direction}_{channel}_en"), "1")?;
         }
         self.set("buffer0/length", &(2 * size.min(READ_MAX) / SAMPLE).to_string())?;
-        let file = File::open(&self.node)
+        let file = File::options()
+            .read(!self.is_transmitter)
+            .write(self.is_transmitter)
+            .open(&self.node)
             .map_err(|why| Error::new("open", self.node.display().to_string(), why))?;
-        let reader = Reader { converter: self, file };
+        let running = Running { converter: self, file };
         // While a driver still releases the DMABUFs of an earlier stream, it does not start for `read()`.
         for _ in 0..ATTEMPTS {
             self.set("buffer0/enable", "1")?;
-            if reader.is_ready()? {
-                return Ok(reader);
+            if running.is_ready()? {
+                return Ok(running);
             }
             self.set("buffer0/enable", "0")?;
         }
-        Err(Error::new("start for read()", CONVERTER, Errno::BUSY))
+        Err(Error::new("start for read() or write()", CONVERTER, Errno::BUSY))
     }
 
     /// Stops the converter, and disables all channels.
@@ -425,15 +437,17 @@ impl Converter {
     }
 }
 
-pub(crate) struct Reader<'a> {
+/// A converter that was started.
+pub(crate) struct Running<'a> {
     converter: &'a Converter,
     file: File,
 }
 
-impl Reader<'_> {
+impl Running<'_> {
     /// Waits at most a second.
     fn is_ready(&self) -> Result<bool> {
-        let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
+        let wanted = if self.converter.is_transmitter { PollFlags::OUT } else { PollFlags::IN };
+        let mut fds = [PollFd::new(&self.file, wanted)];
         let second = Timespec { tv_sec: 1, tv_nsec: 0 };
         poll(&mut fds, Some(&second))
             .map(|count| count > 0)
@@ -443,15 +457,19 @@ impl Reader<'_> {
     pub(crate) fn fill(&mut self, buffer: &mut [u8]) -> Result<()> {
         self.file.read_exact(buffer).map_err(|why| Error::new("read from", CONVERTER, why))
     }
+
+    pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(|why| Error::new("write to", CONVERTER, why))
+    }
 }
 
-impl AsFd for Reader<'_> {
+impl AsFd for Running<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
 
-impl Drop for Reader<'_> {
+impl Drop for Running<'_> {
     fn drop(&mut self) {
         let _ = self.converter.reset();
     }

@@ -25,7 +25,7 @@ use rustix::time::ClockId;
 use serde::Serialize;
 
 use crate::clock::now;
-use crate::stream::{Converter, Reader, SAMPLE};
+use crate::stream::{Converter, Running, SAMPLE};
 
 /// Name of the pipeline's source.
 const SOURCE: &str = "adc";
@@ -104,7 +104,7 @@ struct Sender<'a> {
     size: usize,
     epoll: OwnedFd,
     endpoint: Option<Endpoint>,
-    reader: Option<Reader<'a>>,
+    reader: Option<Running<'a>>,
     opened: u64,
     outcome: Outcome,
 }
