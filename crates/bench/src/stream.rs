@@ -53,6 +53,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Plan {
     rows: usize,
     sizes: &'static [usize],
+    usb_sizes: &'static [usize],
     /// Bytes of one run of one way, at least two blocks.
     bytes: usize,
 }
@@ -60,9 +61,15 @@ struct Plan {
 impl Plan {
     fn of(extent: Extent) -> Self {
         match extent {
-            Extent::Quick => Self { rows: 2, sizes: &SIZES[..3], bytes: 1 << 20 },
-            Extent::Normal => Self { rows: 5, sizes: &SIZES, bytes: 16 << 20 },
-            Extent::Full => Self { rows: 11, sizes: &SIZES, bytes: 1 << 30 },
+            Extent::Quick => {
+                Self { rows: 2, sizes: &SIZES[..3], usb_sizes: &usb::SIZES[1..2], bytes: 1 << 20 }
+            }
+            Extent::Normal => {
+                Self { rows: 5, sizes: &SIZES, usb_sizes: &usb::SIZES, bytes: 16 << 20 }
+            }
+            Extent::Full => {
+                Self { rows: 11, sizes: &SIZES, usb_sizes: &usb::SIZES, bytes: 1 << 30 }
+            }
         }
     }
 

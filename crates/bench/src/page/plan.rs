@@ -216,6 +216,11 @@ pub(super) const PATHS: [Path; 6] = [
             bars("A peer: iio_readdev of libiio, fetch only", &[of("peer")]),
             bars("To another host, time", &[of("network")]),
             bars("To another host, processor time of the sender", &[of("network-cpu")]),
+            bars("To a USB host and from it, time", &[of("usb-to-host"), of("usb-from-host")]),
+            bars(
+                "To a USB host and from it, processor time of the device",
+                &[of("usb-to-host-cpu"), of("usb-from-host-cpu")],
+            ),
             bars(
                 "Kinds of memory, every sample read",
                 &[of("memory-heap-system"), of("memory-pages"), of("memory-huge-pages")],

@@ -208,6 +208,8 @@ pub(super) fn mark(path: &str, case: &Case) -> Option<Mark> {
         ("wait", "turn-p50") if against == "ppoll" => wait_mark(param("descriptors")?)?,
         // The seed's 4 096 samples, of two channels of 16 bits twice.
         ("stream", "fetch-none") if param("bytes") == Some(32_768) => STREAM[0].3 / STREAM[0].2,
+        // The seed does not say how long its blocks were.
+        ("stream", "usb-to-host") if param("bytes")? >= 65_536 => STREAM[2].3 / STREAM[2].2,
         ("receive", "flows-cpu") if param("flows") == Some(4) => {
             (100.0 - RECEIVE.0) / (100.0 - RECEIVE.1)
         }
@@ -250,6 +252,10 @@ fn target(path: &str, case: &Case) -> Option<f64> {
         ("wait", "add" | "del") if param("descriptors") == Some(64) => Some(1.1),
         ("stream", "sum-none") => Some(1.5),
         ("stream", "network-cpu") => Some(2.1),
+        ("stream", "usb-from-host") if param("bytes")? >= 65_536 => Some(2.2),
+        ("stream", "usb-to-host-cpu" | "usb-from-host-cpu") if param("bytes")? >= 65_536 => {
+            Some(4.0)
+        }
         ("receive", name) if name.starts_with("tokens") && param("sockets") == Some(4) => Some(2.0),
         _ => None,
     }
@@ -297,6 +303,8 @@ mod tests {
             ("bulk", case("buffer", "bytes", 1 << 20), Some((Whose::Target, "30.0"))),
             ("wait", case("turn-p50", "descriptors", 200), Some((Whose::Seed, "1.77"))),
             ("stream", case("fetch-none", "bytes", 32_768), Some((Whose::Seed, "4.09"))),
+            ("stream", case("usb-to-host", "bytes", 1 << 20), Some((Whose::Seed, "2.16"))),
+            ("stream", case("usb-from-host-cpu", "bytes", 16_384), None),
             ("receive", case("flows-cpu", "flows", 4), Some((Whose::Seed, "1.18"))),
             ("receive", case("tokens random", "sockets", 4), Some((Whose::Target, "2.00"))),
         ] {

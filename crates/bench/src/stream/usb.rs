@@ -37,7 +37,7 @@ use crate::clock::now;
 use crate::elsewhere::join;
 
 /// Bytes of a block.
-const SIZES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 1 << 20];
+pub(super) const SIZES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 1 << 20];
 /// Of the device, as Busbar's are: pid.codes has reserved it for tests.
 const ID: (u16, u16) = (0x1209, 0x0001);
 /// Transfers that the host keeps under way.
@@ -46,6 +46,7 @@ const UNDER_WAY: usize = 8;
 const TRANSFER: usize = 256 << 10;
 /// `dummy_hcd` does not enumerate a device that comes sooner after another one has left.
 const BREAK: Duration = Duration::from_millis(200);
+const USUAL: &str = "read(), write()";
 
 fn failed(tried: &str, why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::new(tried, "the USB device", std::io::Error::other(why))
@@ -68,45 +69,34 @@ pub(super) fn run(
     }
     let transmitter = Converter::find(&format!("{CONVERTER}-tx"))?;
     transmitter.set("sampling_frequency", "0")?;
-    let quick = [SIZES[1]];
-    let sizes = if plan.sizes.len() > 3 { &SIZES[..] } else { &quick[..] };
     let mut cases = Vec::new();
-    for &size in sizes {
+    for &size in plan.usb_sizes {
         progress(&format!("blocks of {size} bytes, over USB"));
-        let count = plan.blocks(size);
-        converter.set("pattern", "counter")?;
-        for way in [write_to_host, send_to_host] {
-            let (_, bytes) = way(converter, size, 4, true)?;
-            compare_counter("USB", &bytes)?;
-        }
-        converter.set("pattern", "none")?;
-        let to = |way: ToHost| move || way(converter, size, count, false).map(|(cost, _)| cost);
-        let against = "read(), write()";
-        cases.extend(compare(
-            plan,
-            "usb-to-host",
-            against,
-            size,
-            to(write_to_host),
-            to(send_to_host),
-        )?);
-        for way in [read_from_host, take_from_host] {
-            way(&transmitter, size, 4, true)?;
-        }
-        let from = |way: FromHost| {
-            let transmitter = &transmitter;
-            move || way(transmitter, size, count, false)
-        };
-        cases.extend(compare(
-            plan,
-            "usb-from-host",
-            against,
-            size,
-            from(read_from_host),
-            from(take_from_host),
-        )?);
+        cases.extend(to_host(plan, converter, size)?);
+        cases.extend(from_host(plan, &transmitter, size)?);
     }
     Ok(cases)
+}
+
+fn to_host(plan: &Plan, converter: &Converter, size: usize) -> Result<[Case; 2]> {
+    let count = plan.blocks(size);
+    converter.set("pattern", "counter")?;
+    for way in [write_to_host, send_to_host] {
+        let (_, bytes) = way(converter, size, 4, true)?;
+        compare_counter("USB", &bytes)?;
+    }
+    converter.set("pattern", "none")?;
+    let cost = |way: ToHost| move || way(converter, size, count, false).map(|(cost, _)| cost);
+    compare(plan, "usb-to-host", USUAL, size, cost(write_to_host), cost(send_to_host))
+}
+
+fn from_host(plan: &Plan, transmitter: &Converter, size: usize) -> Result<[Case; 2]> {
+    let count = plan.blocks(size);
+    for way in [read_from_host, take_from_host] {
+        way(transmitter, size, 4, true)?;
+    }
+    let cost = |way: FromHost| move || way(transmitter, size, count, false);
+    compare(plan, "usb-from-host", USUAL, size, cost(read_from_host), cost(take_from_host))
 }
 
 /// Sends blocks to the host; returns what it has received, if it is to keep that.
