@@ -328,14 +328,13 @@ fn c(folder: &Path) -> Result<Consumer> {
     let built =
         std::env::current_exe().ok().and_then(|it| Some(it.parent()?.join("libbusbar_c.so")));
     if let Some(library) = built.filter(|library| library.exists()) {
-        // The name by which programs load it.
-        let name = folder.join(concat!(
-            "libbusbar.so.",
-            env!("CARGO_PKG_VERSION_MAJOR"),
-            ".",
-            env!("CARGO_PKG_VERSION_MINOR")
-        ));
-        std::os::unix::fs::symlink(library, &name).map_err(failed)?;
+        // The names by which programs load it: which one it is, depends on whether the first number is 0.
+        let major = concat!("libbusbar.so.", env!("CARGO_PKG_VERSION_MAJOR"));
+        let minor = format!("{major}.{}", env!("CARGO_PKG_VERSION_MINOR"));
+        let name = folder.join(minor);
+        for name in [&name, &folder.join(major)] {
+            std::os::unix::fs::symlink(&library, name).map_err(failed)?;
+        }
         let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../c/include");
         compiler.arg("-I").arg(headers).arg(&name);
         compiler.arg(format!("-Wl,-rpath,{}", folder.display()));
