@@ -347,8 +347,6 @@ fn open() -> Result<(Endpoint<Bulk, In>, Endpoint<Bulk, Out>)> {
     };
     let failed = |why| failed("open", why);
     let interface = found.claim_interface(0).wait().map_err(failed)?;
-    // What was queued before is gone.
-    interface.set_alt_setting(0).wait().map_err(failed)?;
     let from = interface.endpoint(0x81).map_err(failed)?;
     let to = interface.endpoint(0x02).or_else(|_| interface.endpoint(0x01)).map_err(failed)?;
     Ok((from, to))
