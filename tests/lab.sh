@@ -44,9 +44,10 @@ kernel_of() {
     rpmsg_netlink_blocks | vnic_link | vnic_settings | vnic_tools) echo "release${full:+ debug}"; return ;;
     esac
     if [ "$full" ]; then echo debug; return; fi
+    # Some of these need what only the debug kernel has, such as tracing.
     case $1 in
     *_fault | *_hostile | *_stress | fuzz_kernel | devmem_guess | rpmsg_ctrl | rpmsg_eptfd_dmabuf | \
-        rpmsg_eptfd_ends | vcoproc_iommu | vnic_memory) echo debug ;;
+        rpmsg_eptfd_ends | rpmsg_netlink_remote | vcoproc_iommu | vnic_memory) echo debug ;;
     *) echo release ;;
     esac
 }
