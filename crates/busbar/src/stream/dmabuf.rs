@@ -67,10 +67,21 @@ struct Flying<L> {
 #[derive(Debug)]
 struct Watch {
     set: Arc<Set>,
+    /// What is in the set: it is readable once the oldest block has ended. A fence stays there until no block behind it
+    /// has ended, so that many blocks at once cost one change of the set.
+    watched: Option<Watched>,
     /// Expires while blocks wait.
     retry: Timer,
     /// Expires when the device is to be checked.
     look: Timer,
+}
+
+#[derive(Debug)]
+enum Watched {
+    /// Of the oldest block, or of one before it.
+    Fence(Arc<OwnedFd>),
+    /// The oldest block, which has no fence.
+    Block,
 }
 
 /// How the driver ended its work on a block.
@@ -165,9 +176,7 @@ impl<L: HasBlock> Queue<L> {
         };
         let fence = dmabuf::export_sync_file(load.block(), access).ok().map(Arc::new);
         self.flight.push_back(Flying { load, fence, queued: monotonic() });
-        if self.flight.len() == 1 {
-            self.watch_first()?;
-        }
+        self.watch_first()?;
         Ok(None)
     }
 
@@ -175,6 +184,7 @@ impl<L: HasBlock> Queue<L> {
     pub(super) fn pop(&mut self) -> Result<Option<Done<L>>> {
         self.push_waiting()?;
         let Some((result, at)) = self.flight.front().and_then(Flying::ended) else {
+            self.rewatch()?;
             self.look()?;
             return Ok(None);
         };
@@ -182,7 +192,7 @@ impl<L: HasBlock> Queue<L> {
             return Err(self.over());
         }
         let time = at.map_or_else(SystemTime::now, |at| self.clock.time_of(at));
-        self.unwatch_first();
+        self.unwatch_block();
         let Some(Flying { load, .. }) = self.flight.pop_front() else { return Ok(None) };
         self.watch_first()?;
         Ok(Some(Done { load, time, result }))
@@ -231,7 +241,7 @@ impl<L: HasBlock> Queue<L> {
         let (retry, look) = (Timer::new()?, Timer::new()?);
         set.add(&retry, 0, EventFlags::IN)?;
         set.add(&look, 0, EventFlags::IN)?;
-        self.watch = Some(Watch { set: Arc::clone(set), retry, look });
+        self.watch = Some(Watch { set: Arc::clone(set), watched: None, retry, look });
         let done =
             self.ring().and_then(|()| self.ring_for_look()).and_then(|()| self.watch_first());
         if done.is_err() {
@@ -240,12 +250,38 @@ impl<L: HasBlock> Queue<L> {
         done
     }
 
-    fn watch_first(&self) -> Result<()> {
-        let (Some(watch), Some(first)) = (&self.watch, self.flight.front()) else { return Ok(()) };
-        match &first.fence {
-            Some(fence) => watch.set.add(fence, 0, EventFlags::IN),
-            None => watch.set.add(first.load.block(), 0, self.events()),
+    /// Watches the oldest block, unless something is watched.
+    fn watch_first(&mut self) -> Result<()> {
+        let events = self.events();
+        let (Some(watch), Some(first)) = (&mut self.watch, self.flight.front()) else {
+            return Ok(());
+        };
+        if watch.watched.is_some() {
+            return Ok(());
         }
+        watch.watched = Some(if let Some(fence) = &first.fence {
+            watch.set.add(fence, 0, EventFlags::IN)?;
+            Watched::Fence(Arc::clone(fence))
+        } else {
+            watch.set.add(first.load.block(), 0, events)?;
+            Watched::Block
+        });
+        Ok(())
+    }
+
+    /// Watches the oldest block, which has not ended.
+    fn rewatch(&mut self) -> Result<()> {
+        let first = self.flight.front().and_then(|first| first.fence.as_ref());
+        let watched = self.watch.as_ref().and_then(|watch| watch.watched.as_ref());
+        let is_first = match (watched, first) {
+            (Some(Watched::Fence(fence)), Some(first)) => Arc::ptr_eq(fence, first),
+            (Some(Watched::Fence(_)), None) => false,
+            _ => true,
+        };
+        if !is_first {
+            self.unwatch();
+        }
+        self.watch_first()
     }
 
     /// The event of a DMABUF whose transfer has ended.
@@ -256,13 +292,22 @@ impl<L: HasBlock> Queue<L> {
         }
     }
 
-    fn unwatch_first(&self) {
-        let (Some(watch), Some(first)) = (&self.watch, self.flight.front()) else { return };
-        // This fails only if it was never added for want of memory.
-        let _ = match &first.fence {
-            Some(fence) => watch.set.remove(fence),
-            None => watch.set.remove(first.load.block()),
-        };
+    fn unwatch(&mut self) {
+        self.unwatch_block();
+        let Some(watch) = &mut self.watch else { return };
+        if let Some(Watched::Fence(fence)) = watch.watched.take() {
+            // It was added.
+            let _ = watch.set.remove(&fence);
+        }
+    }
+
+    /// Forgets a block before it goes: unlike a fence, it will be used again.
+    fn unwatch_block(&mut self) {
+        let (Some(watch), Some(first)) = (&mut self.watch, self.flight.front()) else { return };
+        if watch.watched.take_if(|watched| matches!(watched, Watched::Block)).is_some() {
+            // It was added.
+            let _ = watch.set.remove(first.load.block());
+        }
     }
 
     fn ring(&self) -> Result<()> {
@@ -281,7 +326,7 @@ impl<L: HasBlock> Queue<L> {
         // A disabled driver would keep blocks that it got after that until it is enabled again.
         let flushed = if self.flight.is_empty() { Ok(()) } else { self.control.flush() };
         let result = flushed.and(self.control.restore());
-        self.unwatch_first();
+        self.unwatch();
         self.flight.clear();
         self.waiting.clear();
         self.buffer = None;
@@ -290,7 +335,7 @@ impl<L: HasBlock> Queue<L> {
 
     /// Takes all blocks back from a driver that was disabled.
     pub(super) fn recall(&mut self) -> Vec<L> {
-        self.unwatch_first();
+        self.unwatch();
         let flight = self.flight.drain(..).map(|one| one.load);
         flight.chain(self.waiting.drain(..).map(|job| job.load)).collect()
     }

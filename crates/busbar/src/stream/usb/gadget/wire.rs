@@ -60,8 +60,16 @@ pub(super) struct GadgetWire {
 #[derive(Debug)]
 struct Landing {
     blocks: VecDeque<(Block, OwnedFd)>,
-    /// Whether the fence of the first one is watched.
-    is_watched: bool,
+    watched: Watched,
+}
+
+/// The fence that is in the set, which is readable once the oldest block is filled.
+#[derive(Debug)]
+enum Watched {
+    Nothing,
+    OfFirst,
+    /// That of a block that was taken: many that are filled at once cost one change of the set.
+    OfTaken(OwnedFd),
 }
 
 impl GadgetWire {
@@ -165,13 +173,25 @@ impl GadgetWire {
 
     /// Has the set readable when the oldest block is filled.
     fn watch_first(&mut self) -> io::Result<()> {
-        let Some(landing) = self.landing.as_mut().filter(|it| !it.is_watched) else {
+        let Some(landing) = &mut self.landing else { return Ok(()) };
+        let (Watched::Nothing, Some((_, fence))) = (&landing.watched, landing.blocks.front())
+        else {
             return Ok(());
         };
-        let Some((_, fence)) = landing.blocks.front() else { return Ok(()) };
         self.set.add(fence, 0, EventFlags::IN)?;
-        landing.is_watched = true;
+        landing.watched = Watched::OfFirst;
         Ok(())
+    }
+
+    /// The same for a block that is not filled yet.
+    fn rewatch(&mut self) -> io::Result<()> {
+        let Some(landing) = &mut self.landing else { return Ok(()) };
+        if let Watched::OfTaken(fence) = &landing.watched {
+            // It was added.
+            let _ = self.set.remove(fence);
+            landing.watched = Watched::Nothing;
+        }
+        self.watch_first()
     }
 
     /// Queues one transfer.
@@ -209,6 +229,7 @@ impl Wire for GadgetWire {
             self.check()?;
             self.queue()?;
             self.land()?;
+            self.rewatch()?;
             return Err(ErrorKind::WouldBlock.into());
         };
         let count = into.len().min(*len - *at);
@@ -263,7 +284,7 @@ impl Wire for GadgetWire {
             if let Some(block) = like
                 && self.guests.can_land(block, total)?
             {
-                self.landing = Some(Landing { blocks: VecDeque::new(), is_watched: false });
+                self.landing = Some(Landing { blocks: VecDeque::new(), watched: Watched::Nothing });
             }
         }
         self.queue()
@@ -285,20 +306,22 @@ impl Wire for GadgetWire {
 
     fn take(&mut self) -> io::Result<Block> {
         let Some(landing) = &mut self.landing else { return Err(ErrorKind::Unsupported.into()) };
-        let Some((_, fence)) = landing.blocks.front() else {
-            self.check()?;
+        let status = match landing.blocks.front() {
+            Some((_, fence)) => dmabuf::sync_file_status(fence)?.1,
+            None => None,
+        };
+        let Some(status) = status else {
+            if landing.blocks.is_empty() {
+                self.check()?;
+            }
+            self.rewatch()?;
             return Err(ErrorKind::WouldBlock.into());
         };
-        match dmabuf::sync_file_status(fence)? {
-            (_, None) => return Err(ErrorKind::WouldBlock.into()),
-            (_, Some(Ok(()))) => {}
-            (_, Some(Err(errno))) => return Err(broken(errno)),
+        status.map_err(broken)?;
+        let (block, fence) = landing.blocks.pop_front().ok_or(ErrorKind::WouldBlock)?;
+        if let Watched::OfFirst = landing.watched {
+            landing.watched = Watched::OfTaken(fence);
         }
-        if std::mem::take(&mut landing.is_watched) {
-            // It was added.
-            let _ = self.set.remove(fence);
-        }
-        let (block, _) = landing.blocks.pop_front().ok_or(ErrorKind::WouldBlock)?;
         self.watch_first()?;
         Ok(block)
     }
