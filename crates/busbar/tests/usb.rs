@@ -288,3 +288,26 @@ fn samples_without_frames_are_for_any_program() {
         unplugged();
     }
 }
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_block_that_needs_too_many_copies_is_an_error() {
+    let _controller = controller();
+    let source = setup(17 << 20).blocks(1).memory(Memory::Heap("system".into()));
+    let source = Source::open("synth:counter", &source).unwrap();
+    let mut sender = RawSender::open(&address("?raw"), Some(Interface::Fileio)).unwrap();
+    sender.push(source.next().unwrap()).unwrap();
+    let start = Instant::now();
+    // It is seen once the host has enabled the endpoint.
+    let error = loop {
+        if let Err(error) = sender.advance() {
+            break error;
+        }
+        assert!(start.elapsed() < LONG);
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
+    assert!(error.to_string().contains("up to 16777216 bytes"), "{error}");
+    drop(sender);
+    unplugged();
+}

@@ -178,6 +178,12 @@ pub(super) fn cut(
     Ok(())
 }
 
+/// The error for a block that needs more copies than there are requests.
+pub(super) fn too_long(len: usize, most: usize) -> io::Error {
+    let why = format!("a block of {len} bytes has to be copied: up to {} bytes", most * CHUNK);
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
 /// An error of a transfer: the host is gone, or has begun anew.
 pub(super) fn broken(errno: Errno) -> io::Error {
     match errno {

@@ -12,7 +12,7 @@ use busbar_uapi::functionfs::Requests;
 use rustix::event::epoll::EventFlags;
 
 use super::address::{Address, Gadget};
-use super::gadget::{Endpoints, Events, Function, Guests};
+use super::gadget::{self, Endpoints, Events, Function, Guests};
 use super::{CHUNK, LINGER, MOST_RAW};
 use crate::block;
 use crate::poll::Set;
@@ -114,11 +114,14 @@ impl Link {
             // The result is known from this fence alone.
             return Ok(Some(Way::Fence(dmabuf::export_sync_file(block, Access::Write)?)));
         }
+        if copies > MOST_RAW.into() {
+            return Err(gadget::too_long(len, MOST_RAW.into()));
+        }
         let (requests, to) = (&mut self.requests, &self.endpoints.to);
         let parts = samples.parts()?;
         let parts: Vec<_> = parts.iter().collect();
-        super::gadget::cut(&parts, len, |chunk| {
-            block::request(requests, to, chunk, true, tag).map_err(super::gadget::broken)
+        gadget::cut(&parts, len, |chunk| {
+            block::request(requests, to, chunk, true, tag).map_err(gadget::broken)
         })?;
         Ok(Some(Way::Copies(copies)))
     }
@@ -132,11 +135,11 @@ impl RawSender {
     ///
     /// As that; bad input for another address.
     pub fn open(address: &Address, interface: Option<Interface>) -> Result<Self> {
-        let Address::Gadget(gadget @ Gadget { raw: true, .. }) = address else {
+        let Address::Gadget(wanted @ Gadget { raw: true, .. }) = address else {
             let allowed = "usb:?raw: this machine is the device";
             return Err(Error::invalid("a USB function without frames", address, allowed));
         };
-        let (function, control) = Function::open(gadget, 0)?;
+        let (function, control) = Function::open(wanted, 0)?;
         let (events, set) = (Events::new(control), Set::new()?);
         let name = format!("the USB function {address}");
         let link = Link::new(&function, interface, &set, &name)?;
@@ -183,7 +186,8 @@ impl RawSender {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](io::ErrorKind::Unsupported) if a block was to be sent in place and cannot; `ENOMEM`.
+    /// [`Unsupported`](io::ErrorKind::Unsupported) if a block was to be sent in place and cannot;
+    /// [`InvalidInput`](io::ErrorKind::InvalidInput) if one of more than 16 MiB would have to be copied; `ENOMEM`.
     pub fn advance(&mut self) -> Result<()> {
         if self.events.take_fresh() {
             self.begin_anew()?;

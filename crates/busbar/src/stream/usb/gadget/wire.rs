@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::super::pattern::Pattern;
 use super::super::{CHUNK, LINGER, PACKET, Role, padding};
 use super::guests::Guests;
-use super::{Endpoints, broken, cut};
+use super::{Endpoints, broken, cut, too_long};
 use crate::block::{self, Block, Bytes, BytesMut};
 use crate::poll::Set;
 use crate::stream::frame::HEADER_LEN;
@@ -208,12 +208,17 @@ impl GadgetWire {
 
     /// Whether there is room for `count` requests, besides reads.
     fn has_room(&mut self, count: usize) -> io::Result<bool> {
-        let most = usize::from(MOST) - self.pattern.depth();
+        let most = self.most();
         if self.writes + count > most {
             self.reap()?;
         }
         self.check()?;
         Ok(self.writes + count <= most)
+    }
+
+    /// Most requests at a time, besides reads.
+    fn most(&self) -> usize {
+        usize::from(MOST) - self.pattern.depth()
     }
 }
 
@@ -259,7 +264,9 @@ impl Wire for GadgetWire {
         let len = samples.meta().len;
         let total = len + padding(len, self.block_len);
         // The first transfer of a copy has the header as well.
-        if !self.has_room(2 + total.div_ceil(CHUNK))? {
+        let transfers = 2 + total.div_ceil(CHUNK);
+        let is_long = transfers > self.most();
+        if !self.has_room(if is_long { 2 } else { transfers })? {
             return Err(ErrorKind::WouldBlock.into());
         }
         let mut header = Some(Bytes::from(&header[..]));
@@ -269,6 +276,9 @@ impl Wire for GadgetWire {
             if self.guests.send(block, total)? {
                 return Ok(0);
             }
+        }
+        if is_long {
+            return Err(too_long(len, self.most() - 2));
         }
         let parts = samples.parts()?;
         let all: Vec<_> = header.into_iter().chain(parts.iter()).collect();
