@@ -296,16 +296,14 @@ fn a_block_that_needs_too_many_copies_is_an_error() {
     let source = setup(17 << 20).blocks(1).memory(Memory::Heap("system".into()));
     let source = Source::open("synth:counter", &source).unwrap();
     let mut sender = RawSender::open(&address("?raw"), Some(Interface::Fileio)).unwrap();
-    sender.push(source.next().unwrap()).unwrap();
-    let start = Instant::now();
+    let (mut done, start) = (sender.push(source.next().unwrap()), Instant::now());
     // It is seen once the host has enabled the endpoint.
-    let error = loop {
-        if let Err(error) = sender.advance() {
-            break error;
-        }
+    while done.is_ok() {
         assert!(start.elapsed() < LONG);
         std::thread::sleep(Duration::from_millis(10));
-    };
+        done = sender.advance();
+    }
+    let error = done.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
     assert!(error.to_string().contains("up to 16777216 bytes"), "{error}");
     drop(sender);
