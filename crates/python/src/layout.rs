@@ -1,7 +1,7 @@
 //! The layout of samples, for NumPy.
 
 use busbar::stream::{Channel, Format};
-use pyo3::intern;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyMemoryView, PyTuple};
@@ -29,7 +29,7 @@ impl Layout {
     /// can rename its fields.
     pub fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         // Unlike `numpy.dtype(…, copy=True)` it makes another object. `|` changes no order of bytes.
-        self.own(py)?.call_method1(intern!(py, "newbyteorder"), (intern!(py, "|"),))
+        self.own(py)?.call_method1("newbyteorder", ("|",))
     }
 
     /// The type of a channel.
@@ -81,7 +81,7 @@ impl Layout {
             fields.set_item("itemsize", self.sample_len())?;
             Ok::<_, PyErr>(py.import("numpy")?.call_method1("dtype", (fields,))?.unbind())
         };
-        Ok(self.dtype.get_or_try_init(py, make)?.bind(py))
+        once(&self.dtype, py, make)
     }
 
     /// The channels, as objects of Python.
@@ -103,8 +103,25 @@ impl Layout {
             let all = self.format.channels.iter().map(of).collect::<PyResult<Vec<_>>>()?;
             Ok::<_, PyErr>(PyTuple::new(py, all)?.unbind())
         };
-        Ok(self.channels.get_or_try_init(py, make)?.bind(py).clone())
+        once(&self.channels, py, make).cloned()
     }
+}
+
+/// What `make` makes, the first time.
+///
+/// It is made outside of the cell. Code of Python runs meanwhile, and with it other threads, signal handlers and a fork; all of
+/// them would wait for the one that is about to fill the cell, the child of a fork and a handler without end.
+pub fn once<'a, 'py, T>(
+    cell: &'a PyOnceLock<Py<T>>,
+    py: Python<'py>,
+    make: impl FnOnce() -> PyResult<Py<T>>,
+) -> PyResult<&'a Bound<'py, T>> {
+    if cell.get(py).is_none() {
+        // Another thread may have been faster: then its value is that of all.
+        let _ = cell.set(py, make()?);
+    }
+    let filled = cell.get(py).map(|value| value.bind(py));
+    filled.ok_or_else(|| PyRuntimeError::new_err("a value that was just made is gone"))
 }
 
 /// The type of a stored value, as NumPy writes it. Values that no number of NumPy holds are bytes.

@@ -25,6 +25,16 @@ mod wait;
 /// The part of the package that is written in Rust.
 #[pyo3::pymodule]
 mod _busbar {
+    use pyo3::prelude::*;
+
+    /// Makes the type that has no name here. The child of a fork would wait for one that another thread was making.
+    #[allow(clippy::unnecessary_wraps)] // as PyO3 wants it
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.py().get_type::<crate::memory::Buffer>();
+        Ok(())
+    }
+
     // A coprocessor needs addresses of 64 bits.
     #[cfg(target_pointer_width = "64")]
     #[pymodule_export]

@@ -20,7 +20,7 @@ use pyo3::types::PyMemoryView;
 use self_cell::{MutBorrow, self_cell};
 
 use crate::error::OrRaise;
-use crate::layout::Layout;
+use crate::layout::{Layout, once};
 use crate::process::{Process, inherited};
 
 self_cell!(
@@ -305,7 +305,9 @@ impl Buffer {
         dtype: Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         static FROMBUFFER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-        FROMBUFFER.import(slf.py(), "numpy", "frombuffer")?.call1((slf, dtype))
+        let py = slf.py();
+        let make = || Ok(py.import("numpy")?.getattr("frombuffer")?.unbind());
+        once(&FROMBUFFER, py, make)?.call1((slf, dtype))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use busbar::stream::{self, Lost, Meta, Samples, Scale, StreamSetup, Value, Values};
-use pyo3::exceptions::PyStopIteration;
+use pyo3::exceptions::{PyBrokenPipeError, PyStopIteration, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -226,8 +226,10 @@ impl Source {
         match self.next(py, None) {
             Ok(Some(block)) => self.checked(py, block),
             Ok(None) => Err(PyStopIteration::new_err(())),
-            // Another thread has closed it.
-            Err(_) if self.stream.is_closed() => Err(PyStopIteration::new_err(())),
+            // Another thread has closed it, or a signal handler, whose own exception goes on.
+            Err(error) if self.stream.is_closed() && says_closed(py, &error) => {
+                Err(PyStopIteration::new_err(()))
+            }
             Err(error) => Err(error),
         }
     }
@@ -525,6 +527,11 @@ impl Block {
         let array = Buffer::array(Buffer::new(py, &self.held, true)?, dtype)?;
         array.call_method1("reshape", (self.count, width))
     }
+}
+
+/// Whether an error may be that of a stream that was closed.
+fn says_closed(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyValueError>(py) || error.is_instance_of::<PyBrokenPipeError>(py)
 }
 
 fn scaled<T: Value>(values: Values<T>, scale: Option<(f64, f64)>) -> Values<T>

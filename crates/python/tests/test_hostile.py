@@ -309,6 +309,18 @@ def test_a_signal_handler_may_close_what_is_waited_for(alarm):
             each.close()
 
 
+def test_the_exception_of_a_handler_that_closes_a_source_ends_its_loop(alarm):
+    source = busbar.Source("synth:counter?rate=1")
+
+    def handler(*_):
+        source.close()
+        raise KeyboardInterrupt
+
+    with alarm(handler, KeyboardInterrupt):
+        for _ in source:
+            pass
+
+
 @contextlib.contextmanager
 def full():
     """The address of a server that answers nobody, as so many wait to be accepted."""
@@ -531,6 +543,27 @@ def test_a_running_pipeline_is_seen_and_stopped_by_another_thread():
         pipeline.stop()
         thread.join(60)
         assert not thread.is_alive() and pipeline.turn() == "finished"
+
+
+def test_a_child_is_not_kept_by_what_another_thread_was_making():
+    program = """
+import busbar, numpy, os, signal, sys, threading
+sys.setswitchinterval(1e-6)
+for _ in range(40):
+    source = busbar.Source("synth:counter", blocks=2, block_len=800)
+    block = source.next()
+    thread = threading.Thread(target=lambda: (source.dtype, source.channels, block.array))
+    thread.start()
+    if os.fork() == 0:
+        # What hangs in native code runs no handler of Python.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(30)
+        os._exit(int(block.array["voltage0_i"][99]))
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 99
+    thread.join()
+print("fine")
+"""
+    assert run(program) == (0, "fine\n", "")
 
 
 def test_a_child_leaves_to_its_parent_what_belongs_to_that():
