@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import busbar
+import nbclient
+import nbformat
 import numpy
 import pytest
 
@@ -90,8 +92,6 @@ def test_the_tour_of_the_readme_prints_what_it_says():
 
 
 def test_the_notebook_runs_from_top_to_bottom():
-    nbformat = pytest.importorskip("nbformat")
-    nbclient = pytest.importorskip("nbclient")
     notebook = nbformat.read(EXAMPLES / "stream.ipynb", 4)
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]

@@ -1,9 +1,11 @@
 """Sources and their blocks, with `synth:` sources, which every host has."""
 
 import asyncio
+import copy
 import errno
 import gc
 import os
+import pickle
 import random
 import signal
 import sys
@@ -182,6 +184,10 @@ def test_loss_is_a_number_and_an_exception_if_asked_for():
         error = raised.value
         assert isinstance(error, OSError) and error.errno == errno.ENOBUFS and error.reason == "lost"
         assert error.lost == error.block.lost > 0 and len(error.block.array) == 1000
+        # A pool of processes passes it on.
+        for copied in [copy.copy(error), pickle.loads(pickle.dumps(error))]:
+            assert (str(copied), copied.errno, copied.lost) == (str(error), error.errno, error.lost)
+            assert isinstance(copied, busbar.LossError) and (copied.block, copied.reason) == (None, "lost")
         # It goes on behind the loss.
         del error, raised
         assert next(source).lost == 0

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 class LossError(OSError):
     """Samples are missing before the end of a block, and the source is to raise on that.
 
-    `lost` is how many, or None if that is not known; `block` is the block, which is valid.
+    `lost` is how many, or None if that is not known; `block` is the block, which is valid. A copy of the error has no
+    block: that stays with the process that has it.
     """
 
     def __init__(self, name, lost, block):
@@ -22,6 +23,16 @@ class LossError(OSError):
         self.lost = lost
         self.block = block
         self.reason = "lost"
+
+    def __reduce__(self):
+        return _copy_of_loss, (self.errno, self.strerror, self.lost)
+
+
+def _copy_of_loss(number, text, lost):
+    error = LossError.__new__(LossError)
+    OSError.__init__(error, number, text)
+    error.lost, error.block, error.reason = lost, None, "lost"
+    return error
 
 
 @dataclass(frozen=True, slots=True)
