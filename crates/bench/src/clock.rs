@@ -12,11 +12,11 @@ pub(crate) fn now(clock: ClockId) -> Duration {
 }
 
 /// A B A B …, after one round that is not counted.
-pub(crate) fn in_turn(
+pub(crate) fn in_turn<T>(
     rows: usize,
-    mut a: impl FnMut() -> Result<f64>,
-    mut b: impl FnMut() -> Result<f64>,
-) -> Result<Vec<(f64, f64)>> {
+    mut a: impl FnMut() -> Result<T>,
+    mut b: impl FnMut() -> Result<T>,
+) -> Result<Vec<(T, T)>> {
     a()?;
     b()?;
     (0..rows).map(|_| Ok((a()?, b()?))).collect()

@@ -26,16 +26,12 @@ use rustix::io::Errno;
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 
-use crate::clock::now;
-use crate::stream::{CONVERTER, Converter};
+use crate::clock::{in_turn, now};
+use crate::stream::{CHANNELS, CONVERTER, Converter, PATIENCE, SAMPLE, blocks};
 use crate::{Case, Extent, Report};
 
 /// Bytes of a block.
 const SIZES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];
-const CHANNELS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
-/// Bytes of a sample of these.
-const SAMPLE: usize = 8;
-const PATIENCE: Duration = Duration::from_secs(60);
 const C: &str = include_str!("languages/consume.c");
 const PYTHON: &str = include_str!("languages/consume.py");
 const PYLIBIIO: &str = include_str!("languages/consume_libiio.py");
@@ -245,21 +241,22 @@ pub fn run(
             format!("iio:{CONVERTER}")
         }
     };
-    let folder = Folder::new()?;
+    // Of the programs.
+    let folder = tempfile::tempdir().map_err(|why| Error::new("make", "a folder", why))?;
     let rust = Consumer::new("Rust", rust.to_vec());
-    let c = c(&folder.0)?;
-    let python = python(&folder.0, "Python", "busbar", PYTHON)?;
+    let c = c(folder.path())?;
+    let python = python(folder.path(), "Python", "busbar", PYTHON)?;
     let pylibiio = match from {
         From::Converter if python.is_some() => {
-            self::python(&folder.0, "pylibiio", "iio", PYLIBIIO)?
+            self::python(folder.path(), "pylibiio", "iio", PYLIBIIO)?
         }
         _ => None,
     };
     let mut cases = Vec::new();
     for block_len in SIZES {
-        let queue = ((1 << 20) / block_len).clamp(4, 64);
-        let blocks = (plan.bytes / block_len).max(16);
-        let work = Work { source: source.clone(), block_len, queue, blocks };
+        let taken = (plan.bytes / block_len).max(16);
+        let source = source.clone();
+        let work = Work { source, block_len, queue: blocks(block_len), blocks: taken };
         let mut compare = |name, usual: &Consumer, other: &Consumer| {
             progress(&format!("{name}, blocks of {block_len} bytes"));
             cases.extend(compare(&plan, name, usual, other, &work)?);
@@ -284,10 +281,7 @@ fn compare(
     other: &Consumer,
     work: &Work,
 ) -> Result<[Case; 2]> {
-    usual.run(work)?;
-    other.run(work)?;
-    let runs: Vec<_> =
-        (0..plan.rows).map(|_| Ok((usual.run(work)?, other.run(work)?))).collect::<Result<_>>()?;
+    let runs = in_turn(plan.rows, || usual.run(work), || other.run(work))?;
     let params = [("bytes", work.block_len as u64), ("blocks", work.blocks as u64)];
     // Exact, as the number is far below 2^52.
     #[allow(clippy::cast_precision_loss)]
@@ -297,25 +291,6 @@ fn compare(
         Case::new(name, &params, "us/block", usual.name, &runs)
     };
     Ok([case(name, |it| it.micros), case(&format!("{name}-cpu"), |it| it.cpu_micros)])
-}
-
-/// A folder for programs, which is removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("busbar-languages-{}", std::process::id()));
-        std::fs::create_dir(&path)
-            .map_err(|why| Error::new("make", path.display().to_string(), why))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What is left there harms nobody.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The consumer in C, compiled with the library beside this program, or else with the installed one.

@@ -32,7 +32,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
-use crate::clock::now;
+use crate::clock::{in_turn, now};
 use crate::{Case, Extent, Report, Spread};
 
 /// The converter that is measured.
@@ -40,7 +40,7 @@ pub const CONVERTER: &str = "vconv0";
 
 /// Bytes of a block: 4 096 bytes and the 4 096 samples of the published figures, then longer ones.
 const SIZES: [usize; 6] = [4 << 10, 32 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20];
-const CHANNELS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
+pub(crate) const CHANNELS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
 /// Bytes of a sample of these.
 pub(crate) const SAMPLE: usize = 8;
 const DEVICES: &str = "/sys/bus/iio/devices";
@@ -48,7 +48,7 @@ const DEVICES: &str = "/sys/bus/iio/devices";
 const READ_MAX: usize = 2 << 20;
 /// Time limit for starting a driver that is not ready.
 const ATTEMPTS: usize = 20;
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Plan {
     rows: usize,
@@ -115,7 +115,7 @@ pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
 }
 
 /// There are many small blocks, as a user of such blocks would have: each takes a turn of the converter.
-fn blocks(block_len: usize) -> usize {
+pub(crate) fn blocks(block_len: usize) -> usize {
     ((1 << 20) / block_len).clamp(4, 64)
 }
 
@@ -211,12 +211,10 @@ fn compare(
     name: &str,
     against: &str,
     size: usize,
-    mut usual: impl FnMut() -> Result<Cost>,
-    mut busbar: impl FnMut() -> Result<Cost>,
+    usual: impl FnMut() -> Result<Cost>,
+    busbar: impl FnMut() -> Result<Cost>,
 ) -> Result<[Case; 2]> {
-    usual()?;
-    busbar()?;
-    let runs: Vec<_> = (0..plan.rows).map(|_| Ok((usual()?, busbar()?))).collect::<Result<_>>()?;
+    let runs = in_turn(plan.rows, usual, busbar)?;
     let params = [("bytes", size as u64), ("blocks", plan.blocks(size) as u64)];
     let case = |name: &str, pick: fn(&Cost) -> f64| {
         let runs: Vec<_> = runs.iter().map(|(a, b)| (pick(a), pick(b))).collect();

@@ -35,7 +35,7 @@ use busbar::{Error, Result};
 use rustix::time::ClockId;
 
 use super::SAMPLE;
-use crate::clock::now;
+use crate::clock::{in_turn, now};
 use crate::elsewhere::{Elsewhere, Link, THERE, join};
 use crate::{Case, Extent, Report};
 
@@ -246,12 +246,10 @@ fn both(
     name: &str,
     against: &str,
     job: &Job,
-    mut usual: impl FnMut() -> Result<Cost>,
-    mut busbar: impl FnMut() -> Result<Cost>,
+    usual: impl FnMut() -> Result<Cost>,
+    busbar: impl FnMut() -> Result<Cost>,
 ) -> Result<[Case; 2]> {
-    usual()?;
-    busbar()?;
-    let runs: Vec<_> = (0..plan.rows).map(|_| Ok((usual()?, busbar()?))).collect::<Result<_>>()?;
+    let runs = in_turn(plan.rows, usual, busbar)?;
     let params = [("bytes", job.size as u64), ("crc", job.crc.into())];
     let name = format!("{}-{name}", job.net.name());
     let case = |name: &str, pick: fn(&Cost) -> f64| {
