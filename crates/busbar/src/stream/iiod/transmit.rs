@@ -1,10 +1,12 @@
 //! A device to which a client transmits samples.
 
+use std::io::ErrorKind;
 use std::net::TcpStream;
 
 use rustix::io::Errno;
 
 use super::hub::errno;
+use crate::block::BytesMut;
 use crate::stream::sink::{Sink, Space};
 
 /// Most bytes in one turn, so that others have theirs.
@@ -87,22 +89,8 @@ impl Transmit {
         let mut writing = space.write().map_err(|error| errno(&error))?;
         let mut bytes = writing.bytes_mut();
         let mut to = bytes.slice(*at..*at + most);
-        let count = if ahead.is_empty() {
-            match to.read_from(socket) {
-                Ok(0) => return Ok(Progress::Closed),
-                Ok(count) => count,
-                Err(why) if why.kind() == std::io::ErrorKind::WouldBlock => {
-                    return Ok(Progress::NoBytes);
-                }
-                Err(why) if why.kind() == std::io::ErrorKind::Interrupted => 0,
-                Err(why) => return Err(Errno::from_io_error(&why).unwrap_or(Errno::IO)),
-            }
-        } else {
-            let count = most.min(ahead.len());
-            to.slice(..count).copy_from(&ahead[..count]);
-            ahead.drain(..count);
-            count
-        };
+        let progress = take(ahead, socket, &mut to)?;
+        let Progress::Bytes(count) = progress else { return Ok(progress) };
         drop(writing);
         *at += count;
         if *at == space.len() {
@@ -121,20 +109,8 @@ impl Transmit {
         let cycle = self.cycle.get_or_insert_default();
         // What does not fit is refused at the end.
         let mut piece = vec![0; left.min(64 << 10)];
-        let count = if ahead.is_empty() {
-            match rustix::net::recv(socket, piece.as_mut_slice(), rustix::net::RecvFlags::empty()) {
-                Ok((_, 0)) => return Ok(Progress::Closed),
-                Ok((_, count)) => count,
-                Err(Errno::AGAIN) => return Ok(Progress::NoBytes),
-                Err(Errno::INTR) => 0,
-                Err(errno) => return Err(errno),
-            }
-        } else {
-            let count = piece.len().min(ahead.len());
-            piece[..count].copy_from_slice(&ahead[..count]);
-            ahead.drain(..count);
-            count
-        };
+        let progress = take(ahead, socket, &mut BytesMut::from(piece.as_mut_slice()))?;
+        let Progress::Bytes(count) = progress else { return Ok(progress) };
         let fits = count.min((len + 1).saturating_sub(cycle.len()));
         cycle.extend_from_slice(&piece[..fits]);
         Ok(Progress::Bytes(count))
@@ -167,5 +143,22 @@ impl Transmit {
             return Ok(true);
         }
         self.sink.try_drain().map_err(|error| errno(&error))
+    }
+}
+
+/// Fills `to` with what was read `ahead`, or else with what is in the socket.
+fn take(ahead: &mut Vec<u8>, socket: &TcpStream, to: &mut BytesMut<'_>) -> Result<Progress, Errno> {
+    if !ahead.is_empty() {
+        let count = to.len().min(ahead.len());
+        to.slice(..count).copy_from(&ahead[..count]);
+        ahead.drain(..count);
+        return Ok(Progress::Bytes(count));
+    }
+    match to.read_from(socket) {
+        Ok(0) => Ok(Progress::Closed),
+        Ok(count) => Ok(Progress::Bytes(count)),
+        Err(why) if why.kind() == ErrorKind::WouldBlock => Ok(Progress::NoBytes),
+        Err(why) if why.kind() == ErrorKind::Interrupted => Ok(Progress::Bytes(0)),
+        Err(why) => Err(Errno::from_io_error(&why).unwrap_or(Errno::IO)),
     }
 }
