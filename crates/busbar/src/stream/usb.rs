@@ -21,6 +21,7 @@ mod host;
 mod pattern;
 mod raw;
 
+use std::io;
 use std::time::Duration;
 
 pub use self::address::{Address, Device, Gadget};
@@ -31,7 +32,7 @@ use super::net::{FrameReceiver, FrameSender, Options, Port};
 use super::setup::{Interface, StreamSetup};
 use busbar_uapi::functionfs;
 
-use crate::block::{Block, Memory, Purpose};
+use crate::block::{Block, Bytes, Memory, Purpose};
 use crate::{Error, Result};
 
 /// Blocks of fewer bytes are copied: that costs less than to have the controller take them in place.
@@ -61,6 +62,50 @@ enum Role {
 /// its end, which ends it, and none needs a packet of no bytes.
 fn padding(len: usize, block_len: usize) -> usize {
     block_len.next_multiple_of(PACKET).saturating_sub(len)
+}
+
+/// Most parts of one transfer; the kernel takes up to 1024.
+const MOST_PARTS: usize = 1000;
+
+/// Cuts parts, and zeroes up to `len` bytes, into transfers for `put`, as few as there may be. Only the last one may be
+/// short of whole packets.
+fn cut(
+    parts: &[Bytes<'_>],
+    mut len: usize,
+    mut put: impl FnMut(&[Bytes<'_>]) -> io::Result<()>,
+) -> io::Result<()> {
+    const ZEROES: [u8; PACKET] = [0; PACKET];
+    let mut parts = parts.iter().copied();
+    let mut rest = Bytes::default();
+    while len > 0 {
+        let (mut chunk, mut room) = (Vec::new(), len.min(CHUNK));
+        len -= room;
+        while room > 0 {
+            if rest.is_empty() {
+                rest = parts.next().unwrap_or(Bytes::from(&ZEROES[..]));
+            }
+            let (head, tail) = rest.split_at(rest.len().min(room));
+            room -= head.len();
+            rest = tail;
+            chunk.push(head);
+        }
+        if chunk.len() > MOST_PARTS {
+            let mut together = Vec::new();
+            for part in &chunk {
+                part.append_to(&mut together);
+            }
+            put(&[Bytes::from(&together[..])])?;
+        } else {
+            put(&chunk)?;
+        }
+    }
+    Ok(())
+}
+
+/// Cuts the bytes of frames so that the last part is a short packet, which ends a read of the other end: whole packets would not.
+fn short_end(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let at = bytes.len() - usize::from(bytes.len() > 1 && bytes.len().is_multiple_of(64));
+    bytes.split_at(at)
 }
 
 fn port(address: &Address, role: Role, interface: Option<Interface>) -> Result<Box<dyn Port>> {

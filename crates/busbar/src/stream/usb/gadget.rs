@@ -15,8 +15,7 @@ pub(super) use self::function::Function;
 pub(super) use self::guests::Guests;
 use self::wire::GadgetWire;
 use super::address::Gadget;
-use super::{CHUNK, PACKET, Role};
-use crate::block::Bytes;
+use super::{CHUNK, Role};
 use crate::stream::net::{Port, Wire};
 use crate::stream::setup::Interface;
 use crate::{Error, Result};
@@ -138,44 +137,6 @@ impl AsFd for Events {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
-}
-
-/// Most parts of one transfer; the kernel takes up to 1024.
-const MOST_PARTS: usize = 1000;
-
-/// Cuts parts, and zeroes up to `len` bytes, into transfers for `put`, as few as there may be. Only the last one may be
-/// short of whole packets.
-pub(super) fn cut(
-    parts: &[Bytes<'_>],
-    mut len: usize,
-    mut put: impl FnMut(&[Bytes<'_>]) -> io::Result<()>,
-) -> io::Result<()> {
-    const ZEROES: [u8; PACKET] = [0; PACKET];
-    let mut parts = parts.iter().copied();
-    let mut rest = Bytes::default();
-    while len > 0 {
-        let (mut chunk, mut room) = (Vec::new(), len.min(CHUNK));
-        len -= room;
-        while room > 0 {
-            if rest.is_empty() {
-                rest = parts.next().unwrap_or(Bytes::from(&ZEROES[..]));
-            }
-            let (head, tail) = rest.split_at(rest.len().min(room));
-            room -= head.len();
-            rest = tail;
-            chunk.push(head);
-        }
-        if chunk.len() > MOST_PARTS {
-            let mut together = Vec::new();
-            for part in &chunk {
-                part.append_to(&mut together);
-            }
-            put(&[Bytes::from(&together[..])])?;
-        } else {
-            put(&chunk)?;
-        }
-    }
-    Ok(())
 }
 
 /// The error for a block that needs more copies than there are requests.

@@ -14,8 +14,8 @@ use nusb::{Endpoint, ErrorKind as UsbKind, MaybeFuture};
 
 use super::address::Device;
 use super::pattern::Pattern;
-use super::{CHUNK, CLASS, LINGER, PACKET, Role, padding};
-use crate::block::{Block, Bytes, BytesMut};
+use super::{CHUNK, CLASS, LINGER, PACKET, Role, cut, padding, short_end};
+use crate::block::{Block, BytesMut};
 use crate::poll::{self, Bell};
 use crate::stream::frame::HEADER_LEN;
 use crate::stream::net::{Port, Wire};
@@ -277,6 +277,17 @@ impl HostWire {
         Ok(())
     }
 
+    /// A buffer of this length to fill.
+    fn buffer(&mut self, len: usize) -> Buffer {
+        if let Some(index) = self.free_sends.iter().position(|free| free.len() == len) {
+            return self.free_sends.swap_remove(index);
+        }
+        let mut buffer = self.to.allocate(len);
+        buffer.clear();
+        buffer.extend_fill(len, 0);
+        buffer
+    }
+
     fn submit(&mut self, buffer: Buffer) {
         if self.sends.is_empty() {
             self.moved = Instant::now();
@@ -333,14 +344,12 @@ impl Wire for HostWire {
         if !self.has_room(2, bytes.len())? {
             return Err(ErrorKind::WouldBlock.into());
         }
-        // Whole packets would not end a read of the device. One byte alone does.
-        let (bytes, last) = match bytes {
-            [most @ .., last] if bytes.len().is_multiple_of(64) => (most, Some(*last)),
-            _ => (bytes, None),
-        };
-        self.submit(Buffer::from(bytes));
-        let last = last.map(|last| self.submit(Buffer::from([last])));
-        Ok(bytes.len() + usize::from(last.is_some()))
+        let (most, last) = short_end(bytes);
+        self.submit(Buffer::from(most));
+        if !last.is_empty() {
+            self.submit(Buffer::from(last));
+        }
+        Ok(bytes.len())
     }
 
     fn send(&mut self, header: &[u8; HEADER_LEN], samples: &Samples) -> io::Result<u64> {
@@ -351,35 +360,17 @@ impl Wire for HostWire {
         }
         let parts = samples.parts()?;
         self.submit(Buffer::from(*header));
-        let mut parts = parts.iter();
-        let mut rest = Bytes::default();
-        let mut left = total;
-        while left > 0 {
-            let chunk = left.min(CHUNK);
-            let free = self.free_sends.iter().position(|free| free.len() == chunk);
-            let mut buffer = if let Some(index) = free {
-                self.free_sends.swap_remove(index)
-            } else {
-                let mut buffer = self.to.allocate(chunk);
-                buffer.clear();
-                buffer.extend_fill(chunk, 0);
-                buffer
-            };
+        let parts: Vec<_> = parts.iter().collect();
+        cut(&parts, total, |chunk| {
+            let mut buffer = self.buffer(chunk.iter().map(|part| part.len()).sum());
             let mut filled = 0;
-            while filled < chunk {
-                if rest.is_empty() {
-                    let Some(part) = parts.next() else { break };
-                    rest = part;
-                }
-                let (now, later) = rest.split_at(rest.len().min(chunk - filled));
-                now.copy_to(&mut buffer[filled..filled + now.len()]);
-                (filled, rest) = (filled + now.len(), later);
+            for part in chunk {
+                part.copy_to(&mut buffer[filled..filled + part.len()]);
+                filled += part.len();
             }
-            // Padding: what an earlier block left there is not for the peer.
-            buffer[filled..].fill(0);
             self.submit(buffer);
-            left -= chunk;
-        }
+            Ok(())
+        })?;
         Ok(len as u64)
     }
 

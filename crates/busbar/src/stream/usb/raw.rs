@@ -120,7 +120,7 @@ impl Link {
         let (requests, to) = (&mut self.requests, &self.endpoints.to);
         let parts = samples.parts()?;
         let parts: Vec<_> = parts.iter().collect();
-        gadget::cut(&parts, len, |chunk| {
+        super::cut(&parts, len, |chunk| {
             block::request(requests, to, chunk, true, tag).map_err(gadget::broken)
         })?;
         Ok(Some(Way::Copies(copies)))

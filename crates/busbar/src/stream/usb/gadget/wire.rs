@@ -12,9 +12,9 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use super::super::pattern::Pattern;
-use super::super::{CHUNK, LINGER, PACKET, Role, padding};
+use super::super::{CHUNK, LINGER, PACKET, Role, cut, padding, short_end};
 use super::guests::Guests;
-use super::{Endpoints, broken, cut, too_long};
+use super::{Endpoints, broken, too_long};
 use crate::block::{self, Block, Bytes, BytesMut};
 use crate::poll::Set;
 use crate::stream::frame::HEADER_LEN;
@@ -250,9 +250,7 @@ impl Wire for GadgetWire {
         if !self.has_room(2)? {
             return Err(ErrorKind::WouldBlock.into());
         }
-        // Whole packets would not end a read of the host. One byte alone does.
-        let at = bytes.len() - usize::from(bytes.len().is_multiple_of(64) && bytes.len() > 1);
-        let (most, last) = bytes.split_at(at);
+        let (most, last) = short_end(bytes);
         self.put(&[Bytes::from(most)])?;
         if !last.is_empty() {
             self.put(&[Bytes::from(last)])?;
