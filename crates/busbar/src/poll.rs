@@ -1,6 +1,7 @@
 //! Waiting with a deadline, and descriptors to wait for.
 
 mod bell;
+mod oldest;
 mod pause;
 mod quit;
 mod set;
@@ -16,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 pub(crate) use self::bell::Bell;
+pub(crate) use self::oldest::Oldest;
 pub(crate) use self::pause::Pause;
 pub use self::quit::quit_when;
 pub(crate) use self::set::{Keys, Set};

@@ -1,7 +1,9 @@
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll::EventFlags;
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::*;
 
@@ -111,4 +113,26 @@ fn threads_of_the_library_get_no_signals_of_the_program() {
         assert_eq!(blocked & bit(signal), 0, "{signal}");
     }
     assert_eq!(blocked_signals(), before);
+}
+
+#[test]
+fn a_set_is_readable_from_the_end_of_the_oldest_transfer_on() {
+    let fence = || Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+    let end = |fence: &Arc<OwnedFd>| rustix::io::write(fence, &1_u64.to_ne_bytes()).unwrap();
+    let (set, mut oldest, fences) = (Set::new().unwrap(), Oldest::default(), [fence(), fence()]);
+    oldest.watch(&set, &fences[0]).unwrap();
+    oldest.keep(&set, Some(&fences[0]));
+    assert!(!is_readable(&set));
+    end(&fences[0]);
+    assert!(is_readable(&set));
+    // The first one was taken: its fence stays until it is known that the second one has not ended.
+    oldest.watch(&set, &fences[1]).unwrap();
+    assert!(is_readable(&set));
+    oldest.keep(&set, Some(&fences[1]));
+    assert!(!is_readable(&set));
+    oldest.watch(&set, &fences[1]).unwrap();
+    end(&fences[1]);
+    assert!(is_readable(&set));
+    oldest.clear(&set);
+    assert!(!is_readable(&set));
 }

@@ -22,7 +22,7 @@ use super::clock::{WallClock, monotonic};
 use super::device::{Control, Direction};
 use super::driver::{Filled, HasBlock, LOOK, Pending, Receiver, Taken};
 use crate::block::Block;
-use crate::poll::{Set, Timer};
+use crate::poll::{Oldest, Set, Timer};
 use crate::{Error, Result};
 
 /// How long until the next attempt to queue a block that another device or process still uses.
@@ -67,21 +67,13 @@ struct Flying<L> {
 #[derive(Debug)]
 struct Watch {
     set: Arc<Set>,
-    /// What is in the set: it is readable once the oldest block has ended. A fence stays there until no block behind it
-    /// has ended, so that many blocks at once cost one change of the set.
-    watched: Option<Watched>,
+    oldest: Oldest,
+    /// Whether the oldest block is in the set itself, since it has no fence.
+    has_block: bool,
     /// Expires while blocks wait.
     retry: Timer,
     /// Expires when the device is to be checked.
     look: Timer,
-}
-
-#[derive(Debug)]
-enum Watched {
-    /// Of the oldest block, or of one before it.
-    Fence(Arc<OwnedFd>),
-    /// The oldest block, which has no fence.
-    Block,
 }
 
 /// How the driver ended its work on a block.
@@ -241,7 +233,13 @@ impl<L: HasBlock> Queue<L> {
         let (retry, look) = (Timer::new()?, Timer::new()?);
         set.add(&retry, 0, EventFlags::IN)?;
         set.add(&look, 0, EventFlags::IN)?;
-        self.watch = Some(Watch { set: Arc::clone(set), watched: None, retry, look });
+        self.watch = Some(Watch {
+            set: Arc::clone(set),
+            oldest: Oldest::default(),
+            has_block: false,
+            retry,
+            look,
+        });
         let done =
             self.ring().and_then(|()| self.ring_for_look()).and_then(|()| self.watch_first());
         if done.is_err() {
@@ -250,36 +248,27 @@ impl<L: HasBlock> Queue<L> {
         done
     }
 
-    /// Watches the oldest block, unless something is watched.
+    /// Watches the oldest block, unless one before it is.
     fn watch_first(&mut self) -> Result<()> {
         let events = self.events();
         let (Some(watch), Some(first)) = (&mut self.watch, self.flight.front()) else {
             return Ok(());
         };
-        if watch.watched.is_some() {
-            return Ok(());
+        if let Some(fence) = &first.fence {
+            return watch.oldest.watch(&watch.set, fence);
         }
-        watch.watched = Some(if let Some(fence) = &first.fence {
-            watch.set.add(fence, 0, EventFlags::IN)?;
-            Watched::Fence(Arc::clone(fence))
-        } else {
+        if !watch.has_block {
             watch.set.add(first.load.block(), 0, events)?;
-            Watched::Block
-        });
+            watch.has_block = true;
+        }
         Ok(())
     }
 
     /// Watches the oldest block, which has not ended.
     fn rewatch(&mut self) -> Result<()> {
-        let first = self.flight.front().and_then(|first| first.fence.as_ref());
-        let watched = self.watch.as_ref().and_then(|watch| watch.watched.as_ref());
-        let is_first = match (watched, first) {
-            (Some(Watched::Fence(fence)), Some(first)) => Arc::ptr_eq(fence, first),
-            (Some(Watched::Fence(_)), None) => false,
-            _ => true,
-        };
-        if !is_first {
-            self.unwatch();
+        if let Some(watch) = &mut self.watch {
+            let fence = self.flight.front().and_then(|first| first.fence.as_ref());
+            watch.oldest.keep(&watch.set, fence);
         }
         self.watch_first()
     }
@@ -294,17 +283,15 @@ impl<L: HasBlock> Queue<L> {
 
     fn unwatch(&mut self) {
         self.unwatch_block();
-        let Some(watch) = &mut self.watch else { return };
-        if let Some(Watched::Fence(fence)) = watch.watched.take() {
-            // It was added.
-            let _ = watch.set.remove(&fence);
+        if let Some(watch) = &mut self.watch {
+            watch.oldest.clear(&watch.set);
         }
     }
 
     /// Forgets a block before it goes: unlike a fence, it will be used again.
     fn unwatch_block(&mut self) {
         let (Some(watch), Some(first)) = (&mut self.watch, self.flight.front()) else { return };
-        if watch.watched.take_if(|watched| matches!(watched, Watched::Block)).is_some() {
+        if std::mem::take(&mut watch.has_block) {
             // It was added.
             let _ = watch.set.remove(first.load.block());
         }

@@ -15,14 +15,13 @@ use super::address::{Address, Gadget};
 use super::gadget::{self, Endpoints, Events, Function, Guests};
 use super::{CHUNK, LINGER, MOST_RAW};
 use crate::block;
-use crate::poll::Set;
+use crate::poll::{Oldest, Set};
 use crate::stream::samples::Samples;
 use crate::stream::setup::Interface;
 use crate::{Error, Result};
 
 const REQUESTS: u64 = 0;
 const EVENTS: u64 = 1;
-const FENCE: u64 = 2;
 
 /// Sends the samples of blocks to a host, one transfer after the other, without anything between them.
 ///
@@ -33,6 +32,7 @@ pub struct RawSender {
     // First: fences are closed before their endpoints.
     /// Blocks that are under way, the oldest first.
     flight: VecDeque<Sent>,
+    oldest: Oldest,
     link: Link,
     waiting: VecDeque<Samples>,
     /// The number of the first block in `flight`.
@@ -40,8 +40,6 @@ pub struct RawSender {
     /// Whether the host has enabled the endpoints.
     is_up: bool,
     set: Set,
-    /// Whether the fence of the first block is in the set.
-    is_watched: bool,
     copied: u64,
     name: String,
     interface: Option<Interface>,
@@ -67,7 +65,7 @@ struct Sent {
 #[derive(Debug)]
 enum Way {
     /// In place, until the fence is signalled.
-    Fence(OwnedFd),
+    Fence(Arc<OwnedFd>),
     /// By so many copies that the controller has not sent.
     Copies(usize),
 }
@@ -112,7 +110,8 @@ impl Link {
             && self.guests.send(block, len)?
         {
             // The result is known from this fence alone.
-            return Ok(Some(Way::Fence(dmabuf::export_sync_file(block, Access::Write)?)));
+            let fence = dmabuf::export_sync_file(block, Access::Write)?;
+            return Ok(Some(Way::Fence(Arc::new(fence))));
         }
         if copies > MOST_RAW.into() {
             return Err(gadget::too_long(len, MOST_RAW.into()));
@@ -146,12 +145,12 @@ impl RawSender {
         set.add(&events, EVENTS, EventFlags::IN)?;
         Ok(Self {
             flight: VecDeque::new(),
+            oldest: Oldest::default(),
             link,
             waiting: VecDeque::new(),
             first: 0,
             is_up: false,
             set,
-            is_watched: false,
             copied: 0,
             name,
             interface,
@@ -204,7 +203,7 @@ impl RawSender {
             std::thread::sleep(LINGER / 200);
         }
         self.settle();
-        self.unwatch();
+        self.oldest.clear(&self.set);
         while let Some(Sent { samples, .. }) = self.flight.pop_back() {
             self.waiting.push_front(samples);
         }
@@ -230,8 +229,8 @@ impl RawSender {
     /// Drops blocks that the host has.
     fn settle(&mut self) {
         while let Some(is_sent) = self.flight.front().and_then(Sent::is_sent) {
-            self.unwatch();
             if !is_sent {
+                self.oldest.clear(&self.set);
                 self.is_up = false;
                 break;
             }
@@ -272,25 +271,17 @@ impl RawSender {
         Ok(true)
     }
 
+    /// Has the set readable when the host has the oldest block.
     fn watch(&mut self) -> io::Result<()> {
-        if self.is_watched || !self.is_up {
-            return Ok(());
+        let fence = match self.flight.front() {
+            Some(Sent { way: Way::Fence(fence), .. }) => Some(fence),
+            _ => None,
+        };
+        self.oldest.keep(&self.set, fence);
+        match fence {
+            Some(fence) if self.is_up => Ok(self.oldest.watch(&self.set, fence)?),
+            _ => Ok(()),
         }
-        if let Some(Sent { way: Way::Fence(fence), .. }) = self.flight.front() {
-            self.set.add(fence, FENCE, EventFlags::IN)?;
-            self.is_watched = true;
-        }
-        Ok(())
-    }
-
-    fn unwatch(&mut self) {
-        if let Some(Sent { way: Way::Fence(fence), .. }) =
-            self.flight.front().filter(|_| self.is_watched)
-        {
-            // It was added.
-            let _ = self.set.remove(fence);
-        }
-        self.is_watched = false;
     }
 }
 

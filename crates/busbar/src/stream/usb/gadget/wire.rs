@@ -16,7 +16,7 @@ use super::super::{CHUNK, LINGER, PACKET, Role, cut, padding, short_end};
 use super::guests::Guests;
 use super::{Endpoints, broken, too_long};
 use crate::block::{self, Block, Bytes, BytesMut};
-use crate::poll::Set;
+use crate::poll::{Oldest, Set};
 use crate::stream::frame::HEADER_LEN;
 use crate::stream::net::Wire;
 use crate::stream::samples::Samples;
@@ -57,19 +57,10 @@ pub(super) struct GadgetWire {
 }
 
 /// Blocks that the controller fills, the oldest first.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Landing {
-    blocks: VecDeque<(Block, OwnedFd)>,
-    watched: Watched,
-}
-
-/// The fence that is in the set, which is readable once the oldest block is filled.
-#[derive(Debug)]
-enum Watched {
-    Nothing,
-    OfFirst,
-    /// That of a block that was taken: many that are filled at once cost one change of the set.
-    OfTaken(OwnedFd),
+    blocks: VecDeque<(Block, Arc<OwnedFd>)>,
+    oldest: Oldest,
 }
 
 impl GadgetWire {
@@ -159,7 +150,7 @@ impl GadgetWire {
                 self.guests.land(&block, total)
             });
             match landed {
-                Ok(fence) => landing.blocks.push_back((block, fence)),
+                Ok(fence) => landing.blocks.push_back((block, Arc::new(fence))),
                 Err(errno) => {
                     // After a header without a block, nothing fits.
                     self.spare.push_front(block);
@@ -173,23 +164,18 @@ impl GadgetWire {
 
     /// Has the set readable when the oldest block is filled.
     fn watch_first(&mut self) -> io::Result<()> {
-        let Some(landing) = &mut self.landing else { return Ok(()) };
-        let (Watched::Nothing, Some((_, fence))) = (&landing.watched, landing.blocks.front())
-        else {
-            return Ok(());
-        };
-        self.set.add(fence, 0, EventFlags::IN)?;
-        landing.watched = Watched::OfFirst;
+        if let Some(Landing { blocks, oldest }) = &mut self.landing
+            && let Some((_, fence)) = blocks.front()
+        {
+            oldest.watch(&self.set, fence)?;
+        }
         Ok(())
     }
 
     /// The same for a block that is not filled yet.
     fn rewatch(&mut self) -> io::Result<()> {
-        let Some(landing) = &mut self.landing else { return Ok(()) };
-        if let Watched::OfTaken(fence) = &landing.watched {
-            // It was added.
-            let _ = self.set.remove(fence);
-            landing.watched = Watched::Nothing;
+        if let Some(Landing { blocks, oldest }) = &mut self.landing {
+            oldest.keep(&self.set, blocks.front().map(|(_, fence)| fence));
         }
         self.watch_first()
     }
@@ -292,7 +278,7 @@ impl Wire for GadgetWire {
             if let Some(block) = like
                 && self.guests.can_land(block, total)?
             {
-                self.landing = Some(Landing { blocks: VecDeque::new(), watched: Watched::Nothing });
+                self.landing = Some(Landing::default());
             }
         }
         self.queue()
@@ -326,10 +312,7 @@ impl Wire for GadgetWire {
             return Err(ErrorKind::WouldBlock.into());
         };
         status.map_err(broken)?;
-        let (block, fence) = landing.blocks.pop_front().ok_or(ErrorKind::WouldBlock)?;
-        if let Watched::OfFirst = landing.watched {
-            landing.watched = Watched::OfTaken(fence);
-        }
+        let (block, _) = landing.blocks.pop_front().ok_or(ErrorKind::WouldBlock)?;
         self.watch_first()?;
         Ok(block)
     }
