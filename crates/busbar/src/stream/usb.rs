@@ -25,6 +25,8 @@ use std::io;
 use std::time::Duration;
 
 pub use self::address::{Address, Device, Gadget};
+#[cfg(fuzzing)]
+pub use self::host::script;
 pub use self::raw::RawSender;
 
 use super::format::Format;

@@ -187,6 +187,12 @@ impl FrameSender {
         })
     }
 
+    /// Names the stream, so that a script can answer.
+    #[cfg(all(feature = "usb", any(test, fuzzing)))]
+    pub(crate) fn name(&mut self, stream: u64) {
+        self.stream = stream;
+    }
+
     /// Adds a block to the queue; [`advance`](Self::advance) sends it.
     ///
     /// # Errors
