@@ -12,8 +12,11 @@ use busbar::stream::net::{FrameReceiver, FrameSender, Options};
 use busbar::stream::usb::{Address, RawSender};
 use busbar::stream::verify::Counter;
 use busbar::stream::{Interface, Lost, Source, StreamSetup};
+use busbar_uapi::functionfs::Requests;
 use nusb::MaybeFuture;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 const LONG: Duration = Duration::from_secs(60);
 /// There is one controller.
@@ -306,6 +309,62 @@ fn a_block_that_needs_too_many_copies_is_an_error() {
     let error = done.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{error}");
     assert!(error.to_string().contains("up to 16777216 bytes"), "{error}");
+    drop(sender);
+    unplugged();
+}
+
+/// The address spaces of processes that the kernel has memory for.
+fn address_spaces() -> u64 {
+    let info = fs::read_to_string("/proc/slabinfo").unwrap();
+    let line = info.lines().find(|line| line.starts_with("mm_struct ")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Run by the next test.
+#[test]
+#[ignore = "needs the lab"]
+fn a_process_queues_a_read_and_ends() {
+    let Some(path) = std::env::var_os("BUSBAR_ENDPOINT") else { return };
+    let start = Instant::now();
+    loop {
+        let flags = OFlags::RDWR | OFlags::NONBLOCK;
+        let endpoint = rustix::fs::open(&path, flags, Mode::empty()).unwrap();
+        let mut requests = Requests::new(1).unwrap();
+        requests.read(&endpoint, vec![0; 1024], 0).unwrap();
+        let mut has_ended = false;
+        // There is no host yet.
+        requests.reap(|one| has_ended = one.result == Err(Errno::AGAIN)).unwrap();
+        if !has_ended {
+            return;
+        }
+        assert!(start.elapsed() < LONG);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Linux 6.12.117 keeps them without patch 0035.
+#[test]
+#[ignore = "needs the lab"]
+fn the_address_space_of_a_process_ends_with_it() {
+    const PROCESSES: u64 = 200;
+    let _controller = controller();
+    let sender = RawSender::open(&address("?raw"), None).unwrap();
+    let mounts = fs::read_to_string("/proc/mounts").unwrap();
+    let mount = mounts.lines().find(|line| line.contains(" functionfs ")).unwrap();
+    let endpoint = format!("{}/ep2", mount.split(' ').nth(1).unwrap());
+    let run = || {
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--ignored", "a_process_queues_a_read_and_ends"])
+            .env("BUSBAR_ENDPOINT", &endpoint)
+            .output()
+            .unwrap();
+        assert!(status.status.success(), "{}", String::from_utf8_lossy(&status.stdout));
+    };
+    run();
+    let before = address_spaces();
+    (0..PROCESSES).for_each(|_| run());
+    let after = address_spaces();
+    assert!(after < before + PROCESSES / 2, "{before} and {after}");
     drop(sender);
     unplugged();
 }
