@@ -265,14 +265,20 @@ impl Requests {
         }
     }
 
+    /// Makes it readable until the next [`reap`](Self::reap).
+    pub fn ring(&self) -> io::Result<()> {
+        io::write(&self.bell, &1_u64.to_ne_bytes()).map(drop)
+    }
+
     /// Calls `each` with the requests that have ended since the last call, in their order.
     pub fn reap(&mut self, mut each: impl FnMut(Ended)) -> io::Result<()> {
         const MOST: u8 = 32;
+        // This fails only if it is not readable. The kernel rings after the result is there: the last call may have taken
+        // that before.
+        let _ = io::read(&self.bell, &mut [0; 8]);
         if self.under_way == 0 {
             return Ok(());
         }
-        // This fails only if it is not readable.
-        let _ = io::read(&self.bell, &mut [0; 8]);
         loop {
             let mut events = [MaybeUninit::<IoEvent>::uninit(); MOST as usize];
             let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

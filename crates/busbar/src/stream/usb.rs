@@ -48,6 +48,8 @@ const PACKET: usize = 1024;
 const CHUNK: usize = 256 << 10;
 /// Most copies of blocks without frames that are under way.
 const MOST_RAW: u16 = 64;
+/// Most bytes of a block that a host sends: Linux takes a frame at once, and has 16 MiB for the transfers of all programs.
+const MOST_SENT: usize = 12 << 20;
 /// How long the end of a connection may take.
 const LINGER: Duration = Duration::from_millis(200);
 
@@ -140,7 +142,8 @@ impl FrameSender {
     ///
     /// # Errors
     ///
-    /// `ENOENT` without a controller, `EBUSY` if it has another function, `EACCES`; as [`open`](Self::open).
+    /// `ENOENT` without a controller, `EBUSY` if it has another function, `EACCES`; bad input for blocks of more than
+    /// 12 MiB to a device; as [`open`](Self::open).
     pub fn open_usb(
         address: &Address,
         format: &Format,
@@ -148,6 +151,10 @@ impl FrameSender {
         interface: Option<Interface>,
         options: &Options,
     ) -> Result<Self> {
+        if matches!(address, Address::Host(_)) && block_len > MOST_SENT {
+            let allowed = format!("up to {MOST_SENT} bytes to a USB device");
+            return Err(Error::invalid("the length of a block", block_len, allowed));
+        }
         let port = port(address, Role::Sender, interface)?;
         Self::through(port, format!("the USB connection {address}"), format, block_len, options)
     }

@@ -12,6 +12,7 @@ use super::watch::{Token, Watch};
 use super::wire::Wire;
 use crate::block::{self, Block, BytesMut};
 use crate::stream::frame::{HEADER_LEN, Header};
+use crate::stream::samples::Samples;
 use crate::{Error, Result};
 
 /// A connection that never waits. After a call that would wait, its watch has an event when to try again.
@@ -27,6 +28,19 @@ pub(super) struct Conn {
     out: Vec<u8>,
     /// Bytes of padding before the next header.
     skip: usize,
+}
+
+/// The last error of a connection, which is told once until a connection is made.
+#[derive(Debug, Default)]
+pub(super) struct Told(Option<String>);
+
+impl Told {
+    pub(super) fn is_new(&mut self, error: &Error) -> bool {
+        let text = Some(error.to_string());
+        let is_new = self.0 != text;
+        self.0 = text;
+        is_new
+    }
 }
 
 /// Where received bytes come from. Bytes are sent by the socket, if there is one.
@@ -131,6 +145,16 @@ impl Conn {
             Some(Err(why)) if why.kind() == ErrorKind::WouldBlock => Ok(None),
             Some(Err(why)) => Err(self.failed("read from", why)),
         }
+    }
+
+    /// Whether it has a block for the next payload.
+    pub(super) fn has_given(&self) -> bool {
+        matches!(&self.inflow, Inflow::Wire(wire) if wire.has_given())
+    }
+
+    /// Whether the block of samples that were sent is still read in place.
+    pub(super) fn holds(&self, samples: &Samples) -> bool {
+        matches!(&self.inflow, Inflow::Wire(wire) if wire.holds(samples))
     }
 
     /// The blocks that were given and not taken.

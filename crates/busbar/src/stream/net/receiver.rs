@@ -18,7 +18,7 @@ use self::incoming::{Caller, Incoming, Into, MAX_CALLERS};
 use self::landing::{Landing, Room};
 use self::taken::Taken;
 use super::bind;
-use super::conn::{Conn, Inflow};
+use super::conn::{Conn, Inflow, Told};
 use super::options::{BEAT, Options};
 use super::pool::Pool;
 use super::time::from_nanoseconds;
@@ -73,6 +73,7 @@ pub struct FrameReceiver {
     /// The last turn.
     advanced: Instant,
     trouble: Option<Error>,
+    told: Told,
     /// Whether no connection is accepted any more.
     is_closed: bool,
     counts: Counts,
@@ -204,6 +205,7 @@ impl FrameReceiver {
             heard: Instant::now(),
             advanced: Instant::now(),
             trouble: None,
+            told: Told::default(),
             is_closed: false,
             counts: Counts::default(),
         })
@@ -457,7 +459,9 @@ impl FrameReceiver {
                 }
                 // One connection has failed, or there is no free descriptor: later connections may work.
                 Err(error) => {
-                    self.trouble = Some(error);
+                    if self.told.is_new(&error) {
+                        self.trouble = Some(error);
+                    }
                     return;
                 }
             }
@@ -560,6 +564,7 @@ impl FrameReceiver {
         conn.say(&Header::new(Kind::Welcome, stream.id, stream.next).encode());
         conn.flush()?;
         stream.farewell = None;
+        self.told = Told::default();
         self.counts.connections += 1;
         self.heard = Instant::now();
         self.link = Some(Incoming::new(conn));
@@ -687,7 +692,7 @@ impl Stream {
             }
             if let Some(header) = link.announced.filter(|_| link.conn.is_in_place()) {
                 let Some(block) = link.conn.take()? else { return Ok(None) };
-                link.announced = None;
+                link.end_in_place();
                 return self.hand_out(&header, Into::Filled(block), copied).map(Some);
             }
             if let Some(header) = link.announced {

@@ -10,7 +10,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
-use super::conn::{Conn, Inflow};
+use super::conn::{Conn, Inflow, Told};
 use super::options::Options;
 use super::time::to_nanoseconds;
 use super::transmit::{self, Queued, ZeroCopy};
@@ -52,6 +52,8 @@ pub struct FrameSender {
     watch: Watch,
     /// Blocks that the receiver has not taken over.
     queue: VecDeque<Queued>,
+    /// Blocks that the receiver says it has, but that the connection still reads.
+    held: Vec<Queued>,
     /// The sequence of the first in the queue.
     first: u64,
     end: Option<Lost>,
@@ -65,6 +67,7 @@ pub struct FrameSender {
     /// Connections in a row that were welcomed and ended before a block was taken over.
     fruitless: u32,
     trouble: Option<Error>,
+    told: Told,
     counts: Counts,
 }
 
@@ -175,6 +178,7 @@ impl FrameSender {
             block_len,
             watch,
             queue: VecDeque::new(),
+            held: Vec::new(),
             first: 0,
             end: None,
             is_finished: false,
@@ -183,6 +187,7 @@ impl FrameSender {
             pause: Duration::ZERO,
             fruitless: 0,
             trouble: None,
+            told: Told::default(),
             counts: Counts::default(),
         })
     }
@@ -331,6 +336,9 @@ impl FrameSender {
     }
 
     fn step(&mut self, news: bool) -> Result<(), Fault> {
+        if !self.held.is_empty() {
+            self.check_held();
+        }
         if self.is_finished || self.content.is_some() {
             return Ok(());
         }
@@ -492,6 +500,7 @@ impl FrameSender {
         let cursor = cursor.filter(|cursor| *cursor <= len);
         let cursor = cursor.ok_or_else(|| frame::bad("sequence", sequence))?;
         self.counts.connections += 1;
+        self.told = Told::default();
         let again = self.queue.iter().skip(cursor).filter(|queued| queued.was_begun).count();
         self.counts.resent += again as u64;
         let up = self.up_mut()?;
@@ -508,7 +517,7 @@ impl FrameSender {
         let up = self.up_mut()?;
         let (sent, end_is_sent) = (up.cursor, up.end_is_sent);
         if end_is_sent && taken == sent + 1 {
-            self.queue.clear();
+            self.let_go(sent);
             self.first = sequence - 1;
             self.is_finished = true;
             return Ok(());
@@ -517,12 +526,27 @@ impl FrameSender {
             return Err(bad());
         }
         up.cursor -= taken;
-        self.queue.drain(..taken);
+        self.let_go(taken);
         self.first = sequence;
         if taken > 0 {
             (self.pause, self.fruitless) = (Duration::ZERO, 0);
         }
         Ok(())
+    }
+
+    /// Lets the first blocks go. A peer may say that it has one that it has not read: whoever fills that block next would
+    /// wait for the peer.
+    fn let_go(&mut self, count: usize) {
+        self.held.extend(self.queue.drain(..count));
+        self.check_held();
+    }
+
+    fn check_held(&mut self) {
+        let Self { link, held, .. } = self;
+        held.retain(|queued| match link {
+            Link::Up(up) => up.conn.holds(queued.samples()),
+            _ => false,
+        });
     }
 
     /// Sends as much as there is room for.
@@ -577,7 +601,7 @@ impl FrameSender {
         if header.sequence == 0 || header.sequence != all {
             return Err(Fault::Stream(self.refusal(reason)));
         }
-        self.queue.clear();
+        self.let_go(self.queue.len());
         self.first = all;
         self.is_finished = self.end.is_some();
         self.content = Some(reason);
@@ -614,7 +638,10 @@ impl FrameSender {
         if self.fruitless > MOST_FRUITLESS {
             return Err(error.help("each connection fails like this before a block is taken over"));
         }
-        if self.heard.elapsed() >= self.options.patience {
+        let waits = matches!(&self.route, Route::Port(port) if port.waits());
+        // A peer that decides when it comes may not have come yet.
+        let is_new = waits && self.counts.connections == 0;
+        if !is_new && self.heard.elapsed() >= self.options.patience {
             let there = match &self.route {
                 Route::Tcp { .. } => "tcp-listen:",
                 Route::Port(_) => "usb:",
@@ -624,7 +651,7 @@ impl FrameSender {
                 self.options.patience.as_secs_f32()
             )));
         }
-        if is_trouble {
+        if is_trouble && self.told.is_new(&error) {
             self.trouble = Some(error);
         }
         Ok(())

@@ -35,6 +35,12 @@ pub(in crate::stream) struct Queued {
     pub(in crate::stream) was_begun: bool,
 }
 
+impl Queued {
+    pub(in crate::stream) fn samples(&self) -> &Samples {
+        &self.samples
+    }
+}
+
 /// What is sent before the bytes of a block.
 #[derive(Debug)]
 enum Head {

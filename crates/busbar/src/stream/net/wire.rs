@@ -26,6 +26,11 @@ pub(crate) trait Wire: fmt::Debug + Send {
     /// bytes that a processor has copied.
     fn send(&mut self, header: &[u8; HEADER_LEN], samples: &Samples) -> io::Result<u64>;
 
+    /// Whether the block of samples that were [sent](Self::send) is still read in place.
+    fn holds(&self, _: &Samples) -> bool {
+        false
+    }
+
     /// From now on there are data frames, with blocks of up to `block_len` bytes. `like` is one of the blocks that they
     /// are received into.
     fn settle(&mut self, block_len: usize, like: Option<&Block>) -> io::Result<()>;
@@ -43,6 +48,11 @@ pub(crate) trait Wire: fmt::Debug + Send {
     /// Has the next payload put into a block.
     fn give(&mut self, _: Block) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Whether it has a block for the next payload.
+    fn has_given(&self) -> bool {
+        false
     }
 
     /// The block with the payload of the header that was read last.

@@ -50,15 +50,25 @@ impl GadgetPort {
     }
 }
 
+impl GadgetPort {
+    fn connect(&self) -> Result<GadgetWire> {
+        let endpoints = Arc::new(self.function.endpoints()?);
+        let wire = GadgetWire::new(endpoints, self.role, self.interface);
+        wire.map_err(|why| Error::new("use", "the endpoints of a USB function", why))
+    }
+}
+
 impl Port for GadgetPort {
     fn open(&mut self) -> Result<Option<Box<dyn Wire>>> {
         if !self.events.take_fresh() {
             return Ok(None);
         }
-        let endpoints = Arc::new(self.function.endpoints()?);
-        let wire = GadgetWire::new(endpoints, self.role, self.interface);
-        let wire = wire.map_err(|why| Error::new("use", "the endpoints of a USB function", why))?;
-        Ok(Some(Box::new(wire)))
+        let wire = self.connect();
+        if wire.is_err() {
+            // There is no other event until the host begins anew.
+            self.events.put_fresh();
+        }
+        Ok(Some(Box::new(wire?)))
     }
 
     fn waits(&self) -> bool {
@@ -92,6 +102,16 @@ impl Events {
     pub(super) fn take_fresh(&mut self) -> bool {
         self.hear();
         std::mem::take(&mut self.is_fresh)
+    }
+
+    /// Whether the next [`take_fresh`](Self::take_fresh) is true, as far as events were taken.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.is_fresh
+    }
+
+    /// After a failure: the next [`take_fresh`](Self::take_fresh) is the same, unless the host has left.
+    pub(super) fn put_fresh(&mut self) {
+        self.is_fresh = self.is_on;
     }
 
     /// Whether the host has left, or has begun anew, since [`take_fresh`](Self::take_fresh).

@@ -14,12 +14,13 @@ use std::sync::mpsc::{self, TryRecvError};
 use std::task::Wake;
 use std::time::{Duration, Instant};
 
+use nusb::descriptors::{EndpointDescriptor, TransferType};
 use nusb::transfer::{Bulk, Direction, In, Out};
 use nusb::{Endpoint, ErrorKind as UsbKind, MaybeFuture};
 
 use self::wire::HostWire;
 use super::address::Device;
-use super::{CLASS, Role};
+use super::{CLASS, PACKET, Role};
 use crate::poll::{self, Bell};
 use crate::stream::net::{Port, Wire};
 use crate::{Error, Result};
@@ -95,6 +96,18 @@ impl Port for HostPort {
     }
 }
 
+/// The address of an endpoint if it can be used.
+fn usable(endpoint: &EndpointDescriptor<'_>, direction: Direction) -> Option<u8> {
+    let is_wanted =
+        endpoint.transfer_type() == TransferType::Bulk && endpoint.direction() == direction;
+    (is_wanted && fits(endpoint.max_packet_size())).then(|| endpoint.address())
+}
+
+/// Whether transfers of whole [packets](PACKET) are of whole packets of this length.
+fn fits(packet: usize) -> bool {
+    packet > 0 && PACKET.is_multiple_of(packet)
+}
+
 /// Makes a descriptor readable when a future is to be polled.
 #[derive(Debug)]
 struct Ringer(Bell);
@@ -149,14 +162,17 @@ fn find(device: &Device) -> Result<Option<Opened>> {
     let interface = opened.claim_interface(number).wait().map_err(|why| failed("claim", why))?;
     // A new connection for both sides: what was queued is gone.
     interface.set_alt_setting(0).wait().map_err(|why| failed("reset", why))?;
-    let endpoints =
-        interface.descriptor().map(|one| one.endpoints().map(|it| it.address()).collect());
-    let endpoints: Vec<u8> = endpoints.unwrap_or_default();
-    let of = |direction: Direction| {
-        let is_in = direction == Direction::In;
-        endpoints.iter().copied().find(|address| (address & 0x80 != 0) == is_in).unwrap_or(0)
+    let endpoints = interface.descriptor().map(|one| one.endpoints().collect());
+    let endpoints: Vec<_> = endpoints.unwrap_or_default();
+    let of = |direction| {
+        let address = endpoints.iter().find_map(|one| usable(one, direction));
+        let wrong = || {
+            let why = "it has no bulk endpoint for frames, with packets that divide 1024 bytes";
+            Error::new("use", name.clone(), io::Error::new(ErrorKind::InvalidData, why))
+        };
+        address.ok_or_else(wrong)
     };
-    let from = interface.endpoint(of(Direction::In)).map_err(|why| failed("read from", why))?;
-    let to = interface.endpoint(of(Direction::Out)).map_err(|why| failed("write to", why))?;
+    let from = interface.endpoint(of(Direction::In)?).map_err(|why| failed("read from", why))?;
+    let to = interface.endpoint(of(Direction::Out)?).map_err(|why| failed("write to", why))?;
     Ok(Some(Opened { from, to }))
 }

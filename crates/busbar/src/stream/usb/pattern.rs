@@ -2,10 +2,13 @@
 
 use super::{CHUNK, PACKET};
 
+/// Most transfers of [`CHUNK`] bytes under way: Linux has 16 MiB for those of all programs of a host.
+const MOST_CHUNKS: usize = 24;
+
 /// The lengths of transfers, one after the other.
 ///
-/// A header is a short packet and ends its transfer. A payload fills the transfers after it to the last byte, so
-/// none of them waits for the next frame. Without data frames, each transfer is a packet.
+/// A header fills its transfer of a packet, or ends it as a short one. A payload fills the transfers after it to the last
+/// byte, so none of them waits for the next frame. Without data frames, each transfer is a packet.
 #[derive(Debug, Default)]
 pub(super) struct Pattern {
     /// Bytes of a payload with its padding; 0 without data frames.
@@ -22,6 +25,11 @@ impl Pattern {
 
     pub(super) fn has_data(&self) -> bool {
         self.payload > 0
+    }
+
+    /// Whether the next transfer is for the header of a data frame, or for the end.
+    pub(super) fn is_at_header(&self) -> bool {
+        self.has_data() && self.queued.is_none()
     }
 
     /// Bytes of the next transfer.
@@ -41,7 +49,8 @@ impl Pattern {
             return 4;
         }
         let each = 1 + self.payload.div_ceil(CHUNK);
-        ((2 << 20) / self.payload).clamp(2, 32).saturating_mul(each).min(64)
+        let most = if self.payload > CHUNK { MOST_CHUNKS } else { 64 };
+        ((2 << 20) / self.payload).clamp(2, 32).saturating_mul(each).min(most)
     }
 }
 
@@ -56,7 +65,7 @@ mod tests {
         assert_eq!(lens, [PACKET, CHUNK, CHUNK, PACKET, PACKET, CHUNK]);
         let mut pattern = Pattern::default();
         assert_eq!([pattern.next(), pattern.next()], [PACKET, PACKET]);
-        assert_eq!(Pattern::of(1 << 30).depth(), 64);
+        assert_eq!(Pattern::of(1 << 30).depth(), MOST_CHUNKS);
         assert_eq!(Pattern::of(16 << 10).depth(), 64);
     }
 }

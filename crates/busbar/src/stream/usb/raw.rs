@@ -10,6 +10,7 @@ use std::time::Instant;
 use busbar_uapi::dmabuf::{self, Access};
 use busbar_uapi::functionfs::Requests;
 use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
 
 use super::address::{Address, Gadget};
 use super::gadget::{self, Endpoints, Events, Function, Guests};
@@ -52,6 +53,8 @@ pub struct RawSender {
 struct Link {
     // First: requests end before the blocks are detached.
     requests: Requests,
+    /// The tags and the results of requests that have ended, until they are taken.
+    ended: Vec<(u64, Result<usize, Errno>)>,
     guests: Guests,
     endpoints: Arc<Endpoints>,
 }
@@ -71,15 +74,14 @@ enum Way {
 }
 
 impl Sent {
-    /// Whether the host has it, or will not get it; `None` if it is under way.
-    fn is_sent(&self) -> Option<bool> {
+    /// How it has ended; `None` if it is under way.
+    fn outcome(&self) -> Option<Result<(), Errno>> {
         match &self.way {
-            // After an error, an event tells when the host has come back.
             Way::Fence(fence) => match dmabuf::sync_file_status(fence) {
-                Ok((_, status)) => status.map(|result| result.is_ok()),
-                Err(_) => Some(false),
+                Ok((_, status)) => status,
+                Err(errno) => Some(Err(errno)),
             },
-            Way::Copies(left) => (*left == 0).then_some(true),
+            Way::Copies(left) => (*left == 0).then_some(Ok(())),
         }
     }
 }
@@ -96,11 +98,15 @@ impl Link {
         let endpoints = Arc::new(function.endpoints()?);
         let guests = Guests::new(Arc::clone(&endpoints), interface);
         set.add(&requests, REQUESTS, EventFlags::IN)?;
-        Ok(Self { requests, guests, endpoints })
+        Ok(Self { requests, ended: Vec::new(), guests, endpoints })
     }
 
     /// Queues samples; `None` if there is no room.
     fn send(&mut self, samples: &Samples, tag: u64) -> io::Result<Option<Way>> {
+        if self.ended.iter().any(|(_, result)| result.is_err()) {
+            // Nothing may overtake what has failed.
+            return Ok(None);
+        }
         let len = samples.meta().len;
         let copies = len.div_ceil(CHUNK);
         if self.requests.under_way() > 0 && self.requests.room() < copies {
@@ -116,13 +122,23 @@ impl Link {
         if copies > MOST_RAW.into() {
             return Err(gadget::too_long(len, MOST_RAW.into()));
         }
-        let (requests, to) = (&mut self.requests, &self.endpoints.to);
         let parts = samples.parts()?;
         let parts: Vec<_> = parts.iter().collect();
         super::cut(&parts, len, |chunk| {
-            block::request(requests, to, chunk, true, tag).map_err(gadget::broken)
+            // Behind one that the kernel has not taken, others would take its place.
+            if self.ended.iter().all(|(_, result)| result.is_ok()) {
+                let (requests, to) = (&mut self.requests, &self.endpoints.to);
+                block::request(requests, to, chunk, true, tag).map_err(gadget::broken)?;
+                self.reap()?;
+            }
+            Ok(())
         })?;
         Ok(Some(Way::Copies(copies)))
+    }
+
+    fn reap(&mut self) -> io::Result<()> {
+        let Self { requests, ended, .. } = self;
+        Ok(requests.reap(|one| ended.push((one.tag, one.result)))?)
     }
 }
 
@@ -188,10 +204,20 @@ impl RawSender {
     /// [`Unsupported`](io::ErrorKind::Unsupported) if a block was to be sent in place and cannot;
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) if one of more than 16 MiB would have to be copied; `ENOMEM`.
     pub fn advance(&mut self) -> Result<()> {
-        if self.events.take_fresh() {
-            self.begin_anew()?;
+        loop {
+            if self.events.take_fresh()
+                && let Err(error) = self.begin_anew()
+            {
+                // There is no other event until the host begins anew.
+                self.events.put_fresh();
+                return Err(error);
+            }
+            self.step().map_err(|why| Error::new("write to", &self.name, why))?;
+            // While blocks were queued, the event may have been taken.
+            if !self.events.is_fresh() {
+                return Ok(());
+            }
         }
-        self.step().map_err(|why| Error::new("write to", &self.name, why))
     }
 
     /// Forgets what was queued at endpoints: the host has reset them.
@@ -199,10 +225,11 @@ impl RawSender {
         let until = Instant::now() + LINGER;
         // All have ended, but the results may come a moment later. They tell what the host has read.
         while self.link.requests.under_way() > 0 && Instant::now() < until {
-            self.reap().map_err(|why| Error::new("use", &self.name, why))?;
+            // Why the others have ended does not matter: they are sent again.
+            let _ = self.reap();
             std::thread::sleep(LINGER / 200);
         }
-        self.settle();
+        let _ = self.settle();
         self.oldest.clear(&self.set);
         while let Some(Sent { samples, .. }) = self.flight.pop_back() {
             self.waiting.push_front(samples);
@@ -215,33 +242,50 @@ impl RawSender {
     /// Takes the results of copies.
     fn reap(&mut self) -> io::Result<()> {
         let Self { link, flight, first, is_up, .. } = self;
-        link.requests.reap(|ended| {
-            let index = usize::try_from(ended.tag.wrapping_sub(*first)).unwrap_or(usize::MAX);
-            match (ended.result, flight.get_mut(index).map(|sent| &mut sent.way)) {
+        let mut failed = Ok(());
+        link.reap()?;
+        for (tag, result) in link.ended.drain(..) {
+            let index = usize::try_from(tag.wrapping_sub(*first)).unwrap_or(usize::MAX);
+            match (result, flight.get_mut(index).map(|sent| &mut sent.way)) {
                 (Ok(_), Some(Way::Copies(left))) => *left = left.saturating_sub(1),
                 (Ok(_), _) => {}
-                (Err(_), _) => *is_up = false,
+                (Err(errno), _) => {
+                    *is_up = false;
+                    failed = failed.and(ended_by(errno));
+                }
             }
-        })?;
-        Ok(())
+        }
+        failed
     }
 
     /// Drops blocks that the host has.
-    fn settle(&mut self) {
-        while let Some(is_sent) = self.flight.front().and_then(Sent::is_sent) {
-            if !is_sent {
+    fn settle(&mut self) -> io::Result<()> {
+        while let Some(outcome) = self.flight.front().and_then(Sent::outcome) {
+            if let Err(errno) = outcome {
                 self.oldest.clear(&self.set);
                 self.is_up = false;
-                break;
+                return ended_by(errno);
             }
             self.flight.pop_front();
             self.first += 1;
         }
+        Ok(())
     }
 
     fn step(&mut self) -> io::Result<()> {
-        self.reap()?;
-        self.settle();
+        loop {
+            self.reap()?;
+            self.settle()?;
+            self.begin_all()?;
+            // Requests that have ended while others were queued have no further event.
+            if self.link.ended.is_empty() {
+                return self.watch();
+            }
+        }
+    }
+
+    /// Queues blocks as long as there is room.
+    fn begin_all(&mut self) -> io::Result<()> {
         while self.is_up && !self.waiting.is_empty() {
             // Linux 6.12 without patch 0030 crashes if it is asked for a transfer once the function is unbound.
             self.is_up = !self.events.is_over();
@@ -256,7 +300,7 @@ impl RawSender {
                 Err(why) => return Err(why),
             }
         }
-        self.watch()
+        Ok(())
     }
 
     /// Queues the next block; `false` if there is no room.
@@ -282,6 +326,14 @@ impl RawSender {
             Some(fence) if self.is_up => Ok(self.oldest.watch(&self.set, fence)?),
             _ => Ok(()),
         }
+    }
+}
+
+/// Nothing is wrong if the host has left: an event tells when it has come back.
+fn ended_by(errno: Errno) -> io::Result<()> {
+    match gadget::broken(errno) {
+        why if why.kind() == io::ErrorKind::ConnectionReset => Ok(()),
+        why => Err(why),
     }
 }
 

@@ -155,6 +155,12 @@ impl Incoming {
         self.filling = Some(Filling { header, into, filled: 0 });
     }
 
+    /// The announced block has come in place.
+    pub(super) fn end_in_place(&mut self) {
+        self.announced = None;
+        self.waited = Duration::ZERO;
+    }
+
     /// Reads on. Returns the block once it is complete.
     pub(super) fn fill(&mut self) -> Result<Option<(Header, Into)>> {
         let Some(filling) = &mut self.filling else { return Ok(None) };
@@ -172,6 +178,8 @@ impl Incoming {
         let turn = std::mem::replace(&mut self.turned, Instant::now()).elapsed();
         let len = match (&self.filling, self.announced) {
             (Some(filling), _) => filling.header.len,
+            // It comes in place.
+            (None, Some(header)) if self.conn.has_given() => header.len,
             (None, Some(_)) => return Ok(()),
             (None, None) if self.conn.has_part() => 0,
             (None, None) => {

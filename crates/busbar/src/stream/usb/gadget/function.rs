@@ -1,6 +1,7 @@
 //! Makes a gadget by configfs, or takes part in one.
 
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,7 +15,8 @@ use super::super::address::Gadget;
 use super::Endpoints;
 use crate::{Error, Result};
 
-/// The names of our gadgets in configfs begin with this, and the number of the process.
+/// The names of our gadgets in configfs begin with this. The numbers of the PID namespace and of the process follow, and one
+/// of the gadget.
 const PREFIX: &str = "busbar";
 /// Packets of a burst at super speed.
 const BURST: u8 = 15;
@@ -94,7 +96,7 @@ fn make(
     )
     .with_config(Config::new("stream").with_function(handle));
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    made.name = Some(format!("{PREFIX}-{}-{count}", std::process::id()));
+    made.name = Some(format!("{PREFIX}-{}-{}-{count}", namespace(), std::process::id()));
     let registered = made.register().map_err(failed)?;
     let directory = custom.ffs_dir().map_err(failed)?;
     let control = describe(&directory, descriptors, strings)?;
@@ -130,15 +132,28 @@ fn controller(name: Option<&str>) -> Result<Udc> {
 fn remove_stale() {
     let Ok(gadgets) = usb_gadget::registered() else { return };
     for gadget in gadgets {
-        let name = gadget.name().to_string_lossy().into_owned();
-        let mut parts = name.split('-');
-        let (prefix, process) = (parts.next(), parts.next());
-        let Some(process) = process.filter(|_| prefix == Some(PREFIX)) else { continue };
-        if !Path::new("/proc").join(process).exists() {
+        let Some((space, process)) = maker(&gadget.name().to_string_lossy()) else { continue };
+        // What processes of another container are alive is not known here.
+        let is_gone = !Path::new("/proc").join(process.to_string()).exists();
+        if is_gone && space == namespace() && space != 0 {
             // Another process may do the same.
             let _ = gadget.remove();
         }
     }
+}
+
+/// The PID namespace of this process; 0 if it is not known.
+fn namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |it| it.ino())
+}
+
+/// The namespace and the number of the process that has made a gadget of this name, if it is one of ours.
+fn maker(name: &str) -> Option<(u64, u32)> {
+    let mut numbers = name.strip_prefix(PREFIX)?.strip_prefix('-')?.split('-');
+    let space = numbers.next()?.parse().ok()?;
+    let process = numbers.next()?.parse().ok()?;
+    numbers.next()?.parse::<u32>().ok()?;
+    numbers.next().is_none().then_some((space, process))
 }
 
 fn file(directory: &Path, name: &str) -> Result<Endpoint> {
@@ -161,4 +176,26 @@ fn describe(directory: &Path, descriptors: &[u8], strings: &[u8]) -> Result<Endp
         whole.map_err(|why| Error::new(format!("write {what} of"), "a USB function", why))?;
     }
     Ok(control)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gadgets_that_others_have_made_are_theirs() {
+        assert_eq!(maker("busbar-4026531836-12-0"), Some((4_026_531_836, 12)));
+        for name in [
+            "busbar",
+            "busbar-12",
+            "busbar-board",
+            "busbar-my-board",
+            "busbar-1-2",
+            "busbar-1-2-3-4",
+            "busbar-1-2-x",
+            "busbar12-0",
+        ] {
+            assert_eq!(maker(name), None, "{name}");
+        }
+    }
 }

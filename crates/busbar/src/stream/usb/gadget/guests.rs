@@ -82,6 +82,8 @@ impl Guests {
         match persist(|| functionfs::transfer(&self.endpoints.to, block, total as u64)) {
             Ok(()) => Ok(true),
             Err(Errno::BUSY | Errno::NOMEM) => Ok(false),
+            // It was attached: the function has no controller any more.
+            Err(Errno::PERM) => Err(broken(Errno::SHUTDOWN)),
             Err(errno) => Err(broken(errno)),
         }
     }

@@ -26,6 +26,8 @@ use crate::stream::setup::Interface;
 const MOST: u16 = 256;
 const READ: u64 = 0;
 const WRITE: u64 = 1;
+/// A read of a packet with the header of a data frame, whose rest is padding, or with that of the end.
+const HEADER: u64 = 2;
 /// Most blocks that the controller has to fill.
 const MOST_LANDING: usize = 32;
 
@@ -96,18 +98,22 @@ impl GadgetWire {
     fn reap(&mut self) -> io::Result<()> {
         let Self { requests, arrived, reads, writes, moved, dead, .. } = self;
         requests.reap(|ended| match (ended.tag, ended.result) {
-            (READ, result) => {
-                *reads -= 1;
-                match result {
-                    Ok(0) => {}
-                    Ok(len) => arrived.push_back((ended.buffer, len, 0)),
-                    Err(errno) => *dead = dead.or(Some(errno)),
-                }
-            }
-            (_, result) => {
+            (WRITE, result) => {
                 *writes -= 1;
                 *moved = Instant::now();
                 *dead = dead.or(result.err());
+            }
+            (tag, result) => {
+                *reads -= 1;
+                let most = if tag == HEADER { HEADER_LEN } else { usize::MAX };
+                match result {
+                    // Nothing sends an empty packet; behind one, headers would be read into blocks.
+                    Ok(0) => *dead = dead.or(Some(Errno::PROTO)),
+                    // Behind a read that has failed, bytes are missing.
+                    Ok(_) if dead.is_some() => {}
+                    Ok(len) => arrived.push_back((ended.buffer, len.min(most), 0)),
+                    Err(errno) => *dead = dead.or(Some(errno)),
+                }
             }
         })?;
         Ok(())
@@ -128,8 +134,9 @@ impl GadgetWire {
             None => self.pattern.depth(),
         };
         while self.reads < depth {
+            let tag = if self.pattern.is_at_header() { HEADER } else { READ };
             let buffer = vec![0; self.pattern.next()];
-            self.requests.read(&self.endpoints.from, buffer, READ).map_err(broken)?;
+            self.requests.read(&self.endpoints.from, buffer, tag).map_err(broken)?;
             self.reads += 1;
         }
         Ok(())
@@ -144,7 +151,7 @@ impl GadgetWire {
                 self.spare.push_front(block);
                 break;
             }
-            let queued = self.requests.read(&self.endpoints.from, vec![0; PACKET], READ);
+            let queued = self.requests.read(&self.endpoints.from, vec![0; PACKET], HEADER);
             let landed = queued.and_then(|()| {
                 self.reads += 1;
                 self.guests.land(&block, total)
@@ -192,11 +199,29 @@ impl GadgetWire {
         Ok(())
     }
 
+    /// Queues a part of a frame. Fails if the kernel does not take it, which `FunctionFS` tells by a result: another
+    /// part would come in its place.
+    fn put_part(&mut self, parts: &[Bytes<'_>]) -> io::Result<()> {
+        self.put(parts)?;
+        self.reap_writes()?;
+        self.check()
+    }
+
+    /// The same where what was read is not looked at.
+    fn reap_writes(&mut self) -> io::Result<()> {
+        self.reap()?;
+        if !self.arrived.is_empty() {
+            // Its event was taken.
+            self.requests.ring()?;
+        }
+        Ok(())
+    }
+
     /// Whether there is room for `count` requests, besides reads.
     fn has_room(&mut self, count: usize) -> io::Result<bool> {
         let most = self.most();
         if self.writes + count > most {
-            self.reap()?;
+            self.reap_writes()?;
         }
         self.check()?;
         Ok(self.writes + count <= most)
@@ -255,10 +280,13 @@ impl Wire for GadgetWire {
         }
         let mut header = Some(Bytes::from(&header[..]));
         if let Some(block) = self.guests.attached(samples, total)? {
-            self.put(header.as_slice())?;
+            self.put_part(header.as_slice())?;
             header = None;
             if self.guests.send(block, total)? {
                 return Ok(0);
+            }
+            if is_long {
+                return Err(broken(Errno::AGAIN));
             }
         }
         if is_long {
@@ -266,8 +294,12 @@ impl Wire for GadgetWire {
         }
         let parts = samples.parts()?;
         let all: Vec<_> = header.into_iter().chain(parts.iter()).collect();
-        cut(&all, total + header.map_or(0, Bytes::len), |chunk| self.put(chunk))?;
+        cut(&all, total + header.map_or(0, Bytes::len), |chunk| self.put_part(chunk))?;
         Ok(len as u64)
+    }
+
+    fn holds(&self, samples: &Samples) -> bool {
+        samples.block().is_some_and(|block| !block.try_wait_unused().unwrap_or(true))
     }
 
     fn settle(&mut self, block_len: usize, like: Option<&Block>) -> io::Result<()> {
@@ -296,6 +328,10 @@ impl Wire for GadgetWire {
     fn give(&mut self, block: Block) -> io::Result<()> {
         self.spare.push_back(block);
         self.land()
+    }
+
+    fn has_given(&self) -> bool {
+        self.landing.as_ref().is_some_and(|landing| !landing.blocks.is_empty())
     }
 
     fn take(&mut self) -> io::Result<Block> {

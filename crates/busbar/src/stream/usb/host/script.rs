@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
@@ -36,8 +35,12 @@ pub enum Step {
 pub struct Outcome {
     /// The blocks that it received.
     pub blocks: Vec<(Meta, Vec<u8>)>,
+    /// The transfers that it sent.
+    pub sent: Vec<Vec<u8>>,
     /// Why connections have ended.
     pub troubles: Vec<Error>,
+    /// How often it looked for news.
+    pub turns: usize,
     /// Whether the whole stream was received, or was taken over by the device.
     pub is_finished: bool,
 }
@@ -53,6 +56,7 @@ pub fn receive(devices: Vec<Script>, options: &Options) -> Result<Outcome> {
     let mut receiver = FrameReceiver::through(Box::new(port), "a script".into(), &setup, options)?;
     let mut outcome = Outcome::default();
     while steps.go_on() {
+        outcome.turns += 1;
         while let Some(samples) = receiver.try_next()? {
             outcome.blocks.push((*samples.meta(), samples.read()?.bytes().to_vec()));
             steps.note();
@@ -85,10 +89,12 @@ pub fn send(
     sender.finish(Lost::Samples(0));
     let mut outcome = Outcome::default();
     while steps.go_on() {
+        outcome.turns += 1;
         sender.advance()?;
         outcome.troubles.extend(sender.take_trouble());
     }
     outcome.is_finished = sender.is_finished();
+    outcome.sent = std::mem::take(&mut steps.done().taken);
     Ok(outcome)
 }
 
@@ -100,18 +106,32 @@ fn samples(bytes: &[u8]) -> Result<Samples> {
     Ok(Pool::new(Vec::<Block>::new())?.hand_out(block, meta, 1, 0))
 }
 
-/// Counts what devices have done, to see when nothing more comes.
+/// What devices have done.
 #[derive(Clone, Debug, Default)]
-struct Steps(Arc<AtomicUsize>);
+struct Steps(Arc<Mutex<Done>>);
+
+#[derive(Debug, Default)]
+struct Done {
+    /// Turns since one of them has done something.
+    idle: usize,
+    /// The transfers that they have taken.
+    taken: Vec<Vec<u8>>,
+}
 
 impl Steps {
+    fn done(&self) -> MutexGuard<'_, Done> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn note(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.done().idle = 0;
     }
 
     /// Whether something was done in the last few turns.
     fn go_on(&self) -> bool {
-        self.0.fetch_add(1, Ordering::Relaxed) < 4
+        let mut done = self.done();
+        done.idle += 1;
+        done.idle <= 4
     }
 }
 
@@ -137,7 +157,7 @@ impl Port for Devices {
         self.steps.note();
         let from =
             Sending { script: script.into(), queue: VecDeque::new(), steps: self.steps.clone() };
-        let to = Taking { queue: VecDeque::new() };
+        let to = Taking { queue: VecDeque::new(), steps: self.steps.clone() };
         Ok(Some(Box::new(HostWire::new(Box::new(from), Box::new(to), self.role)?)))
     }
 
@@ -206,6 +226,7 @@ impl Transfers for Sending {
 /// The endpoint by which a device takes everything.
 struct Taking {
     queue: VecDeque<Buffer>,
+    steps: Steps,
 }
 
 impl Transfers for Taking {
@@ -224,6 +245,7 @@ impl Transfers for Taking {
     fn poll_next_complete(&mut self, _: &mut Context<'_>) -> Poll<Completion> {
         let buffer = self.queue.pop_front().expect("as nusb");
         let actual_len = buffer.len();
+        self.steps.done().taken.push(buffer[..].to_vec());
         Poll::Ready(Completion { buffer, actual_len, status: Ok(()) })
     }
 

@@ -1,9 +1,11 @@
 use proptest::prelude::*;
 
+use super::fits;
 use super::script::{Script, Step, receive, send};
-use crate::stream::frame::{Header, Hello, Kind};
-use crate::stream::net::Options;
-use crate::stream::usb::padding;
+use super::wire::MOST_EMPTY;
+use crate::stream::frame::{HEADER_LEN, Header, Hello, Kind};
+use crate::stream::net::{FrameSender, Options};
+use crate::stream::usb::{PACKET, padding};
 use crate::stream::{Channel, Format, Lost};
 
 const BLOCK_LEN: usize = 1500;
@@ -57,6 +59,32 @@ fn cuts() -> impl Strategy<Value = Vec<prop::sample::Index>> {
     prop::collection::vec(any::<prop::sample::Index>(), 0..8)
 }
 
+#[test]
+fn packets_that_do_not_fit_are_refused() {
+    // A device may describe any: the kernel corrects some, and a library divides by them.
+    assert!([64, 512, 1024].into_iter().all(fits));
+    assert!(![0, 500, 1023, 2047].into_iter().any(fits));
+}
+
+#[test]
+fn a_device_that_sends_nothing_all_the_time_keeps_nobody() {
+    let empty = |_| Step::Send(Vec::new());
+    let mut script: Script = (0..1000).map(empty).collect();
+    script.extend(cut(&stream(1, &[vec![1; 100]]), &[]));
+    let outcome = receive(vec![script], &Options::new()).unwrap();
+    assert!(outcome.is_finished);
+    assert!(outcome.turns >= 1000 / MOST_EMPTY, "{} turns", outcome.turns);
+}
+
+#[test]
+fn blocks_that_linux_does_not_take_at_once_are_refused() {
+    let address = "1209:0001".parse().unwrap();
+    let open = |len| FrameSender::open_usb(&address, &format(), len, None, &Options::new());
+    assert!(open(12 << 20).is_ok());
+    let text = open((12 << 20) + 2).unwrap_err().to_string();
+    assert!(text.contains("`12582914`") && text.contains("up to 12582912 bytes"), "{text}");
+}
+
 proptest! {
     #[test]
     fn frames_are_received_however_they_are_cut(blocks in blocks(), cuts in cuts()) {
@@ -108,5 +136,15 @@ proptest! {
         script.extend(cut(&answers, &cuts));
         let outcome = send(&blocks, &format(), BLOCK_LEN, vec![script], &Options::new()).unwrap();
         prop_assert!(outcome.is_finished && outcome.troubles.is_empty(), "{:?}", outcome.troubles);
+        // Each frame with samples is one transfer, since any transfer may fail.
+        let frames: Vec<_> = outcome.sent.iter().filter(|sent| sent.len() >= 2 * PACKET).collect();
+        prop_assert_eq!(frames.len(), blocks.len());
+        for (index, (frame, block)) in frames.iter().zip(&blocks).enumerate() {
+            let header = Header::decode(frame[..HEADER_LEN].try_into().unwrap()).unwrap();
+            prop_assert_eq!((header.kind, header.sequence), (Kind::Data, index as u64));
+            prop_assert_eq!(frame.len(), PACKET + BLOCK_LEN.next_multiple_of(PACKET));
+            let (samples, rest) = frame[PACKET..].split_at(block.len());
+            prop_assert!(samples == *block && rest.iter().all(|byte| *byte == 0));
+        }
     }
 }

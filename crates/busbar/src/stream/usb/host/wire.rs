@@ -12,7 +12,7 @@ use nusb::Endpoint;
 use nusb::transfer::{Buffer, BulkOrInterrupt, Completion, EndpointDirection, TransferError};
 
 use super::super::pattern::Pattern;
-use super::super::{CHUNK, LINGER, PACKET, Role, cut, padding, short_end};
+use super::super::{CHUNK, LINGER, PACKET, Role, padding, short_end};
 use super::Ringer;
 use crate::Result;
 use crate::block::{Block, BytesMut};
@@ -23,6 +23,8 @@ use crate::stream::samples::Samples;
 
 /// Most bytes that wait to be sent; the kernel allows 16 MiB for all programs.
 const MOST_QUEUED: usize = 4 << 20;
+/// Most packets without bytes that a device may send in a turn.
+pub(super) const MOST_EMPTY: usize = 64;
 /// Most transfers that wait to be sent.
 const MOST_SENDS: usize = 64;
 
@@ -134,7 +136,7 @@ impl HostWire {
 
     /// Takes the next bytes that came; `WouldBlock` if there are none.
     fn arrive(&mut self) -> io::Result<()> {
-        loop {
+        for _ in 0..MOST_EMPTY {
             self.queue();
             let mut context = Context::from_waker(&self.waker);
             let Poll::Ready(done) = self.from.poll_next_complete(&mut context) else {
@@ -149,6 +151,9 @@ impl HostWire {
             }
             self.free.push(done.buffer);
         }
+        // There is more, after others had their turn.
+        self.waker.wake_by_ref();
+        Err(ErrorKind::WouldBlock.into())
     }
 
     /// Takes back what was sent.
@@ -159,7 +164,8 @@ impl HostWire {
             self.sends.pop_front();
             self.moved = Instant::now();
             done.status.map_err(failed)?;
-            if done.buffer.is_zero_copy() {
+            // Those of frames with samples are used again.
+            if done.buffer.len() > PACKET && self.free_sends.len() < MOST_SENDS {
                 self.free_sends.push(done.buffer);
             }
         }
@@ -243,23 +249,21 @@ impl Wire for HostWire {
 
     fn send(&mut self, header: &[u8; HEADER_LEN], samples: &Samples) -> io::Result<u64> {
         let len = samples.meta().len;
-        let total = len + padding(len, self.block_len);
-        if !self.has_room(1 + total.div_ceil(CHUNK), total)? {
+        let total = PACKET + len + padding(len, self.block_len);
+        if !self.has_room(1, total)? {
             return Err(ErrorKind::WouldBlock.into());
         }
         let parts = samples.parts()?;
-        self.submit(Buffer::from(*header));
-        let parts: Vec<_> = parts.iter().collect();
-        cut(&parts, total, |chunk| {
-            let mut buffer = self.buffer(chunk.iter().map(|part| part.len()).sum());
-            let mut filled = 0;
-            for part in chunk {
-                part.copy_to(&mut buffer[filled..filled + part.len()]);
-                filled += part.len();
-            }
-            self.submit(buffer);
-            Ok(())
-        })?;
+        let mut buffer = self.buffer(total);
+        buffer[..HEADER_LEN].copy_from_slice(header);
+        let mut filled = PACKET;
+        for part in parts.iter() {
+            part.copy_to(&mut buffer[filled..filled + part.len()]);
+            filled += part.len();
+        }
+        buffer[filled..].fill(0);
+        // One transfer for the whole frame: if the kernel cannot take it, the device has none of it, and notices.
+        self.submit(buffer);
         Ok(len as u64)
     }
 
