@@ -1,7 +1,8 @@
 #!/bin/bash
 # Runs all parts together for a long time, with random faults. A coprocessor controls a converter, whose
 # samples go over a virtual NIC to device memory of another host, which verifies each of them. A second
-# converter is removed and created again. Processes are killed and ended, links go down, the clock is set.
+# converter is removed and created again. A USB device streams to its host. Processes are killed and ended, links go down,
+# the cable is pulled, the clock is set.
 # In the end every sample must have been correct or reported as lost, and no resource may be left in the
 # kernel.
 #
@@ -19,6 +20,9 @@ mkdir -p $logs
 busbar=$folder/busbar
 cp target/release/busbar $busbar
 configfs=/sys/kernel/config/iio/devices/vconv/soak
+# The processes that run pipelines, and the coprocessor.
+pipelines="receiver sender comer device host"
+kinds="core $pipelines"
 # In the debug kernel the coprocessor is never ended in order: withdrawing a channel makes lockdep report the
 # in-tree rpmsg bus.
 debug=""
@@ -30,7 +34,7 @@ say() { echo "soak: $(now) s: $*"; }
 fail() {
     say "FAILED: $*"
     [ ! -s $folder/unload ] || cat $folder/unload
-    for kind in core receiver sender comer; do
+    for kind in $kinds; do
         [ ! -e "${log[$kind]-}.err" ] || tail -n 5 "${log[$kind]}".err | sed "s/^/$kind: /"
         [ ! -e "${log[$kind]-}.json" ] || tail -n 2 "${log[$kind]}".json | cut -c1-2000
     done
@@ -116,12 +120,30 @@ input = "soak"
 to = "null:"
 END
 
+cat >$folder/device.toml <<END
+[pipeline]
+drain = "60s"
+[source.made]
+from = "synth:counter?rate=$rate"
+block-len = "16K"
+[sink.usb]
+to = "usb:"
+END
+cat >$folder/host.toml <<END
+[pipeline]
+drain = "60s"
+[source.usb]
+from = "usb:1209:0001"
+[sink.verified]
+to = "verify:counter"
+END
+
 # By kind of process: its PID, its log, and how often it was started, killed and ended.
 declare -A pid log starts killed ended
-for kind in core receiver sender comer; do
+for kind in $kinds; do
     starts[$kind]=0 killed[$kind]=0 ended[$kind]=0
 done
-links=0 clocks=0 converters=0
+links=0 cables=0 clocks=0 converters=0
 
 # Usage: start KIND
 start() {
@@ -197,9 +219,11 @@ all_deliver() {
     delivers_again sender net
     delivers_again receiver right
     delivers_again comer again
+    delivers_again device usb
+    delivers_again host verified
 }
 all_there() {
-    for kind in core receiver sender comer; do
+    for kind in $kinds; do
         kill -0 "${pid[$kind]}" 2>/dev/null || {
             wait "${pid[$kind]}" && fail "$kind ended by itself"
             fail "$kind ended by itself with $?"
@@ -219,6 +243,7 @@ make_converter() {
 
 set_up() {
     modprobe -a vcoproc vconv vnic
+    modprobe dummy_hcd is_super_speed=1
     modprobe rpmsg_eptfd replace=1
     ip link add nic0 address 02:00:00:00:57:01 type vnic
     demo/pair.sh
@@ -226,27 +251,35 @@ set_up() {
     echo "$rate" >"$(device vconv0)/sampling_frequency"
     make_converter
 }
-# Ends the sender. The receiver ends with the stream, unless no block was ever sent.
+# Ends a sender. The receiver ends with the stream, unless no block was ever sent. Usage: end_stream SENDER SINK RECEIVER
 end_stream() {
-    end sender
-    if [ "$(last_blocks)" = 0 ]; then
-        end receiver
+    end "$1"
+    if [ "$(jq --arg sink "$2" '.sinks[] | select(.name == $sink) | .blocks' "${log[$1]}.ended")" = 0 ]; then
+        end "$3"
     else
-        ended_well receiver
+        ended_well "$3"
     fi
 }
-last_blocks() { jq '.sinks[] | select(.name == "net") | .blocks' "${log[sender]}.ended"; }
+end_net() { end_stream sender net receiver; }
+# The virtual controller does not enumerate a device that comes right after another one has left.
+end_usb() {
+    end_stream device usb host
+    sleep 0.5
+}
 take_down() {
-    end_stream
+    end_net
+    end_usb
     end comer
     if [ "$debug" ]; then crash core; else end core; fi
 }
-unload() { modprobe -r vnic vconv vcoproc rpmsg_eptfd 2>$folder/unload; }
+unload() { modprobe -r vnic vconv vcoproc rpmsg_eptfd dummy_hcd usb_f_fs 2>$folder/unload; }
 start_all() {
     start receiver
     start core
     start sender
     start comer
+    start device
+    start host
 }
 # Prints MemAvailable and slabs in KiB, after caches are dropped.
 memory() {
@@ -270,6 +303,15 @@ clock() {
     local steps=(1 -1 7 -7 61 -61 3600 -3600 20000 -20000)
     date -s "@$(($(date +%s) + steps[RANDOM % 10]))" >/dev/null
 }
+cable() {
+    local vendor device
+    cables=$((cables + 1))
+    vendor=$(grep -lx 1209 /sys/bus/usb/devices/*/idVendor) || return 0
+    device=$(dirname "$vendor")
+    echo 0 >"$device/authorized"
+    pause 0 500
+    echo 1 >"$device/authorized"
+}
 converter() {
     converters=$((converters + 1))
     rmdir $configfs
@@ -277,17 +319,22 @@ converter() {
     make_converter
 }
 step() {
-    case $((RANDOM % 10)) in
+    case $((RANDOM % 15)) in
     0) crash core; start core ;;
     1) crash receiver; start receiver ;;
     2) crash sender; start sender ;;
     3) if [ "$debug" ]; then crash core; else end core; fi; start core ;;
     4) end receiver; start receiver ;;
-    5) end_stream; start receiver; start sender ;;
+    5) end_net; start receiver; start sender ;;
     6) link near ;;
     7) link far ;;
     8) clock ;;
     9) converter ;;
+    10) crash device; sleep 0.5; start device ;;
+    11) crash host; start host ;;
+    12) end host; start host ;;
+    13) end_usb; start device; start host ;;
+    14) cable ;;
     esac
 }
 
@@ -301,7 +348,8 @@ read -r available slab <<<"$(memory)"
 cp /proc/meminfo $folder/meminfo-before
 start_all
 all_deliver
-comer_before=$(descriptors comer) sender_before=$(descriptors sender) receiver_before=$(descriptors receiver)
+declare -A descriptors_before
+for kind in $pipelines; do descriptors_before[$kind]=$(descriptors "$kind"); done
 rss_before=$(memory_of comer)
 
 begin=$(now) told=$(now)
@@ -311,7 +359,8 @@ while [ $(($(now) - begin)) -lt "$seconds" ]; do
     step
     if [ $(($(now) - told)) -ge 60 ]; then
         told=$(now)
-        say "core ${starts[core]}, receiver ${starts[receiver]}, sender ${starts[sender]} starts, $links links, $clocks clocks, $converters converters"
+        say "core ${starts[core]}, receiver ${starts[receiver]}, sender ${starts[sender]}, device ${starts[device]}, host ${starts[host]} starts," \
+            "$links links, $cables cables, $clocks clocks, $converters converters"
     fi
 done
 # After all faults, all parts must still run and deliver samples.
@@ -319,9 +368,10 @@ all_there
 all_deliver
 all_deliver
 same_descriptors() { [ "$(descriptors "$1")" -le "$2" ]; }
-until_true "comer has more descriptors than $comer_before" same_descriptors comer "$comer_before"
-until_true "sender has more descriptors than $sender_before" same_descriptors sender "$sender_before"
-until_true "receiver has more descriptors than $receiver_before" same_descriptors receiver "$receiver_before"
+for kind in $pipelines; do
+    before=${descriptors_before[$kind]}
+    until_true "$kind has more descriptors than $before" same_descriptors "$kind" "$before"
+done
 rss_after=$(memory_of comer)
 take_down
 
@@ -335,7 +385,7 @@ def told: .samples + .lost;
 | select(
     ($from.unknown == 0 and (.unknown > 0 or told != ((($from | told) + $by - 1) / $by | floor)))
     or ($from.unknown > 0 and .unknown == 0)
-    or (.name | IN("right", "again", "triggered")) and .verified != .samples)'
+    or (.name | IN("right", "again", "triggered", "verified")) and .verified != .samples)'
 for file in "$logs"/*.ended; do
     wrong=$(jq -c "$check" "$file")
     [ -z "$wrong" ] || { cat "$file"; fail "${file##*/}: $wrong"; }
@@ -347,17 +397,20 @@ if grep -l panicked "$logs"/*.err; then fail "a panic"; fi
 # A loss of unknown length is allowed only after a crash of the process that sends, or after the converter was
 # removed.
 unknown() { cat "$logs/$1"-*.ended "$logs/$1"-*.crashed 2>/dev/null | jq -s 'map(.sources[0].unknown) | add // 0'; }
-for limit in "sender 0" "receiver ${killed[sender]}" "comer $converters"; do
+for limit in "sender 0" "receiver ${killed[sender]}" "comer $converters" "device 0" "host ${killed[device]}"; do
     read -r kind most <<<"$limit"
     [ "$(unknown "$kind")" -le "$most" ] || fail "$kind: $(unknown "$kind") losses of unknown length, and $most reasons"
 done
 sums=$(cat "$logs"/*.ended "$logs"/*.crashed 2>/dev/null | jq -rs '
     def sum(f): map(f) | add;
     [.[].sinks[] | select(.name == "right")] as $right | [.[].sinks[] | select(.name == "net")] as $net
+    | [.[].sinks[] | select(.name == "usb")] as $usb | [.[].sinks[] | select(.name == "verified")] as $verified
     | "\($net | sum(.samples)) samples sent, \($net | sum(.lost)) lost, "
     + "\($net | sum(.reconnects)) reconnects, \($net | sum(.resent)) blocks sent again; "
     + "\($right | sum(.samples)) received, \($right | sum(.lost)) lost, "
-    + "\($right | sum(.unknown)) losses of unknown length, \($right | sum(.verified)) verified"')
+    + "\($right | sum(.unknown)) losses of unknown length, \($right | sum(.verified)) verified; "
+    + "over USB \($usb | sum(.samples)) sent, \($usb | sum(.reconnects)) reconnects, \($usb | sum(.resent)) blocks sent again, "
+    + "\($verified | sum(.verified)) verified"')
 orderly=$(find "$logs" -name '*.ended' | wc -l)
 rm -rf "$logs" $folder/samples-*
 
@@ -385,8 +438,8 @@ ip link del nic0
 ip netns del far
 until_true "modules stay" unload
 
-echo "soak: $(($(now) - begin)) s, seed $seed: killed core ${killed[core]}, receiver ${killed[receiver]}, sender ${killed[sender]};" \
-    "ended core ${ended[core]}, receiver ${ended[receiver]}, sender ${ended[sender]};" \
-    "$links links, $clocks clock steps, $converters converters gone"
+echo "soak: $(($(now) - begin)) s, seed $seed: killed core ${killed[core]}, receiver ${killed[receiver]}, sender ${killed[sender]}, device ${killed[device]}, host ${killed[host]};" \
+    "ended core ${ended[core]}, receiver ${ended[receiver]}, sender ${ended[sender]}, device ${ended[device]}, host ${ended[host]};" \
+    "$links links, $cables cables, $clocks clock steps, $converters converters gone"
 echo "soak: $sums; $orderly orderly ends, each exact"
-echo "soak: descriptors of the longest process $comer_before; $memory; modules unloaded"
+echo "soak: descriptors of the longest process ${descriptors_before[comer]}; $memory; modules unloaded"

@@ -4,103 +4,16 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Lines};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command};
-use std::thread::sleep;
-use std::time::Duration;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
-use serde_json::Value;
-use support::{command, modprobe, rounds, signal, wait_until};
+use busbar::stream::frame::{Header, Hello, Kind};
+use busbar::stream::{Source, StreamSetup};
 
-const HOST: &str = "usb:1209:0001";
-/// `dummy_hcd` does not enumerate a device that comes sooner after another one has left.
-const BREAK: Duration = Duration::from_millis(300);
-
-fn load() {
-    modprobe(&["dummy_hcd", "is_super_speed=1"]).unwrap();
-    unplugged();
-}
-
-/// The device, as the host has it.
-fn device() -> Option<PathBuf> {
-    let entries = fs::read_dir("/sys/bus/usb/devices").unwrap();
-    let mut devices = entries.flatten().map(|entry| entry.path());
-    devices.find(|it| fs::read_to_string(it.join("idVendor")).is_ok_and(|id| id.trim() == "1209"))
-}
-
-fn unplugged() {
-    wait_until("the device goes", || device().is_none());
-    sleep(BREAK);
-}
-
-/// The gadgets that Busbar has made.
-fn gadgets() -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir("/sys/kernel/config/usb_gadget") else { return Vec::new() };
-    entries.flatten().map(|entry| entry.path()).collect()
-}
-
-/// `busbar stream` with its reports.
-struct Stream {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-    samples: u64,
-    last: Value,
-}
-
-impl Stream {
-    fn start(from: &str, to: &str) -> Self {
-        let mut child = command(&["stream", from, to, "--json"])
-            .stderr(std::process::Stdio::inherit())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines, samples: 0, last: Value::Null }
-    }
-
-    /// The samples of the next report; `None` once it has ended.
-    fn next(&mut self) -> Option<u64> {
-        self.last = serde_json::from_str(&self.lines.next()?.unwrap()).unwrap();
-        self.last["samples"].as_u64()
-    }
-
-    /// Waits until it has had more samples.
-    fn grows(&mut self) {
-        let before = self.samples;
-        while self.samples <= before {
-            self.samples = self.next().expect("a stream that goes on");
-        }
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// Its summary, once it has ended in order.
-    fn finish(mut self) -> Value {
-        while self.next().is_some() {}
-        assert!(self.child.wait().unwrap().success(), "{}", self.last);
-        assert_eq!(self.last["event"], "summary");
-        self.last.take()
-    }
-
-    /// The same, after it was interrupted.
-    fn end(self) -> Value {
-        signal(&self.child, Signal::INT);
-        self.finish()
-    }
-}
-
-/// Both sides end in order, and nothing is left.
-fn both_end(sender: Stream, receiver: Stream) {
-    let (sent, taken) = (sender.end(), receiver.finish());
-    assert_eq!(sent["samples"], taken["samples"]);
-    assert_eq!((&taken["lost"], &taken["unknown"]), (&0.into(), &0.into()));
-    assert!(gadgets().is_empty());
-    unplugged();
-}
+use support::usb::{Device, HOST, Stream, both_end, device, gadgets, load, unplugged};
+use support::{modprobe, rounds};
 
 #[test]
 #[ignore = "needs the lab"]
@@ -111,6 +24,8 @@ fn a_cable_that_is_pulled_again_and_again_loses_nothing() {
         let mut sender = Stream::start("synth:counter", from);
         for _ in 0..rounds(50, 4) {
             receiver.grows();
+            // As far as both sides can see. `dummy_hcd` does not enumerate a device again that was disconnected by
+            // `soft_connect`; the next test unbinds it.
             let authorized = device().unwrap().join("authorized");
             fs::write(&authorized, "0").unwrap();
             fs::write(&authorized, "1").unwrap();
@@ -181,41 +96,89 @@ fn a_host_that_is_killed_is_followed_by_another() {
     unplugged();
 }
 
+/// What a host needs to do harm: the device, and frames that are right.
+const FRAMES: &str = "
+import random, struct, sys, time, usb.core
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+HELLO, DATA, END, WELCOME, ACK, REFUSAL = range(1, 7)
+def frame(kind, stream, sequence, length=0, check=None):
+    flags = 0 if check is None else 1
+    head = struct.pack('<4sBBHIIQQqQI', b'BBst', 1, kind, 56, flags, length, stream, sequence, 0, 0, check or 0)
+    return head + struct.pack('<I', crc32c(head))
+def find():
+    end = time.time() + 60
+    while True:
+        try:
+            device = usb.core.find(idVendor=0x1209, idProduct=0x0001)
+            device.set_interface_altsetting(0, 0)
+            return device
+        except (AttributeError, usb.core.USBError):
+            assert time.time() < end
+            time.sleep(0.1)
+";
+
 /// A host that does everything wrong, for a while.
 const HARM: &str = "
-import random, sys, time, usb.core
 random.seed(int(sys.argv[1]))
-end = time.time() + 60
-while True:
-    try:
-        device = usb.core.find(idVendor=0x1209, idProduct=0x0001)
-        device.set_interface_altsetting(0, 0)
-        break
-    except (AttributeError, usb.core.USBError):
-        assert time.time() < end
-        time.sleep(0.1)
+hello = sys.argv[3].encode()
+stream = random.randrange(1 << 64)
+sequence = 0
+device = find()
 for _ in range(int(sys.argv[2])):
     try:
-        match random.randrange(7):
+        match random.randrange(11):
             case 0: device.read(0x81, random.choice([64, 1024, 5000, 65536]), timeout=50)
-            case 1: device.write(0x02, random.randbytes(random.choice([1, 56, 1023, 1024, 4096])), timeout=50)
-            case 2: device.write(0x02, b'BBst' + bytes([1, random.randrange(8), 56, 0]) + random.randbytes(48), timeout=50)
+            case 1: device.write(0x02, random.randbytes(random.choice([0, 1, 56, 1023, 1024, 1500, 4096])), timeout=50)
+            case 2: device.write(0x02, frame(random.choice([0, HELLO, DATA, WELCOME, ACK, REFUSAL, 7]), stream, sequence, random.choice([0, 16, (1 << 32) - 1])), timeout=50)
             case 3: device.clear_halt(random.choice([0x81, 0x02]))
             case 4: device.ctrl_transfer(0x02, 3, 0, random.choice([0x81, 0x02]))
             case 5: device.set_interface_altsetting(0, 0)
             case 6: device.ctrl_transfer(random.choice([0x40, 0xc0, 0x41, 0xc1]), random.randrange(256), 0, 0, 8, timeout=50)
+            case 7 | 8:
+                device.set_interface_altsetting(0, 0)
+                device.write(0x02, frame(HELLO, stream, 0, len(hello), crc32c(hello)) + hello, timeout=50)
+                sequence = 0
+            case 9 | 10:
+                device.write(0x02, frame(DATA, stream, sequence, 65536), timeout=50)
+                device.write(0x02, random.randbytes(random.choice([0, 1500, 65536, 65536])), timeout=50)
+                sequence += 1
     except usb.core.USBError:
         pass
 ";
+
+/// A host that says it has blocks, and reads none of them.
+const UNREAD: &str = "
+device = find()
+hello = bytes(device.read(0x81, 1024, timeout=5000))
+stream, sequence = struct.unpack_from('<QQ', hello, 16)
+device.write(0x02, frame(WELCOME, stream, sequence))
+for taken in range(1, 4):
+    time.sleep(1)
+    device.write(0x02, frame(ACK, stream, sequence + taken))
+print('acknowledged', flush=True)
+time.sleep(100)
+";
+
+fn host(program: &str, arguments: &[&str]) -> Command {
+    let mut host = Command::new("/usr/bin/python3");
+    host.args(["-c", &format!("{FRAMES}{program}")]).args(arguments);
+    host
+}
 
 #[test]
 #[ignore = "needs the lab"]
 fn a_host_that_means_harm_keeps_nothing_from_an_honest_one() {
     load();
     let harm = |seed: u64| {
-        let count = rounds(200, 40).to_string();
-        let mut host = Command::new("/usr/bin/python3");
-        assert!(host.args(["-c", HARM, &seed.to_string(), &count]).status().unwrap().success());
+        let (seed, count) = (seed.to_string(), rounds(300, 60).to_string());
+        let hello = String::from_utf8(hello().encode().unwrap()).unwrap();
+        assert!(host(HARM, &[&seed, &count, &hello]).status().unwrap().success());
     };
     for seed in 0..rounds(10, 2) {
         let mut sender = Stream::start("synth:counter", "usb:");
@@ -226,12 +189,99 @@ fn a_host_that_means_harm_keeps_nothing_from_an_honest_one() {
         sender.end();
         assert_eq!(receiver.finish()["lost"], 0);
         unplugged();
-        let mut receiver = Stream::start("usb:", "verify:counter");
+        // Blocks of that host are as good as others.
+        let mut receiver = Stream::start("usb:", "null:");
         harm(seed);
         let mut sender = Stream::start("synth:counter", HOST);
         receiver.grows();
         sender.grows();
-        both_end(sender, receiver);
+        let (sent, taken) = (sender.end(), receiver.finish());
+        assert!(taken["samples"].as_u64() >= sent["samples"].as_u64());
+        unplugged();
+    }
+}
+
+/// Of the stream that `synth:counter` begins.
+fn hello() -> Hello {
+    let setup = StreamSetup::new().block_len(64 << 10);
+    let source = Source::open("synth:counter", &setup).unwrap();
+    Hello { format: source.format().clone(), block_len: 64 << 10 }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_host_that_acknowledges_what_it_has_not_read_stops_nobody() {
+    load();
+    let mut sender = Stream::start("synth:counter", "usb:");
+    let mut unread = host(UNREAD, &[]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut told = String::new();
+    BufReader::new(unread.stdout.take().unwrap()).read_line(&mut told).unwrap();
+    assert_eq!(told, "acknowledged\n");
+    // It would wait for the host, and not report, if it filled a block that the host has not read.
+    let (mut read, mut waits) = (Instant::now(), 0);
+    while waits < 3 {
+        sender.next().unwrap();
+        // Reports of the time before are there already.
+        waits += u32::from(read.elapsed() > Duration::from_millis(500));
+        read = Instant::now();
+    }
+    assert_eq!(unread.try_wait().unwrap(), None, "the host has not gone");
+    unread.kill().unwrap();
+    unread.wait().unwrap();
+    let mut receiver = Stream::start(HOST, "null:");
+    receiver.grows();
+    sender.grows();
+    sender.end();
+    receiver.finish();
+    unplugged();
+}
+
+/// What a device sends that means harm: frames that are right and wrong, and any bytes, of lengths that end packets and
+/// blocks anywhere.
+fn harmful(random: &mut fastrand::Rng, stream: u64) -> Vec<u8> {
+    let sequence = random.u64(0..4);
+    let hello = hello().encode().unwrap();
+    let mut bytes = match random.u8(0..8) {
+        0 | 1 => {
+            let mut header = Header::new(Kind::Hello, stream, sequence).checked(&hello);
+            header.len = hello.len().try_into().unwrap();
+            [&header.encode()[..], &hello].concat()
+        }
+        2 | 3 => Header::data(stream, sequence, 64 << 10).unwrap().encode().into(),
+        4 => Header::new(Kind::Ack, stream, sequence).encode().into(),
+        5 => vec![0; 64 << 10],
+        _ => (0..random.usize(0..5000)).map(|_| random.u8(..)).collect(),
+    };
+    if !bytes.is_empty() && random.u8(0..4) == 0 {
+        let at = random.usize(0..bytes.len());
+        bytes[at] ^= 1 << random.u8(0..8);
+    }
+    bytes
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_device_that_means_harm_keeps_nothing_from_an_honest_one() {
+    load();
+    for seed in 0..rounds(10, 3) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut receiver = Stream::start(HOST, "null:");
+        for _ in 0..rounds(10, 3) {
+            let mut device = Device::new((0xff, 0x42, 1));
+            let stream = random.u64(..);
+            for _ in 0..random.u8(1..30) {
+                // It fails once the host begins anew.
+                let _ = device.to.write(&harmful(&mut random, stream));
+            }
+            drop(device);
+            unplugged();
+        }
+        let mut sender = Stream::start("synth:counter", "usb:");
+        receiver.grows();
+        sender.grows();
+        sender.end();
+        receiver.finish();
+        unplugged();
     }
 }
 

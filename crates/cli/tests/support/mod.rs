@@ -5,6 +5,7 @@
 pub mod fault;
 pub mod iiod;
 pub mod messenger;
+pub mod usb;
 
 use std::ffi::c_void;
 use std::fs;
