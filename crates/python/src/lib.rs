@@ -12,6 +12,7 @@ mod arguments;
 mod coprocessor;
 mod endpoint;
 mod error;
+mod interpreter;
 mod layout;
 mod memory;
 mod pipeline;
@@ -22,33 +23,33 @@ mod slot;
 mod source;
 mod wait;
 
+use pyo3::prelude::*;
+
 /// The part of the package that is written in Rust.
+// A function, and not a module with exports: what is exported would be made before it can refuse.
 #[pyo3::pymodule]
-mod _busbar {
-    use pyo3::prelude::*;
-
-    /// Makes the type that has no name here. The child of a fork would wait for one that another thread was making.
-    #[allow(clippy::unnecessary_wraps)] // as PyO3 wants it
-    #[pymodule_init]
-    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        module.py().get_type::<crate::memory::Buffer>();
-        Ok(())
-    }
-
+fn _busbar(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    interpreter::check_main(module.py())?;
     // A coprocessor needs addresses of 64 bits.
     #[cfg(target_pointer_width = "64")]
-    #[pymodule_export]
-    use crate::coprocessor::{_join, Coprocessor, Port};
-    #[pymodule_export]
-    use crate::endpoint::{Controller, Endpoint};
-    #[pymodule_export]
-    use crate::pipeline::Pipeline;
-    #[pymodule_export]
-    use crate::process::_forked;
-    #[pymodule_export]
-    use crate::receive::{Connection, Listener, Receiver, View};
-    #[pymodule_export]
-    use crate::sink::{Sink, Space};
-    #[pymodule_export]
-    use crate::source::{Block, Source};
+    {
+        module.add_class::<coprocessor::Coprocessor>()?;
+        module.add_class::<coprocessor::Port>()?;
+        module.add_function(wrap_pyfunction!(coprocessor::_join, module)?)?;
+    }
+    module.add_class::<endpoint::Controller>()?;
+    module.add_class::<endpoint::Endpoint>()?;
+    module.add_class::<pipeline::Pipeline>()?;
+    module.add_function(wrap_pyfunction!(process::_forked, module)?)?;
+    module.add_class::<receive::Connection>()?;
+    module.add_class::<receive::Listener>()?;
+    module.add_class::<receive::Receiver>()?;
+    module.add_class::<receive::View>()?;
+    module.add_class::<sink::Sink>()?;
+    module.add_class::<sink::Space>()?;
+    module.add_class::<source::Block>()?;
+    module.add_class::<source::Source>()?;
+    // Makes the type that has no name here. The child of a fork would wait for one that another thread was making.
+    module.py().get_type::<memory::Buffer>();
+    Ok(())
 }

@@ -655,3 +655,28 @@ _exit._busbar = SimpleNamespace(_join=lambda: print("join"))
 """
     _, out, _ = run(program)
     assert out == "stop\nstop\nstop\njoin\n"
+
+
+def test_a_sub_interpreter_cannot_import_it_and_disturbs_nobody():
+    pytest.importorskip("_xxsubinterpreters")
+    program = """
+import _xxsubinterpreters as interpreters
+def sub():
+    one = interpreters.create()
+    try:
+        interpreters.run_string(one, "import busbar")
+        print("no error")
+    except interpreters.RunFailedError as error:
+        print(error)
+    interpreters.destroy(one)
+sub()
+import busbar
+sub()
+source = busbar.Source("synth:counter", block_len=800)
+print(int(source.next().array["voltage0_i"][99]))
+"""
+    code, out, err = run(program)
+    assert (code, err) == (0, "")
+    *errors, last = out.splitlines()
+    assert len(errors) == 2 and last == "99"
+    assert all("ImportError" in it and "is not allowed; allowed: the main interpreter" in it for it in errors)
