@@ -1,5 +1,6 @@
 //! A coprocessor whose firmware is written in Python, for tests of one's own protocol.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -10,14 +11,12 @@ use busbar_coprocessor::message::MTU;
 use busbar_coprocessor::remoteproc;
 use busbar_coprocessor::service::{self, Service, Services, Spec};
 use busbar_coprocessor::{Core, Notice, Options, Statistics, Stop, StopHandle};
-use pyo3::exceptions::{
-    PyBlockingIOError, PyRuntimeError, PyTimeoutError, PyTypeError, PyValueError,
-};
+use pyo3::exceptions::{PyBlockingIOError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyBytes, PyTuple};
 
-use crate::arguments::{Seconds, Whole, timeout, without_nul};
+use crate::arguments::{Seconds, Timeout, Whole, timeout, without_nul};
 use crate::error::{OrRaise, invalid, raise};
 use crate::memory::Given;
 use crate::process::{Process, inherited};
@@ -27,7 +26,7 @@ use crate::wait;
 /// Most notices that are kept until they are taken.
 const MOST: usize = 1024;
 
-/// What a service can do while it is called. Once the call has returned, a `ValueError`.
+/// What a service can do while it is called. Once the call has returned, every use but `address` is a `ValueError`.
 #[pyclass(frozen, module = "busbar")]
 pub struct Port {
     /// The address of the service.
@@ -60,13 +59,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[pymethods]
 impl Port {
-    /// Messages that can still be sent in this call.
+    /// Number of messages that can still be sent in this call. Errors: `ValueError` once the call has returned.
     #[getter]
     fn room(&self) -> PyResult<usize> {
         self.with(|asked| Ok(self.room - asked.sent.len()))
     }
 
-    /// Sends a message to an address of Linux, when the call has returned or raised an exception.
+    /// Sends a message of 496 bytes at most to an address of Linux, when the call has returned or raised an
+    /// exception. Errors: `ValueError` for a bad address, for a message that is too long, and once the call has
+    /// returned; `BlockingIOError` if this call has sent as many as it may (`room`).
     fn send(&self, to: Whole, message: &Bound<'_, PyAny>) -> PyResult<()> {
         let to = to.within("to", 0..=u32::MAX)?;
         let message = Given::new("message", message)?.copy()?;
@@ -88,7 +89,8 @@ impl Port {
         })
     }
 
-    /// Makes the coprocessor crash after this call.
+    /// Makes the coprocessor crash after this call; `reason` is a text for events. Errors: `ValueError` once the call
+    /// has returned.
     fn crash(&self, reason: String) -> PyResult<()> {
         self.with(|asked| {
             asked.crash.get_or_insert(reason);
@@ -101,13 +103,14 @@ impl Port {
 struct Firmware {
     name: String,
     object: Arc<Py<PyAny>>,
+    news: News,
     /// How often `on_tick` is called.
     period: Option<Duration>,
     due: Option<Instant>,
 }
 
 impl Firmware {
-    fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+    fn new(object: &Bound<'_, PyAny>, news: &News) -> PyResult<Self> {
         let period = match object.getattr_opt("period")? {
             Some(period) if !period.is_none() => timeout("period", Some(period.extract()?))?,
             _ => None,
@@ -121,7 +124,8 @@ impl Firmware {
                 "services: a text, or an object with `name`, a text, and `on_message`, is needed";
             return Err(PyTypeError::new_err(text));
         };
-        Ok(Self { name, object: Arc::new(object.clone().unbind()), period, due: None })
+        let (object, news) = (Arc::new(object.clone().unbind()), Arc::clone(news));
+        Ok(Self { name, object, news, period, due: None })
     }
 
     /// Calls a method of the object, if it has that, then sends what it has sent, also if it has raised an exception.
@@ -131,12 +135,14 @@ impl Firmware {
         method: &str,
         message: Option<(u32, &[u8])>,
     ) -> busbar::Result<()> {
+        let called = format!("{method} of service `{}`", self.name);
         let failed = |error: PyErr| {
             let text = std::io::Error::other(error.to_string());
-            Error::new("call", format!("{method} of service `{}`", self.name), text)
+            Error::new("call", called.as_str(), text)
         };
+        let _call = UnderWay::begin(&self.news, &called);
         let (room, address) = (port.room(), port.address());
-        let (asked, called) = Python::attach(|py| {
+        let (asked, result) = Python::attach(|py| {
             let asked = Mutex::new(Some(Asked::default()));
             let way = Bound::new(py, Port { address, room, asked })?;
             let call = || {
@@ -151,16 +157,16 @@ impl Firmware {
                 Ok(())
             };
             // The text of an error is made by Python.
-            let called = call().map_err(failed);
+            let result = call().map_err(failed);
             let asked = lock(&way.get().asked).take().unwrap_or_default();
-            Ok((asked, called))
+            Ok((asked, result))
         })
         .map_err(failed)?;
         if let Some(reason) = asked.crash {
             port.crash(reason);
         }
         let sent = asked.sent.iter().try_for_each(|(to, message)| port.send(*to, message));
-        called.and(sent)
+        result.and(sent)
     }
 }
 
@@ -198,17 +204,41 @@ impl Service for Firmware {
 struct Told {
     notices: Vec<(String, String)>,
     is_ready: bool,
+    /// The call of a service that has not returned yet.
+    under_way: Option<String>,
     ended: Option<(Statistics, busbar::Result<()>)>,
 }
 
 type News = Arc<(Mutex<Told>, Condvar)>;
+
+/// Tells of a call of a service while it exists.
+struct UnderWay<'a>(&'a News);
+
+impl<'a> UnderWay<'a> {
+    fn begin(news: &'a News, call: &str) -> Self {
+        lock(&news.0).under_way = Some(call.to_owned());
+        Self(news)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.0).under_way = None;
+    }
+}
 
 struct Running {
     stop: StopHandle,
     thread: JoinHandle<()>,
 }
 
-/// A virtual coprocessor: runs services in a thread while it is entered.
+/// A virtual coprocessor (module vcoproc): runs services in a thread while it is entered.
+///
+/// Each service is a text as for `busbar coprocessor run --service`, or an object with `name` and `on_message(port,
+/// sender, message)`; `on_start(port)`, and `on_tick(port)` each `period` seconds, if it has them. `device` is
+/// `/dev/vcoprocN`; without it, the first one that is free.
+///
+/// Errors: `ValueError` or `TypeError` for a bad argument.
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Coprocessor {
     device: Option<PathBuf>,
@@ -233,13 +263,13 @@ impl Coprocessor {
         device: Option<PathBuf>,
     ) -> PyResult<Self> {
         device.as_ref().map(|it| without_nul("device", it)).transpose()?;
-        let (mut all, mut objects) = (Services::default(), Vec::new());
+        let (mut all, mut objects, news) = (Services::default(), Vec::new(), News::default());
         for each in &services {
             if let Ok(spec) = each.extract::<String>() {
                 let spec: Spec = spec.parse().or_raise_as(py, "services")?;
                 spec.add_to(&mut all).or_raise_as(py, "services")?;
             } else {
-                let firmware = Firmware::new(each)?;
+                let firmware = Firmware::new(each, &news)?;
                 objects.push(Arc::clone(&firmware.object));
                 all.add(firmware).or_raise_as(py, "services")?;
             }
@@ -247,13 +277,17 @@ impl Coprocessor {
         if all.is_empty() {
             return Err(invalid("services", "[]", "at least one service"));
         }
-        let (running, news) = Default::default();
         let (services, objects) = (Mutex::new(Some(all)), Mutex::new(objects));
+        let running = Mutex::default();
         let home = Process::current();
         Ok(Self { device, services, objects, running, news, home })
     }
 
-    /// Starts it. Returns when Linux knows the services; `TimeoutError` if that takes longer than `timeout` seconds.
+    /// Starts it, and returns when Linux knows the services and each `on_start` has returned. Errors: `TimeoutError`
+    /// if that takes longer than `timeout` seconds (`None`: no limit): it is then asked to end, and does so at once,
+    /// or when the call of a service that is under way has returned; `FileNotFoundError` without the module or a
+    /// device; `OSError` with `EBUSY` if another process has it; `PermissionError`; `RuntimeError` if it was started
+    /// before; `ValueError` for a bad `timeout`.
     #[pyo3(signature = (timeout=Seconds::new(30)), text_signature = "($self, timeout=30.0)")]
     fn start(slf: &Bound<'_, Self>, timeout: Option<Seconds>) -> PyResult<()> {
         let (this, py) = (slf.get(), slf.py());
@@ -267,65 +301,39 @@ impl Coprocessor {
         })?;
         *lock(&this.running) = Some(running);
         py.import("busbar._exit")?.call_method1("remember", (slf,))?;
-        let news = &this.news;
-        let came = wait::until(py, limit, |slice| {
-            let told = lock(&news.0);
-            let wait = |it: &mut Told| !it.is_ready && it.ended.is_none();
-            let (told, _) = news
-                .1
-                .wait_timeout_while(told, slice, wait)
-                .unwrap_or_else(PoisonError::into_inner);
-            Ok((told.is_ready || told.ended.is_some()).then_some(()))
+        let came = this.wait(py, limit, |told| {
+            (told.is_ready || told.ended.is_some()).then_some(told.is_ready)
         });
-        if matches!(came, Ok(Some(()))) && lock(&news.0).is_ready {
+        if matches!(came, Ok(Some(true))) {
             return Ok(());
         }
-        // Its own error explains more.
-        this.stop(py)?;
-        came?;
-        Err(PyTimeoutError::new_err("Linux did not get to know the services in time"))
+        // Its own error explains more. Nothing can end a call of a service, which may never return.
+        let left = this.end(py, |told| told.under_way.clone())?;
+        match came? {
+            Some(_) => Err(PyRuntimeError::new_err("it was stopped while it started")),
+            None => Err(raise(py, late(limit, left))),
+        }
     }
 
-    /// Withdraws the services and ends. Raises the error that has ended it before. A service that calls it ends the
-    /// coprocessor when its call has returned.
+    /// Withdraws the services and ends. Waits, without a limit, for the call of a service that is under way; a signal
+    /// ends that wait. A service that calls it ends the coprocessor when its call has returned. To stop it again does
+    /// nothing. Errors: the `OSError` that has ended it before.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         if self.home.is_parent() {
             return Ok(());
         }
-        let is_own = match &*lock(&self.running) {
-            None => return Ok(()),
-            Some(Running { stop, thread }) => {
-                stop.stop();
-                thread.thread().id() == std::thread::current().id()
-            }
-        };
-        if is_own {
-            return Ok(());
-        }
-        wait::until(py, None, |slice| {
-            let told = lock(&self.news.0);
-            let told = self.news.1.wait_timeout_while(told, slice, |it| it.ended.is_none());
-            let is_over = told.unwrap_or_else(PoisonError::into_inner).0.ended.is_some();
-            // A thread that has panicked does not tell.
-            let is_over =
-                is_over || lock(&self.running).as_ref().is_none_or(|it| it.thread.is_finished());
-            Ok(is_over.then_some(()))
-        })?;
-        let running = lock(&self.running).take();
-        py.detach(move || running.map(|it| it.thread.join()));
-        let error =
-            lock(&self.news.0).ended.as_mut().map(|ended| std::mem::replace(&mut ended.1, Ok(())));
-        error.unwrap_or(Ok(())).map_err(|error| raise(py, error))
+        self.end(py, |_| None).map(drop)
     }
 
-    /// What has happened since the last call: pairs of a word (`started`, `ready`, `channel`, `failed`, `stopped`,
-    /// `crashed`) and a text. The newest are left out if there are more than 1024.
+    /// What has happened since the last call: a list of pairs of a word (`started`, `ready`, `channel`, `failed`,
+    /// `transferred`, `stopped`, `crashed`) and a text. The newest are left out if there are more than 1024. Errors:
+    /// `ValueError` in the child of a fork.
     fn take_events(&self) -> PyResult<Vec<(String, String)>> {
         self.check_home()?;
         Ok(std::mem::take(&mut lock(&self.news.0).notices))
     }
 
-    /// What it has done, as a dict, once it was stopped; `None` before.
+    /// What it has done, as a dict, once it was stopped; `None` before. Errors: `ValueError` in the child of a fork.
     #[getter]
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         self.check_home()?;
@@ -343,11 +351,15 @@ impl Coprocessor {
         drop(self.take_services());
     }
 
+    /// Calls `start` with its limit of 30 seconds, and returns itself; `stop` is called at the end of the `with`
+    /// block. Errors: as `start`.
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
         Self::start(&slf, Some(Seconds::new(30)))?;
         Ok(slf)
     }
 
+    /// Calls `stop`. An error of that is a note of the exception that leaves the `with` block, if there is one.
+    /// Errors: as `stop`.
     #[pyo3(signature = (*args))]
     fn __exit__(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(py, args, self.stop(py))
@@ -355,6 +367,52 @@ impl Coprocessor {
 }
 
 impl Coprocessor {
+    /// Waits until the thread has told something.
+    fn wait<T: Send>(
+        &self,
+        py: Python<'_>,
+        limit: Timeout,
+        find: impl Fn(&Told) -> Option<T> + Send,
+    ) -> PyResult<Option<T>> {
+        let (told, news) = &*self.news;
+        wait::until(py, limit, move |slice| {
+            let told = news.wait_timeout_while(lock(told), slice, |it| find(it).is_none());
+            Ok(find(&told.unwrap_or_else(PoisonError::into_inner).0))
+        })
+    }
+
+    /// Asks it to end, and waits for that. Raises the error that has ended it. It is left alone with a call that `leaves`
+    /// returns.
+    fn end(
+        &self,
+        py: Python<'_>,
+        leaves: impl Fn(&Told) -> Option<String> + Send,
+    ) -> PyResult<Option<String>> {
+        let is_own = match &*lock(&self.running) {
+            None => return Ok(None),
+            Some(Running { stop, thread }) => {
+                stop.stop();
+                thread.thread().id() == std::thread::current().id()
+            }
+        };
+        if is_own {
+            return Ok(None);
+        }
+        let left = self.wait(py, None, move |told| match &told.ended {
+            Some(_) => Some(None),
+            None => leaves(told).map(Some),
+        })?;
+        if let Some(Some(call)) = left {
+            return Ok(Some(call));
+        }
+        let running = lock(&self.running).take();
+        py.detach(move || running.map(|it| it.thread.join()));
+        let error =
+            lock(&self.news.0).ended.as_mut().map(|ended| std::mem::replace(&mut ended.1, Ok(())));
+        error.unwrap_or(Ok(())).map_err(|error| raise(py, error))?;
+        Ok(None)
+    }
+
     /// In a child, its thread does not run, and may have had a lock during the fork.
     fn check_home(&self) -> PyResult<()> {
         if self.home.is_parent() { Err(inherited("coprocessor")) } else { Ok(()) }
@@ -380,8 +438,10 @@ impl Coprocessor {
         let body = move || {
             let options =
                 Options { stop: Some(&stop), remoteproc: Some(&side), ..Options::default() };
-            let ended = core.run(&mut services, &options, &mut |notice| tell(&news, &notice));
-            lock(&news.0).ended = Some(ended);
+            let mut notify = |notice: Notice<'_>| tell(&news, &notice);
+            let run = AssertUnwindSafe(|| core.run(&mut services, &options, &mut notify));
+            // Whoever waits is told of any end.
+            lock(&news.0).ended = Some(catch_unwind(run).unwrap_or_else(|_| panicked()));
             news.1.notify_all();
         };
         let thread = std::thread::Builder::new()
@@ -436,6 +496,25 @@ pub fn _join(py: Python<'_>) -> PyResult<()> {
 /// In a child, where they do not run.
 pub fn forget_threads() {
     std::mem::forget(std::mem::take(&mut *lock(&ENDING)));
+}
+
+fn panicked() -> (Statistics, busbar::Result<()>) {
+    let why = std::io::Error::other("its thread has panicked");
+    (Statistics::default(), Err(Error::new("run", "the coprocessor", why)))
+}
+
+/// The error of a start that has taken too long; `left` is the call of a service that has not returned.
+fn late(limit: Timeout, left: Option<String>) -> Error {
+    let text =
+        format!("Linux did not get to know the services within {:?}", limit.unwrap_or_default());
+    let why = std::io::Error::new(std::io::ErrorKind::TimedOut, text);
+    let error = Error::new("start", "the coprocessor", why);
+    match left {
+        Some(call) => {
+            error.help(format!("{call} has not returned; the coprocessor ends once it does"))
+        }
+        None => error,
+    }
 }
 
 fn tell(news: &News, notice: &Notice<'_>) {

@@ -2,10 +2,12 @@
 
 import array
 import asyncio
+import errno
 import fcntl
 import gc
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -348,6 +350,43 @@ def test_what_firmware_has_sent_before_an_exception_is_sent(coprocessor):
                 events += core.take_events()
             assert ("crashed", "as requested") in events
             assert any(word == "failed" and "KeyError: 'mine'" in text for word, text in events)
+
+
+def test_a_start_has_its_time_limit_also_if_a_service_never_returns(coprocessor, alarm):
+    class Stuck:
+        name = "stuck"
+
+        def __init__(self):
+            self.entered, self.go_on = threading.Event(), threading.Event()
+
+        def on_start(self, port):
+            self.entered.set()
+            self.go_on.wait()
+
+        def on_message(self, port, sender, message):
+            pass
+
+    def interrupt(firmware):
+        firmware.entered.wait()
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    for limit in (10, None):
+        firmware = Stuck()
+        core = busbar.Coprocessor([firmware])
+        if limit:
+            with pytest.raises(TimeoutError, match="within 10s .on_start of service `stuck` has not returned") as raised:
+                core.start(limit)
+            assert (raised.value.errno, raised.value.reason) == (errno.ETIMEDOUT, "timed_out")
+        else:
+            threading.Thread(target=interrupt, args=(firmware,)).start()
+            with alarm(after=200):
+                core.start(limit)
+        # It ends once the service has returned.
+        firmware.go_on.set()
+        core.stop()
+        assert core.statistics["boots"] == 1
+    with busbar.Coprocessor(["echo"]), controller("echo"):
+        pass
 
 
 def test_a_signal_ends_the_wait_for_firmware_at_exit(coprocessor, alarm):
