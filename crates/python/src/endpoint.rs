@@ -14,7 +14,10 @@ use crate::memory::Given;
 use crate::slot::{Slot, leave};
 use crate::wait;
 
-/// The control device of one coprocessor.
+/// The control device of one coprocessor, `/dev/rpmsg_ctrlN`.
+///
+/// Errors: `FileNotFoundError` if there is none, with what to do; `PermissionError`; `ValueError` for a path of
+/// something else.
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Controller {
     controller: Slot<endpoint::Controller>,
@@ -31,7 +34,8 @@ impl Controller {
         Ok(Self { controller: Slot::new(controller, "controller"), path })
     }
 
-    /// All control devices of this machine.
+    /// All control devices of this machine, a list of `ControllerInfo` by number; an empty one if the kernel has no
+    /// rpmsg. Errors: `OSError` if sysfs cannot be read.
     #[classmethod]
     fn list<'py>(_class: &Bound<'py, PyType>, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let class = py.import("busbar._types")?.getattr("ControllerInfo")?;
@@ -44,25 +48,32 @@ impl Controller {
         Ok(all)
     }
 
-    /// Its path.
+    /// The path that it was opened by.
     #[getter]
     fn path(&self) -> &std::path::Path {
         &self.path
     }
 
-    /// The services that the coprocessor has announced.
+    /// The services that the coprocessor has announced, a tuple of `Service`. Errors: `BrokenPipeError` once the
+    /// coprocessor has stopped; `ValueError` once it is closed.
     fn channels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let controller = self.controller.get()?;
         channels(py, py.detach(|| controller.channels()).or_raise(py)?)
     }
 
-    /// Whether it makes endpoints that are descriptors.
+    /// Whether it makes endpoints that are descriptors alone, without a device node. Errors: as `channels`.
     fn supports_fd(&self, py: Python<'_>) -> PyResult<bool> {
         let controller = self.controller.get()?;
         py.detach(|| controller.supports_fd()).or_raise(py)
     }
 
-    /// Makes an endpoint that sends to the service `name`, or to the address `destination`.
+    /// Makes an endpoint that sends to the service `name`, or to the address `destination`. `source` is its own
+    /// address, 0 to 0x7fffffff; without one the kernel chooses. `implementation` is `auto`, `fd` (a descriptor
+    /// alone) or `node`, and `timeout` the seconds (`None`: no limit) that a device node has to appear. Errors:
+    /// `FileNotFoundError` if no such service is announced; `OSError` with `EADDRINUSE` if another endpoint has the
+    /// source address, and with `EOPNOTSUPP` if the controller makes no descriptors; `TimeoutError` or
+    /// `PermissionError` for a device node that did not appear, or may not be opened; `BrokenPipeError` once the
+    /// coprocessor is gone; `ValueError` for a bad argument, and once it is closed.
     #[pyo3(signature = (name, *, source=None, destination=None, implementation="auto", timeout=Seconds::new(5)), text_signature = "($self, name, *, source=None, destination=None, implementation=\"auto\", timeout=5.0)")]
     fn endpoint(
         &self,
@@ -103,15 +114,18 @@ impl Controller {
         Ok(Endpoint { endpoint: Slot::new(endpoint, "endpoint") })
     }
 
-    /// Closes the device. Its endpoints stay.
+    /// Closes the device. Its endpoints stay. To close it again does nothing. Errors: none.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         slf.get().controller.close(slf).map(drop)
     }
 
+    /// Returns itself; `close` is called at the end of the `with` block. Errors: none.
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
+    /// Calls `close`. An error of that is a note of the exception that leaves the `with` block, if there is one.
+    /// Errors: as `close`.
     #[pyo3(signature = (*args))]
     fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(slf.py(), args, Self::close(slf))
@@ -124,7 +138,7 @@ fn channels(py: Python<'_>, channels: Vec<ChannelInfo>) -> PyResult<Bound<'_, Py
     PyTuple::new(py, channels.into_iter().map(of).collect::<PyResult<Vec<_>>>()?)
 }
 
-/// Messages to and from a coprocessor.
+/// Messages to and from a coprocessor. Each arrives whole, and may be empty. `Controller.endpoint` makes one.
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Endpoint {
     endpoint: Slot<endpoint::Endpoint>,
@@ -132,7 +146,8 @@ pub struct Endpoint {
 
 #[pymethods]
 impl Endpoint {
-    /// From a descriptor that was made elsewhere, which belongs to the endpoint from now on.
+    /// From a descriptor that was made elsewhere, which belongs to the endpoint from now on. Errors: `OSError` with
+    /// `EBADF` if it is not open; `ValueError` for a number that no descriptor has.
     #[classmethod]
     fn from_fd(_class: &Bound<'_, PyType>, py: Python<'_>, fd: Whole) -> PyResult<Self> {
         let fd = fd.within("fd", 0..=RawFd::MAX)?;
@@ -146,8 +161,10 @@ impl Endpoint {
         Ok(Self { endpoint: Slot::new(endpoint::Endpoint::from(copy), "endpoint") })
     }
 
-    /// Sends one message: `bytes`, or anything with contiguous memory. `False` if no buffer became free within
-    /// `timeout` seconds.
+    /// Sends one message, of 496 bytes at most on the virtio bus: `bytes`, or anything with contiguous memory.
+    /// `False` if no buffer became free within `timeout` seconds (`None`: no limit). Errors: `BrokenPipeError` once
+    /// the remote is gone; `OSError` with `EMSGSIZE` for a message that is too long; `ValueError` for a bad
+    /// `timeout`, and once it is closed.
     #[pyo3(signature = (message, timeout=None))]
     fn send(
         &self,
@@ -163,14 +180,18 @@ impl Endpoint {
         Ok(self.endpoint.until(py, limit, attempt)?.is_some())
     }
 
-    /// Sends one message if that is possible at once.
+    /// Sends one message if that is possible at once; `False` if no buffer is free. Errors: as `send`, and `OSError`
+    /// with `EOPNOTSUPP` on a device node in blocking mode that was opened elsewhere.
     fn try_send(&self, py: Python<'_>, message: &Bound<'_, PyAny>) -> PyResult<bool> {
         let endpoint = self.endpoint.get()?;
         let message = Given::new("message", message)?.copy()?;
         py.detach(|| endpoint.try_send(&message)).or_raise(py)
     }
 
-    /// Takes one message, or returns `None` if none came within `timeout` seconds. A message may be empty.
+    /// Takes one message, or returns `None` if none came within `timeout` seconds (`None`: no limit). `max_len` is in
+    /// bytes, 1 to 65535. Errors: `OSError` with `EMSGSIZE` for a message that is longer than that, which is lost,
+    /// and with `ENOBUFS` once after messages were lost; `BrokenPipeError` once the remote is gone; `ValueError` for
+    /// a bad `max_len`; `ValueError` for a bad `timeout`, and once it is closed.
     #[pyo3(signature = (timeout=None, *, max_len=Whole::Number(MAX_MESSAGE as u64)), text_signature = "($self, timeout=None, *, max_len=496)")]
     fn recv<'py>(
         &self,
@@ -186,7 +207,7 @@ impl Endpoint {
         Ok(len.map(|len| PyBytes::new(py, &buffer[..len])))
     }
 
-    /// Takes one message, or returns `None` if there is none.
+    /// Takes one message, or returns `None` if there is none now. Does not wait. Errors: as `recv`.
     #[pyo3(signature = (*, max_len=Whole::Number(MAX_MESSAGE as u64)), text_signature = "($self, *, max_len=496)")]
     fn try_recv<'py>(
         &self,
@@ -199,7 +220,7 @@ impl Endpoint {
         Ok(len.map(|len| PyBytes::new(py, &buffer[..len])))
     }
 
-    /// As `send`, in the event loop of asyncio.
+    /// As `send`, without a limit, in the event loop of asyncio, without a thread: to be awaited. Errors: as `send`.
     fn send_async<'py>(
         slf: Bound<'py, Self>,
         message: Bound<'py, PyAny>,
@@ -207,20 +228,22 @@ impl Endpoint {
         slf.py().import("busbar._aio")?.call_method1("send", (slf, message))
     }
 
-    /// As `recv`, in the event loop of asyncio.
+    /// As `recv`, without a limit, in the event loop of asyncio, without a thread: to be awaited. Errors: as `recv`.
     #[pyo3(signature = (*, max_len=Whole::Number(MAX_MESSAGE as u64)), text_signature = "($self, *, max_len=496)")]
     fn recv_async(slf: Bound<'_, Self>, max_len: Whole) -> PyResult<Bound<'_, PyAny>> {
         let max_len = longest(max_len)?;
         slf.py().import("busbar._aio")?.call_method1("recv", (slf, max_len))
     }
 
-    /// What it is made of: `fd` or `node`.
+    /// What it is made of: `fd` (a descriptor alone) or `node` (a device node). Errors: `ValueError` once it is
+    /// closed.
     #[getter]
     fn implementation(&self) -> PyResult<String> {
         Ok(self.endpoint.get()?.implementation().to_string())
     }
 
-    /// Asks the remote to pause sending, or to go on.
+    /// Asks the remote to pause sending, or to go on. Errors: `OSError` with `EOPNOTSUPP` on a bus without flow
+    /// control, such as the virtio bus; `ValueError` once it is closed.
     fn set_paused(&self, py: Python<'_>, paused: bool) -> PyResult<()> {
         let endpoint = self.endpoint.get()?;
         py.detach(|| endpoint.set_paused(paused)).or_raise(py)
@@ -232,22 +255,27 @@ impl Endpoint {
         self.endpoint.is_closed()
     }
 
-    /// The descriptor.
+    /// The descriptor, which is readable while a message is there. Its number belongs to the endpoint. Errors:
+    /// `ValueError` once it is closed.
     fn fileno(&self) -> PyResult<RawFd> {
         Ok(self.endpoint.get()?.as_fd().as_raw_fd())
     }
 
-    /// Closes it. Other threads and tasks that wait for it get a `ValueError`.
+    /// Closes it. Other threads and tasks that wait for it get a `ValueError`. To close it again does nothing.
+    /// Errors: none.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let endpoint = slf.get().endpoint.close(slf)?;
         slf.py().detach(move || drop(endpoint));
         Ok(())
     }
 
+    /// Returns itself; `close` is called at the end of the `with` block. Errors: none.
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
+    /// Calls `close`. An error of that is a note of the exception that leaves the `with` block, if there is one.
+    /// Errors: as `close`.
     #[pyo3(signature = (*args))]
     fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(slf.py(), args, Self::close(slf))

@@ -15,7 +15,10 @@ use crate::error::{OrRaise, invalid};
 use crate::slot::{Slot, leave};
 use crate::wait;
 
-/// Sources, stages and sinks that are joined in one loop.
+/// Sources, stages and sinks that are joined in one loop: from TOML text, or from a dict of the same tables. Nodes
+/// are in the order of the text or dict. `name` stands in errors for the name of a file.
+///
+/// Errors: `ValueError` that names the line or key; `OSError` of a source or sink that cannot be opened.
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Pipeline {
     /// Locked only while the interpreter is free: a turn may wait. The lock is a fair one: a thread that turns again and
@@ -45,7 +48,7 @@ impl Pipeline {
         Self::start(py, Config::parse(name, &text.extract::<String>()?).or_raise(py)?)
     }
 
-    /// From a TOML file.
+    /// From a TOML file. Errors: `FileNotFoundError`, `PermissionError`; as `Pipeline`.
     #[classmethod]
     fn open(_class: &Bound<'_, PyType>, py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         without_nul("path", &path)?;
@@ -60,8 +63,11 @@ impl Pipeline {
         Self::start(py, config)
     }
 
-    /// Does what can be done now; if there is nothing, waits for the next event, for `timeout` seconds at most.
-    /// Returns `running`, `draining` or `finished`.
+    /// Does what can be done now; if there is nothing, waits for the next event, for `timeout` seconds at most, and
+    /// for 100 ms in any case. To connect to another machine again takes longer, also with a `timeout` of 0. Returns
+    /// `running`, `draining` (the blocks under way are delivered) or `finished`. Errors: `OSError` of a node that has
+    /// failed for good; `TimeoutError` if not all blocks could be delivered in time at the end; `ValueError` for a
+    /// bad `timeout`, and once it is closed.
     #[pyo3(signature = (timeout=None))]
     fn turn(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<&'static str> {
         let (pipeline, limit) = (self.pipeline.get()?, self::timeout("timeout", timeout)?);
@@ -72,7 +78,8 @@ impl Pipeline {
         Ok(word(state))
     }
 
-    /// Turns until the pipeline has finished. After `seconds`, it is stopped, and the blocks under way are delivered.
+    /// Turns until it has finished. After `seconds` seconds (`None`: never) it is stopped, and blocks under way are
+    /// delivered. Errors: as `turn`, and `ValueError` for bad `seconds`.
     #[pyo3(signature = (seconds=None))]
     fn run(&self, py: Python<'_>, seconds: Option<Seconds>) -> PyResult<()> {
         let limit = timeout("seconds", seconds)?;
@@ -95,14 +102,15 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Takes no more blocks from the sources. Further turns deliver those under way.
+    /// Takes no more blocks from the sources. Further turns deliver those under way. Errors: `ValueError` once it is
+    /// closed.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         let pipeline = self.pipeline.get()?;
         py.detach(|| pipeline.lock().stop());
         Ok(())
     }
 
-    /// Totals since the pipeline was opened.
+    /// Totals since it was opened, as `Counters`. Errors: `ValueError` once it is closed.
     #[getter]
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let pipeline = self.pipeline.get()?;
@@ -110,44 +118,50 @@ impl Pipeline {
         py.import("busbar._types")?.call_method1("counters", (json(counters)?,))
     }
 
-    /// Events since the last call. The oldest are left out if there are more than 1024.
+    /// Events since the last call, a list of `Event`. The oldest are left out if there are more than 1024. Errors:
+    /// `ValueError` once it is closed.
     fn take_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let pipeline = self.pipeline.get()?;
         let events = py.detach(|| serde_json::to_string(&pipeline.lock().take_events()));
         py.import("busbar._types")?.call_method1("events", (json(events)?,))
     }
 
-    /// Number of blocks that were not delivered yet, by the name of each sink that has some.
+    /// Number of blocks that were not delivered yet, by the name of each sink that has some. Errors: `ValueError`
+    /// once it is closed.
     #[getter]
     fn remaining(&self, py: Python<'_>) -> PyResult<std::collections::BTreeMap<String, usize>> {
         let pipeline = self.pipeline.get()?;
         Ok(py.detach(|| pipeline.lock().remaining()).into_iter().collect())
     }
 
-    /// A descriptor that is readable while a turn has something to do, and possibly without.
+    /// A descriptor that is readable while a turn has something to do, and possibly without. Its number belongs to
+    /// the pipeline. Errors: `ValueError` once it is closed.
     fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
         let pipeline = self.pipeline.get()?;
         Ok(py.detach(|| pipeline.lock().as_fd().as_raw_fd()))
     }
 
-    /// As `run`, in the event loop of asyncio.
+    /// As `run`, in the event loop of asyncio, without a thread: to be awaited. Errors: as `run`.
     #[pyo3(signature = (seconds=None))]
     fn run_async(slf: Bound<'_, Self>, seconds: Option<Seconds>) -> PyResult<Bound<'_, PyAny>> {
         let limit = timeout("seconds", seconds)?.map(|it| it.as_secs_f64());
         slf.py().import("busbar._aio")?.call_method1("run", (slf, limit))
     }
 
-    /// Ends it at once and drops blocks under way.
+    /// Ends it at once and drops blocks under way. To close it again does nothing. Errors: none.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let pipeline = slf.get().pipeline.close(slf)?;
         slf.py().detach(move || drop(pipeline));
         Ok(())
     }
 
+    /// Returns itself; `close` is called at the end of the `with` block. Errors: none.
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
+    /// Calls `close`. An error of that is a note of the exception that leaves the `with` block, if there is one.
+    /// Errors: as `close`.
     #[pyo3(signature = (*args))]
     fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(slf.py(), args, Self::close(slf))

@@ -18,7 +18,15 @@ use crate::memory::{Buffer, Held, as_asked};
 use crate::slot::{Slot, leave};
 use crate::wait;
 
-/// Receives TCP into a block of memory, of which the program gets views.
+/// Receives TCP into `len` bytes of memory, of which the program gets views.
+///
+/// Without `device`, it receives on any host with one copy. With `device`, the name of a network device, its queues
+/// write into the memory, and no processor copies. `len` is a number of bytes or a text such as `"4M"` (K is 1024), a
+/// page at least. `memory` is as for `Source`. `queues` is a number of queues, or a list such as `8-15`; `tokens` is
+/// `default`, `index` or `autorelease`: who records which memory is in use.
+///
+/// Errors: `ValueError` for a bad argument; `OSError` with `ENODEV` if there is no such device, with `EOPNOTSUPP` if
+/// it or the kernel cannot do it, with `EBUSY` if other memory is bound to its queues; `PermissionError`.
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Receiver {
     receiver: Slot<receive::Receiver>,
@@ -55,7 +63,10 @@ impl Receiver {
         Ok(Self { receiver: Slot::new(receiver, "receiver") })
     }
 
-    /// Listens on an address and port; port 0 chooses a free one.
+    /// Listens on an address, or on one of those of a host name; port 0 chooses a free one. Errors:
+    /// `FileNotFoundError` if nobody knows the name; `OSError` with `EADDRINUSE` if the port is taken, and with
+    /// `ENOSPC` if the device has no room for a rule; `PermissionError`; `ValueError` for a bad argument, and once it
+    /// is closed.
     #[pyo3(signature = (host, port=Whole::Number(0)), text_signature = "($self, host, port=0)")]
     fn listen(&self, py: Python<'_>, host: String, port: Whole) -> PyResult<Listener> {
         let port = port.within("port", 0..=u16::MAX)?;
@@ -64,7 +75,8 @@ impl Receiver {
         Ok(Listener { listener: Slot::new(listener.or_raise(py)?, "listener") })
     }
 
-    /// Connects to an address and port.
+    /// Connects to an address, or to one of those of a host name, within `timeout` seconds (`None`: no limit).
+    /// Errors: `TimeoutError`, `ConnectionRefusedError`; as `listen`.
     #[pyo3(signature = (host, port, timeout=Seconds::new(10)), text_signature = "($self, host, port, timeout=10.0)")]
     fn connect(
         &self,
@@ -89,7 +101,8 @@ impl Receiver {
         Ok(Connection::new(connection.or_raise(py)?))
     }
 
-    /// The counters of all its connections together.
+    /// The counters of all its connections together, as `ReceiveStatistics`. Errors: `OSError` with `ENODEV` if the
+    /// device is gone; `ValueError` once it is closed.
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let receiver = self.receiver.get()?;
         let it = py.detach(|| receiver.statistics()).or_raise(py)?;
@@ -105,13 +118,14 @@ impl Receiver {
         ))
     }
 
-    /// The queues that fill the block; none without a device.
+    /// The numbers of the queues that fill the memory; none without a device. Errors: `ValueError` once it is closed.
     #[getter]
     fn queues(&self) -> PyResult<Vec<u32>> {
         Ok(self.receiver.get()?.queues().to_vec())
     }
 
-    /// Undoes all settings of the device. Connections go on without it; views stay valid.
+    /// Undoes all settings of the device. Connections go on without it; views stay valid. To close it again does
+    /// nothing. Errors: `OSError` for a setting that could not be undone.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let Some(receiver) = slf.get().receiver.close(slf)? else { return Ok(()) };
         // A thread that still uses it ends within moments and drops it, which undoes them as well.
@@ -119,10 +133,13 @@ impl Receiver {
         slf.py().detach(close).or_raise(slf.py())
     }
 
+    /// Returns itself; `close` is called at the end of the `with` block. Errors: none.
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
+    /// Calls `close`. An error of that is a note of the exception that leaves the `with` block, if there is one.
+    /// Errors: as `close`.
     #[pyo3(signature = (*args))]
     fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(slf.py(), args, Self::close(slf))
@@ -189,7 +206,7 @@ fn argument(field: &str) -> String {
     known.map_or_else(|| field.to_owned(), |(_, argument)| (*argument).to_owned())
 }
 
-/// Accepts connections.
+/// Accepts connections. `Receiver.listen` makes one.
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Listener {
     listener: Slot<receive::Listener>,
@@ -197,14 +214,16 @@ pub struct Listener {
 
 #[pymethods]
 impl Listener {
-    /// Its address and port.
+    /// Its address and port: `(address, port)`. Errors: `ValueError` once it is closed.
     #[getter]
     fn address(&self, py: Python<'_>) -> PyResult<(String, u16)> {
         let address = self.listener.get()?.local_addr().or_raise(py)?;
         Ok((address.ip().to_string(), address.port()))
     }
 
-    /// The next connection, or `None` if none came within `timeout` seconds.
+    /// The next connection, or `None` if none came within `timeout` seconds (`None`: no limit). Errors: `OSError`
+    /// with `EMFILE` if the process has too many descriptors; `ValueError` for a bad `timeout`, and once it is
+    /// closed.
     #[pyo3(signature = (timeout=None))]
     fn accept(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<Option<Connection>> {
         let limit = self::timeout("timeout", timeout)?;
@@ -212,29 +231,34 @@ impl Listener {
         Ok(connection.map(Connection::new))
     }
 
-    /// A descriptor that is readable while a connection waits.
+    /// A descriptor that is readable while a connection waits. Its number belongs to the listener. Errors:
+    /// `ValueError` once it is closed.
     fn fileno(&self) -> PyResult<RawFd> {
         Ok(self.listener.get()?.as_fd().as_raw_fd())
     }
 
-    /// Closes it.
+    /// Closes it. Its connections stay. To close it again does nothing. Errors: none.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let listener = slf.get().listener.close(slf)?;
         slf.py().detach(move || drop(listener));
         Ok(())
     }
 
+    /// Returns itself; `close` is called at the end of the `with` block. Errors: none.
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
+    /// Calls `close`. An error of that is a note of the exception that leaves the `with` block, if there is one.
+    /// Errors: as `close`.
     #[pyo3(signature = (*args))]
     fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(slf.py(), args, Self::close(slf))
     }
 }
 
-/// A connection: an iterator of pieces, each a `View` of the block or `bytes`.
+/// A connection: an iterator of pieces, each a `View` of the receiver's memory, or `bytes` that are not there. It
+/// ends when the peer has ended.
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Connection {
     /// Locked only while the interpreter is free. The lock is a fair one: a thread that waits again and again leaves it to
@@ -260,7 +284,9 @@ fn piece(py: Python<'_>, piece: Piece) -> PyResult<Bound<'_, PyAny>> {
 
 #[pymethods]
 impl Connection {
-    /// The next piece; `None` at the end, or if none came within `timeout` seconds: `finished` tells.
+    /// The next piece; `None` at the end, or if none came within `timeout` seconds (`None`: no limit): `finished`
+    /// tells. Without a device, it also waits for memory that views hold. Errors: `ConnectionResetError` or
+    /// `TimeoutError` if the peer has disappeared; `ValueError` for a bad `timeout`, and once it is closed.
     #[pyo3(signature = (timeout=None))]
     fn next<'py>(
         &self,
@@ -277,37 +303,42 @@ impl Connection {
         next.flatten().map(|next| piece(py, next)).transpose()
     }
 
-    /// The next piece, or `None` if there is none now, or at the end: `finished` tells.
+    /// The next piece, or `None` if there is none now, or at the end: `finished` tells. Does not wait. Errors: as
+    /// `next`.
     fn try_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let connection = self.connection.get()?;
         let next = py.detach(|| connection.lock().try_next()).or_raise(py)?;
         next.map(|next| piece(py, next)).transpose()
     }
 
-    /// Whether the peer has ended and everything was received.
+    /// Whether the peer has ended and everything was received. Errors: `ValueError` once it is closed.
     #[getter]
     fn finished(&self, py: Python<'_>) -> PyResult<bool> {
         let connection = self.connection.get()?;
         Ok(py.detach(|| connection.lock().is_finished()))
     }
 
-    /// A descriptor that is readable while a piece is there.
+    /// A descriptor that is readable while a piece is there. Its number belongs to the connection. Errors:
+    /// `ValueError` once it is closed.
     fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
         let connection = self.connection.get()?;
         Ok(py.detach(|| connection.lock().as_fd().as_raw_fd()))
     }
 
-    /// Closes it. Views stay valid.
+    /// Closes it. Views stay valid. To close it again does nothing. Errors: none.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let connection = slf.get().connection.close(slf)?;
         slf.py().detach(move || drop(connection));
         Ok(())
     }
 
+    /// Returns itself; `close` is called at the end of the `with` block. Errors: none.
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
+    /// Calls `close`. An error of that is a note of the exception that leaves the `with` block, if there is one.
+    /// Errors: as `close`.
     #[pyo3(signature = (*args))]
     fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(slf.py(), args, Self::close(slf))
@@ -326,7 +357,8 @@ impl Connection {
     }
 }
 
-/// A part of the receiver's block: `numpy.asarray(view)` is its bytes, read-only.
+/// A part of the receiver's memory, which is free for other data once it and its arrays are dropped.
+/// `numpy.asarray(view)` is its bytes, read-only, and `len(view)` their number.
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct View {
     held: Arc<Held<receive::View>>,
@@ -335,25 +367,28 @@ pub struct View {
 
 #[pymethods]
 impl View {
-    /// The offset of its first byte in the block.
+    /// The offset of its first byte in the memory, in bytes. Errors: `ValueError` once it was given back.
     #[getter]
     fn offset(&self) -> PyResult<usize> {
         self.held.with(|view| view.range().start)
     }
 
-    /// A memoryview of the bytes, for files and sockets.
+    /// A memoryview of the bytes in place, read-only, of shape `(bytes,)`: for files and sockets. Errors:
+    /// `ValueError` once it was given back; `OSError` if the kernel refuses the access.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Buffer::view(Buffer::new(py, &self.held, true)?)
     }
 
-    /// The bytes in place: what `numpy.asarray` returns.
+    /// The bytes in place, read-only, of shape `(bytes,)` and type `uint8`: what `numpy.asarray(view)` is. Errors:
+    /// `ValueError` once it was given back; `OSError` if the kernel refuses the access.
     #[getter]
     fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Buffer::array(Buffer::new(py, &self.held, true)?, py.import("numpy")?.getattr("uint8")?)
     }
 
-    /// For `numpy.asarray`.
+    /// What `numpy.asarray` calls: `array`, or a copy of it where `copy` is true or `dtype` is another type. Errors:
+    /// as `array`; `ValueError` if another type needs a copy and `copy` is false.
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__<'py>(
         &self,
@@ -364,7 +399,8 @@ impl View {
         as_asked(self.array(py)?, dtype, copy)
     }
 
-    /// Frees the memory for other data. A `BufferError` while something refers to it.
+    /// Frees the memory for other data. To release it again does nothing. Errors: `BufferError` while an array or
+    /// memoryview refers to it.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         let view = self.held.take()?;
         py.detach(move || drop(view));

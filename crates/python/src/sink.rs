@@ -14,7 +14,12 @@ use crate::memory::{Buffer, Given, Held, as_asked};
 use crate::slot::{Slot, leave};
 use crate::source::{self, Block, setup};
 
-/// A stream of samples to a converter.
+/// A stream of samples to a converter of this machine, `iio:NAME`.
+///
+/// With `like`, it has the channels of a source, whose blocks it can then forward. The other arguments are those of
+/// `Source`.
+///
+/// Errors: as `Source`, and `ValueError` if the channels of `like` have other types here.
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Sink {
     stream: Slot<stream::Sink>,
@@ -49,19 +54,19 @@ impl Sink {
         Ok(Self { stream: Slot::new(sink, "sink"), layout, name })
     }
 
-    /// Its name.
+    /// The name that it was opened by.
     #[getter]
     fn name(&self) -> &str {
         &self.name
     }
 
-    /// The type of a sample, structured: a field for each channel.
+    /// The type of a sample, structured: a field for each channel, as it is stored. A copy.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.layout.dtype(py)
     }
 
-    /// The channels, in their order in the sample.
+    /// The channels, a tuple of `Channel`, in their order in the sample.
     #[getter]
     fn channels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.layout.channels(py)
@@ -73,38 +78,39 @@ impl Sink {
         self.layout.format.rate
     }
 
-    /// The interface to the driver: `dmabuf` or `fileio`.
+    /// The interface to the driver: `dmabuf` or `fileio`. Errors: `ValueError` once it is closed.
     #[getter]
     fn interface(&self) -> PyResult<String> {
         Ok(self.stream.get()?.interface().to_string())
     }
 
-    /// The memory of the blocks.
+    /// The memory of the blocks: `heap:NAME`, `pages`, `huge` or `memfd`. Errors: `ValueError` once it is closed.
     #[getter]
     fn memory(&self) -> PyResult<String> {
         Ok(self.stream.get()?.memory().to_string())
     }
 
-    /// Number of blocks.
+    /// Number of blocks. Errors: `ValueError` once it is closed.
     #[getter]
     fn blocks(&self) -> PyResult<usize> {
         Ok(self.stream.get()?.blocks())
     }
 
-    /// Bytes of samples that a block holds.
+    /// Bytes of samples that a block holds: whole samples. Errors: `ValueError` once it is closed.
     #[getter]
     fn block_len(&self) -> PyResult<usize> {
         Ok(self.stream.get()?.block_len())
     }
 
-    /// Bytes that were copied in memory, by the library or by `write`.
+    /// Bytes that were copied in memory, by the library or by `write`. Errors: `ValueError` once it is closed.
     #[getter]
     fn copied(&self, py: Python<'_>) -> PyResult<u64> {
         let sink = self.stream.get()?;
         Ok(py.detach(|| sink.copied()))
     }
 
-    /// Number of blocks that the device has not transmitted yet, as far as is known.
+    /// Number of blocks that the device has not transmitted yet, as far as is known. Errors: `ValueError` once it is
+    /// closed.
     #[getter]
     fn queued(&self, py: Python<'_>) -> PyResult<usize> {
         let sink = self.stream.get()?;
@@ -117,7 +123,10 @@ impl Sink {
         self.stream.is_closed()
     }
 
-    /// A block to fill, or `None` if none was free within `timeout` seconds.
+    /// A block to fill, or `None` if none was free within `timeout` seconds (`None`: no limit). Errors:
+    /// `BrokenPipeError` once the device is gone; `OSError` with `EBUSY` while samples are repeated by `cyclic`;
+    /// another `OSError` if the driver has failed with a block; `ValueError` for a bad `timeout`, and once it is
+    /// closed.
     #[pyo3(signature = (timeout=None))]
     fn space(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<Option<Space>> {
         let limit = self::timeout("timeout", timeout)?;
@@ -125,15 +134,17 @@ impl Sink {
         Ok(space.map(|space| self.free(space)))
     }
 
-    /// A block to fill, or `None` if none is free now.
+    /// A block to fill, or `None` if none is free now. Does not wait. Errors: as `space`.
     fn try_space(&self, py: Python<'_>) -> PyResult<Option<Space>> {
         let sink = self.stream.get()?;
         let space = py.detach(|| sink.try_space()).or_raise(py)?;
         Ok(space.map(|space| self.free(space)))
     }
 
-    /// Copies samples into free blocks and transmits them: anything with contiguous memory that is bytes, or values of
-    /// `dtype`, or of the type of all channels.
+    /// Copies samples into free blocks and transmits them. Waits for free blocks without a limit. `samples` is
+    /// anything with contiguous memory that holds bytes, values of `dtype`, or, where all channels have one type,
+    /// values of that, such as an array of shape `(samples, channels)`: whole samples. Nothing is converted. Errors:
+    /// `ValueError` for other samples, and once it is closed; `OSError` as `space`.
     fn write(&self, py: Python<'_>, samples: &Bound<'_, PyAny>) -> PyResult<()> {
         let given = Given::samples("samples", samples, &self.layout)?;
         let mut rest = given.bytes();
@@ -157,7 +168,8 @@ impl Sink {
     }
 
     /// Transmits a received block, which then goes back to its source; by reference where the device can use its
-    /// memory. `False` if there was no room within `timeout` seconds.
+    /// memory, else as a copy. `False` if there was no room within `timeout` seconds (`None`: no limit). Errors:
+    /// `ValueError` for a block that does not fit, for one that was given back, and as `space`; `OSError` as `space`.
     #[pyo3(signature = (block, timeout=None))]
     fn forward(
         &self,
@@ -177,20 +189,23 @@ impl Sink {
         Ok(self.stream.until(py, limit, attempt)?.is_some())
     }
 
-    /// Transmits these samples again and again, until it is closed.
+    /// Transmits these samples, which are as those of `write` and fit into a block, again and again, until it is
+    /// closed. Errors: `ValueError` for other samples, and once it is closed; `OSError` with `EOPNOTSUPP` where the
+    /// interface is `fileio`.
     fn cyclic(&self, py: Python<'_>, samples: &Bound<'_, PyAny>) -> PyResult<()> {
         let (sink, given) = (self.stream.get()?, Given::samples("samples", samples, &self.layout)?);
         let samples = given.copy()?;
         py.detach(|| sink.cyclic(&samples)).or_raise_as(py, "samples")
     }
 
-    /// Takes transmitted blocks back from the driver. Does not wait.
+    /// Takes transmitted blocks back from the driver. Does not wait. Errors: as `space`.
     fn reap(&self, py: Python<'_>) -> PyResult<()> {
         let sink = self.stream.get()?;
         py.detach(|| sink.reap()).or_raise(py)
     }
 
-    /// Waits until everything was transmitted. `False` if that took longer than `timeout` seconds.
+    /// Waits until everything was transmitted. `False` if it was not within `timeout` seconds (`None`: no limit).
+    /// Errors: as `space`.
     #[pyo3(signature = (timeout=None))]
     fn drain(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<bool> {
         let limit = self::timeout("timeout", timeout)?;
@@ -198,22 +213,27 @@ impl Sink {
         Ok(self.stream.until(py, limit, attempt)?.is_some())
     }
 
-    /// A descriptor that is readable while a block is free, or can go back to its source.
+    /// A descriptor that is readable while a block is free, or can go back to its source. Its number belongs to the
+    /// sink. Errors: `ValueError` once it is closed.
     fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
         let sink = self.stream.get()?;
         Ok(py.detach(|| sink.as_fd().as_raw_fd()))
     }
 
-    /// Stops the device at once and restores its settings; `drain` before has everything transmitted.
+    /// Stops the device at once and restores its settings; `drain` before has everything transmitted. To close it
+    /// again does nothing. Errors: `OSError` for a setting that could not be restored.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let Some(sink) = slf.get().stream.close(slf)? else { return Ok(()) };
         slf.py().detach(move || sink.stop()).or_raise(slf.py())
     }
 
+    /// Returns itself; `close` is called at the end of the `with` block. Errors: none.
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
+    /// Calls `close`. An error of that is a note of the exception that leaves the `with` block, if there is one.
+    /// Errors: as `close`.
     #[pyo3(signature = (*args))]
     fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(slf.py(), args, Self::close(slf))
@@ -236,8 +256,8 @@ impl Sink {
     }
 }
 
-/// A free block of a sink. `numpy.asarray(space)` is a writable view of its memory. Without `send`, it goes back
-/// unsent.
+/// A free block of a sink. `numpy.asarray(space)` is a writable view of its memory, of shape `(samples,)`, and
+/// `len(space)` the number of samples that fit. Without `send`, it goes back unsent.
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Space {
     held: Arc<Held<stream::Space>>,
@@ -247,25 +267,28 @@ pub struct Space {
 
 #[pymethods]
 impl Space {
-    /// The type of a sample, structured: a field for each channel.
+    /// The type of a sample, structured: a field for each channel, as it is stored. A copy.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.layout.dtype(py)
     }
 
-    /// A memoryview of the bytes, writable, for files and sockets.
+    /// A memoryview of the bytes in place, writable, of shape `(bytes,)`: for files and sockets. Errors: `ValueError`
+    /// once it was sent or given back; `OSError` if the kernel refuses the access.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Buffer::view(Buffer::new(py, &self.held, false)?)
     }
 
-    /// The samples in place, writable: what `numpy.asarray` returns.
+    /// The samples in place, writable, of shape `(samples,)` and type `dtype`: what `numpy.asarray(space)` is.
+    /// Errors: as `data`.
     #[getter]
     fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Buffer::array(Buffer::new(py, &self.held, false)?, self.layout.dtype(py)?)
     }
 
-    /// For `numpy.asarray`.
+    /// What `numpy.asarray` calls: `array`, or a copy of it where `copy` is true or `dtype` is another type. Errors:
+    /// as `array`; `ValueError` if another type needs a copy and `copy` is false.
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__<'py>(
         &self,
@@ -276,7 +299,9 @@ impl Space {
         as_asked(self.array(py)?, dtype, copy)
     }
 
-    /// Transmits the first `samples` samples, or all of them. A `BufferError` while views of it exist.
+    /// Transmits the first `samples` samples, or all of them. Errors: `ValueError` for another number than 1 to
+    /// `len(space)`, and once it was sent or given back; `BufferError` while an array or memoryview refers to it;
+    /// `OSError` as `Sink.space`.
     #[pyo3(signature = (samples=None))]
     fn send(&self, py: Python<'_>, samples: Option<Whole>) -> PyResult<()> {
         let most = self.count;
@@ -286,7 +311,8 @@ impl Space {
         py.detach(move || space.send(bytes)).or_raise(py)
     }
 
-    /// Gives it back unsent. A `BufferError` while views of it exist.
+    /// Gives it back unsent. To release it again does nothing. Errors: `BufferError` while an array or memoryview
+    /// refers to it.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         let space = self.held.take()?;
         py.detach(move || drop(space));

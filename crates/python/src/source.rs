@@ -68,7 +68,17 @@ fn argument(field: &str) -> String {
     }
 }
 
-/// A stream of samples from a converter: an iterator of blocks.
+/// A stream of samples from a converter: an iterator of blocks, which ends when it is closed.
+///
+/// `name` is `iio:NAME`, `iio:NAME@ip:HOST` for a converter of another machine, or `synth:PATTERN`. `blocks` is a
+/// number of blocks, 1 to 1024. `block_len` is a number of bytes or a text such as `"1M"` (K is 1024), rounded down
+/// to whole samples. `memory` is `heap:NAME`, `pages`, `huge` or `memfd`, and `interface` is `dmabuf`, `fileio`,
+/// `synth` or `iiod`; without them the library chooses. `channels` are the names of the channels to receive, in any
+/// order; without it, all. With `on_loss="raise"`, iterators raise `LossError` before a block in front of whose end
+/// samples are missing, or may be.
+///
+/// Errors: `ValueError` for a bad argument; `FileNotFoundError` if there is no such device; `PermissionError`;
+/// `OSError` with `EBUSY` if another program uses it.
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Source {
     stream: Slot<stream::Source>,
@@ -104,19 +114,19 @@ impl Source {
         Ok(Self { stream: Slot::new(source, "source"), layout, name, raises })
     }
 
-    /// Its name.
+    /// The name that it was opened by.
     #[getter]
     fn name(&self) -> &str {
         &self.name
     }
 
-    /// The type of a sample, structured: a field for each channel.
+    /// The type of a sample, structured: a field for each channel, as it is stored. A copy.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.layout.dtype(py)
     }
 
-    /// The channels, in their order in the sample.
+    /// The channels, a tuple of `Channel`, in their order in the sample.
     #[getter]
     fn channels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.layout.channels(py)
@@ -134,31 +144,31 @@ impl Source {
         self.layout.sample_len()
     }
 
-    /// The interface to the driver: `dmabuf`, `fileio` or `synth`.
+    /// The interface to the driver: `dmabuf`, `fileio`, `synth` or `iiod`. Errors: `ValueError` once it is closed.
     #[getter]
     fn interface(&self) -> PyResult<String> {
         Ok(self.stream.get()?.interface().to_string())
     }
 
-    /// The memory of the blocks.
+    /// The memory of the blocks: `heap:NAME`, `pages`, `huge` or `memfd`. Errors: `ValueError` once it is closed.
     #[getter]
     fn memory(&self) -> PyResult<String> {
         Ok(self.stream.get()?.memory().to_string())
     }
 
-    /// Number of blocks.
+    /// Number of blocks. Errors: `ValueError` once it is closed.
     #[getter]
     fn blocks(&self) -> PyResult<usize> {
         Ok(self.stream.get()?.blocks())
     }
 
-    /// Bytes of samples that a block holds.
+    /// Bytes of samples that a block holds: whole samples. Errors: `ValueError` once it is closed.
     #[getter]
     fn block_len(&self) -> PyResult<usize> {
         Ok(self.stream.get()?.block_len())
     }
 
-    /// Bytes that were copied in memory on the way into blocks.
+    /// Bytes that were copied in memory on the way into blocks. Errors: `ValueError` once it is closed.
     #[getter]
     fn copied(&self, py: Python<'_>) -> PyResult<u64> {
         let source = self.stream.get()?;
@@ -171,7 +181,9 @@ impl Source {
         self.stream.is_closed()
     }
 
-    /// How to convert the values of a channel into its unit: `(offset, scale)`.
+    /// How to convert the values of a channel into its unit: `(offset, scale)`, where `(value + offset) * scale` is
+    /// in that unit, millivolts for a voltage. Errors: `ValueError` for a channel that is not received, and once it
+    /// is closed.
     fn scale(&self, py: Python<'_>, channel: &str) -> PyResult<(f64, f64)> {
         let source = self.stream.get()?;
         let Scale { offset, scale } =
@@ -179,7 +191,9 @@ impl Source {
         Ok((offset, scale))
     }
 
-    /// The next block, or `None` if none came within `timeout` seconds.
+    /// The next block, or `None` if none came within `timeout` seconds (`None`: no limit). Never raises `LossError`.
+    /// Errors: `BrokenPipeError` once the device is gone; another `OSError` if the driver has failed with a block,
+    /// after which the next block can be taken; `ValueError` for a bad `timeout`, and once it is closed.
     #[pyo3(signature = (timeout=None))]
     fn next(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<Option<Block>> {
         let limit = self::timeout("timeout", timeout)?;
@@ -187,29 +201,34 @@ impl Source {
         Ok(samples.map(|samples| self.block(samples)))
     }
 
-    /// The next block, or `None` if none is complete now.
+    /// The next block, or `None` if none is complete now. Does not wait. Errors: as `next`.
     fn try_next(&self, py: Python<'_>) -> PyResult<Option<Block>> {
         let source = self.stream.get()?;
         let samples = py.detach(|| source.try_next()).or_raise(py)?;
         Ok(samples.map(|samples| self.block(samples)))
     }
 
-    /// A descriptor that is readable while a block is complete.
+    /// A descriptor that is readable while a block is complete. Its number belongs to the source. Errors:
+    /// `ValueError` once it is closed.
     fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
         let source = self.stream.get()?;
         Ok(py.detach(|| source.as_fd().as_raw_fd()))
     }
 
-    /// Stops the device and restores its settings. Blocks that were handed out stay valid.
+    /// Stops the device and restores its settings. Blocks that were handed out stay valid. To close it again does
+    /// nothing. Errors: `OSError` for a setting that could not be restored.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let Some(source) = slf.get().stream.close(slf)? else { return Ok(()) };
         slf.py().detach(move || source.stop()).or_raise(slf.py())
     }
 
+    /// Returns itself; `close` is called at the end of the `with` block. Errors: none.
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
+    /// Calls `close`. An error of that is a note of the exception that leaves the `with` block, if there is one.
+    /// Errors: as `close`.
     #[pyo3(signature = (*args))]
     fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(slf.py(), args, Self::close(slf))
@@ -278,7 +297,11 @@ impl Source {
     }
 }
 
-/// A block of samples, in the memory that the converter has filled. `numpy.asarray(block)` is a view of it.
+/// A block of samples, in the memory that the converter has filled. `numpy.asarray(block)` is a view of it, of shape
+/// `(samples,)`, and `len(block)` the number of samples.
+///
+/// It goes back to its driver with the last reference to it and to its views, by `release`, or at the end of `with
+/// block:`.
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Block {
     held: Arc<Held<Samples>>,
@@ -329,13 +352,13 @@ impl Block {
         self.meta.len
     }
 
-    /// The type of a sample, structured: a field for each channel.
+    /// The type of a sample, structured: a field for each channel, as it is stored. A copy.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.layout.dtype(py)
     }
 
-    /// The channels, in their order in the sample.
+    /// The channels, a tuple of `Channel`, in their order in the sample.
     #[getter]
     fn channels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.layout.channels(py)
@@ -347,19 +370,22 @@ impl Block {
         self.held.is_gone()
     }
 
-    /// A memoryview of the bytes, for files and sockets.
+    /// A memoryview of the bytes in place, read-only, of shape `(nbytes,)`: for files and sockets. Errors:
+    /// `ValueError` once it was given back; `OSError` if the kernel refuses the access.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Buffer::view(Buffer::new(py, &self.held, true)?)
     }
 
-    /// The samples in place: what `numpy.asarray` returns.
+    /// The samples in place, read-only, of shape `(samples,)` and type `dtype`: what `numpy.asarray(block)` is.
+    /// Errors: `ValueError` once it was given back; `OSError` if the kernel refuses the access.
     #[getter]
     fn array<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         Buffer::array(Buffer::new(py, &self.held, true)?, self.layout.dtype(py)?)
     }
 
-    /// For `numpy.asarray`.
+    /// What `numpy.asarray` calls: `array`, or a copy of it where `copy` is true or `dtype` is another type. Errors:
+    /// as `array`; `ValueError` if another type needs a copy and `copy` is false.
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__<'py>(
         &self,
@@ -370,7 +396,8 @@ impl Block {
         as_asked(self.array(py)?, dtype, copy)
     }
 
-    /// Two neighbouring channels of the same type in place, as an array of shape `(samples, 2)`.
+    /// Two channels of the same type in place, read-only, of shape `(samples, 2)`. Errors: `ValueError` for an
+    /// unknown channel, and for a `q` that is not behind `i` or has another type; as `array`.
     fn pairs<'py>(&self, py: Python<'py>, i: &str, q: &str) -> PyResult<Bound<'py, PyAny>> {
         let format = &self.layout.format;
         let one = format.channel(i).or_raise_as(py, "i")?;
@@ -387,8 +414,10 @@ impl Block {
             .call_method1("ndarray", ((self.count, 2), dtype, buffer, one.offset, strides))
     }
 
-    /// The values of a channel as a new array of `int16`, `int32`, `int64`, `float32` or `float64`: shifted,
-    /// sign-extended, and converted by `scale`, the result of `Source.scale`.
+    /// The values of a channel as a new array of shape `(samples,)` and type `dtype`, which is `int16`, `int32`,
+    /// `int64`, `float32` or `float64`: shifted and sign-extended. With a `scale`, the result of `Source.scale`, they
+    /// are in the channel's unit; it needs a float. Errors: `ValueError` for an unknown channel, for a type that
+    /// cannot hold its values, and once the block was given back.
     #[pyo3(signature = (channel, dtype="float32", scale=None))]
     fn values<'py>(
         &self,
@@ -413,7 +442,9 @@ impl Block {
         }
     }
 
-    /// I and Q as a new array of `complex64` or `complex128`, converted by `scale`.
+    /// I and Q as a new array of shape `(samples,)` and type `dtype`, which is `complex64` or `complex128`. With a
+    /// `scale`, the result of `Source.scale`, they are in the channels' unit. Errors: `ValueError` for an unknown
+    /// channel or type, and once the block was given back.
     #[pyo3(signature = (i, q, dtype="complex64", scale=None))]
     fn complex<'py>(
         &self,
@@ -441,17 +472,21 @@ impl Block {
         }
     }
 
-    /// Gives the block back to its driver. A `BufferError` while views of it exist.
+    /// Gives the block back to its driver. To release it again does nothing. Errors: `BufferError` while an array or
+    /// memoryview refers to it.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         let samples = self.held.take()?;
         py.detach(move || drop(samples));
         Ok(())
     }
 
+    /// Returns itself; `release` is called at the end of the `with` block. Errors: none.
     fn __enter__(slf: Py<Self>) -> Py<Self> {
         slf
     }
 
+    /// Calls `release`. An error of that is a note of the exception that leaves the `with` block, if there is one.
+    /// Errors: as `release`.
     #[pyo3(signature = (*args))]
     fn __exit__(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(py, args, self.release(py))
@@ -461,8 +496,9 @@ impl Block {
         self.count
     }
 
-    /// DLPack, by NumPy: values of shape `(samples, channels)` if all channels have the same type and there
-    /// is nothing between them, else bytes of shape `(samples, bytes)`.
+    /// A DLPack capsule, made by NumPy, read-only: values of shape `(samples, channels)` if all channels have the
+    /// same type and there is nothing between them, else bytes of shape `(samples, bytes)`. Errors: `BufferError` for
+    /// a consumer that does not know of read-only memory (before DLPack 1.0); as `array`.
     #[pyo3(signature = (**keywords))]
     fn __dlpack__<'py>(
         &self,
@@ -472,6 +508,7 @@ impl Block {
         self.plain(py)?.call_method("__dlpack__", (), keywords)
     }
 
+    /// The device of the memory: `(1, 0)`, a processor. Errors: as `array`.
     fn __dlpack_device__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         self.plain(py)?.call_method0("__dlpack_device__")
     }

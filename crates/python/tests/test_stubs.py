@@ -1,7 +1,9 @@
-"""The stubs have what the module has."""
+"""The stubs have what the module has, and both say what it does."""
 
 import ast
+import dataclasses
 import inspect
+import socket
 import types
 from pathlib import Path
 
@@ -74,3 +76,75 @@ def test_what_has_no_constructor_in_the_stubs_cannot_be_made():
         if "__new__" not in methods(stub):
             with pytest.raises(TypeError, match="cannot create|No constructor"):
                 getattr(_busbar, name)()
+
+
+def public(own):
+    """What a program uses of a class, by name: what is inherited, or is a slot, has a text of Python's."""
+    slots = types.WrapperDescriptorType, types.BuiltinFunctionType
+    return {
+        name: it
+        for name, it in vars(own).items()
+        if (callable(it) or inspect.isgetsetdescriptor(it) or isinstance(it, types.ClassMethodDescriptorType))
+        and not isinstance(it, slots)
+        and (not name.startswith("_") or name.endswith("__"))
+    }
+
+
+def words(text):
+    return " ".join((text or "").split())
+
+
+def test_everything_public_has_a_docstring():
+    assert words(busbar.__doc__)
+    for name in busbar.__all__:
+        own = getattr(busbar, name)
+        assert words(vars(own)["__doc__"]), name
+        if dataclasses.is_dataclass(own):
+            fields = [field.name for field in dataclasses.fields(own)]
+            told = [line.strip().split(":")[0] for line in own.__doc__.splitlines()[2:-1]]
+            assert told == fields, name
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_docstrings_say_errors_and_are_those_of_the_stubs(name):
+    own, stub = getattr(_busbar, name), CLASSES[name]
+    assert words(own.__doc__) == words(ast.get_docstring(stub))
+    for method, it in public(own).items():
+        text = words(it.__doc__)
+        assert text, (name, method)
+        assert text == words(ast.get_docstring(methods(stub)[method])), (name, method)
+        # A property without errors has none.
+        assert "Errors: " in text or inspect.isgetsetdescriptor(it), (name, method)
+
+
+def closed():
+    """An object of each class that needs no device, after its end."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    endpoint = busbar.Endpoint.from_fd(near.detach())
+    source = busbar.Source("synth:counter")
+    block = source.next()
+    pipeline = busbar.Pipeline('source.adc = { from = "synth:counter" }\nsink.no = { input = "adc", to = "null:" }')
+    receiver = busbar.Receiver()
+    listener = receiver.listen("127.0.0.1")
+    peer = socket.create_connection(listener.address)
+    connection = listener.accept(30)
+    peer.send(b"x")
+    view = connection.next(30)
+    controller = busbar.Controller("/dev/null")
+    for it in (far, peer, endpoint, source, pipeline, listener, connection, receiver, controller):
+        it.close()
+    for it in (block, view):
+        it.release()
+    return [endpoint, source, block, pipeline, receiver, listener, connection, view, controller]
+
+
+def test_what_the_docstring_of_a_property_says_of_errors_is_so():
+    for it in closed():
+        for name, own in public(type(it)).items():
+            if inspect.isgetsetdescriptor(own):
+                try:
+                    getattr(it, name)
+                    raises = False
+                except ValueError:
+                    raises = True
+                assert raises == ("Errors: " in words(own.__doc__)), (it, name)

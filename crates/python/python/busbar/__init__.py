@@ -3,6 +3,13 @@
     with busbar.Source("synth:sine?rate=1M", block_len="1M") as source:
         for block in source:
             samples = numpy.asarray(block)      # the memory that the converter has filled
+
+Times are in seconds, lengths in bytes unless samples are said. A `timeout` of None has no limit. A signal ends a wait, with
+the exception of its handler.
+
+A failure is the subclass of OSError that its `errno` has, with the library's text as `strerror` and a word for a program as
+`reason`, such as "not_found". A bad argument is a ValueError that names it and what is allowed, or a TypeError. What is
+closed, was given back, or belongs to the process that this one was forked from, raises ValueError.
 """
 
 import os

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 class LossError(OSError):
     """Samples are missing before the end of a block, and the source is to raise on that.
 
-    `lost` is how many, or None if that is not known; `block` is the block, which is valid. A copy of the error has no
-    block: that stays with the process that has it.
+    lost: number of samples that are missing, or None if that is not known
+    block: the block, which is valid; None in a copy of the error, as it stays with the process that has it
+    errno: ENOBUFS
+    reason: `lost`
     """
 
     def __init__(self, name, lost, block):
@@ -37,7 +39,17 @@ def _copy_of_loss(number, text, lost):
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One value of a sample, as IIO describes it."""
+    """One value of a sample, as IIO describes it.
+
+    name: such as `voltage0_i`
+    signed: whether the value is a two's complement
+    bits: valid bits
+    storage_bits: bits that the value takes up
+    shift: how many bits the value is to be shifted to the right
+    big_endian: whether the first byte is the most significant one
+    repeat: number of values in a row, 1 for all but vectors
+    offset: of its first byte in the sample, in bytes
+    """
 
     name: str
     signed: bool
@@ -51,7 +63,12 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service that a coprocessor has announced."""
+    """A service that a coprocessor has announced.
+
+    name: the name
+    address: to which messages are sent
+    driver: the kernel's driver that uses it, or None
+    """
 
     name: str
     address: int
@@ -60,7 +77,13 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class ControllerInfo:
-    """A control device and its coprocessor."""
+    """A control device and its coprocessor.
+
+    path: `/dev/rpmsg_ctrlN`
+    driver: `rpmsg_ctrl` or `rpmsg_eptfd`, or None
+    remoteproc: the processor behind it, or None if the remoteproc framework does not manage it
+    channels: the services that it has announced
+    """
 
     path: str
     driver: str | None
@@ -70,7 +93,17 @@ class ControllerInfo:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveStatistics:
-    """Counters of a receiver, in bytes and events."""
+    """Counters of a receiver: totals of all its connections.
+
+    bytes: bytes that were received
+    copied: bytes of these that a processor has copied
+    views: views that exist
+    held: bytes of the memory that views hold, in whole pages
+    memory: bytes of the memory
+    shortages: how often memory was short, or None if the driver does not count that
+    returns: calls in which memory was given back to the device
+    refused: parts of the memory that the kernel has refused to take back
+    """
 
     bytes: int
     copied: int
@@ -84,7 +117,23 @@ class ReceiveStatistics:
 
 @dataclass(frozen=True, slots=True)
 class SourceCounters:
-    """Counters of a source of a pipeline."""
+    """Counters of a source of a pipeline: totals since that was opened.
+
+    name: of the node
+    state: `off`, `down`, `open` or `ended`
+    interface: `dmabuf`, `fileio`, `synth` or `iiod` for a converter, else None
+    memory: of the blocks of a converter, else None
+    blocks: blocks received
+    samples: samples in them
+    bytes: bytes of them
+    lost: samples that are known to be missing
+    unknown: blocks of which it is not known whether samples are missing before their end
+    failed: blocks that a converter has failed to fill
+    restarts: how often it was opened again after a failure
+    reconnects: how often a sender came back
+    corrupted: invalid frames
+    copied: bytes copied in memory
+    """
 
     name: str
     state: str
@@ -104,7 +153,18 @@ class SourceCounters:
 
 @dataclass(frozen=True, slots=True)
 class StageCounters:
-    """Counters of a stage of a pipeline."""
+    """Counters of a stage of a pipeline: totals since that was opened.
+
+    name: of the node
+    waiting: blocks that wait for it now
+    blocks: blocks that came out of it
+    samples: samples in them
+    dropped_blocks: blocks that were dropped in front of it
+    dropped_samples: samples in those
+    kept_back: samples that a gate has kept back
+    opened: how often a gate was opened
+    copied: bytes copied in memory
+    """
 
     name: str
     waiting: int
@@ -119,7 +179,29 @@ class StageCounters:
 
 @dataclass(frozen=True, slots=True)
 class SinkCounters:
-    """Counters of a sink of a pipeline. Latencies are in microseconds."""
+    """Counters of a sink of a pipeline: totals since that was opened.
+
+    name: of the node
+    state: `new` (no samples yet), `down`, `open` or `finished`
+    blocks: blocks that were delivered
+    samples: samples in them
+    bytes: bytes of them
+    lost: samples that are known to be missing in what was delivered
+    unknown: blocks of which it is not known whether samples are missing before their end
+    waiting: blocks that wait now
+    under_way: blocks that are under way now
+    dropped_blocks: blocks that were dropped in front of it
+    dropped_samples: samples in those
+    failed: blocks that were lost when it failed
+    restarts: how often it was opened again after a failure
+    reconnects: how often a connection was made again
+    resent: blocks that were sent again
+    verified: samples that were verified
+    copied: bytes copied in memory
+    latency_p50: median latency in microseconds, from the completion of a block to its delivery
+    latency_p99: 99th percentile of it, in microseconds
+    latency_max: the longest one, in microseconds
+    """
 
     name: str
     state: str
@@ -145,7 +227,18 @@ class SinkCounters:
 
 @dataclass(frozen=True, slots=True)
 class ControlCounters:
-    """Counters of a control of a pipeline. `slowest` is in microseconds."""
+    """Counters of a control of a pipeline: totals since that was opened.
+
+    name: of the node
+    state: `down` or `up`
+    commands: commands that were carried out
+    refused: commands that were refused
+    events: events received
+    malformed: invalid messages
+    late: reactions that took longer than the deadline
+    slowest: the slowest reaction, in microseconds
+    restarts: how often it came back
+    """
 
     name: str
     state: str
@@ -160,7 +253,14 @@ class ControlCounters:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Totals of a pipeline since it was opened."""
+    """Totals of a pipeline since it was opened.
+
+    sources: of each source, in the order of the nodes
+    stages: of each stage
+    sinks: of each sink
+    controls: of each control
+    copied: bytes copied in memory in all nodes, each time they were
+    """
 
     sources: tuple[SourceCounters, ...]
     stages: tuple[StageCounters, ...]
@@ -171,7 +271,12 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of a pipeline: the node, a word (`trouble`, `restarted`, `came`, `event`, `refused`), details."""
+    """An event of a pipeline.
+
+    node: the name of the node
+    what: `trouble`, `restarted`, `came`, `event` or `refused`
+    text: details: the text of an error, or the name of a coprocessor's event and its value
+    """
 
     node: str
     what: str
