@@ -32,7 +32,7 @@ build() {
     )
     tar -rf "$environment/lab.tar" pyproject.toml
     tar -C crates/python -rf "$environment/lab.tar" --exclude=__pycache__ tests/conftest.py tests/test_lab.py \
-        tests/test_source.py
+        tests/test_orders.py tests/test_source.py
     tar -C crates/python/python -rf "$environment/lab.tar" --exclude=__pycache__ busbar
 }
 

@@ -18,6 +18,7 @@ import busbar
 import numpy
 import pytest
 
+from test_orders import orders
 from test_source import address, mapping
 
 pytestmark = pytest.mark.lab
@@ -129,6 +130,11 @@ def test_a_sink_takes_bytes_and_samples_of_its_type(converter):
             for call in (sink.write, sink.cyclic):
                 with pytest.raises(ValueError, match=r"^samples: `.*` is not allowed; allowed: bytes, or the dtype .*int16 f"):
                     call(samples)
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+def test_orders_with_a_sink_leave_nothing_and_change_no_memory_under_a_view(converter, descriptors, no_calls):
+    orders(100, descriptors, no_calls, sinks=["iio:vconv0-tx"])
 
 
 async def test_blocks_of_a_converter_come_in_an_event_loop(converter):

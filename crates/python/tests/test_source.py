@@ -6,7 +6,6 @@ import errno
 import gc
 import os
 import pickle
-import random
 import signal
 import sys
 import threading
@@ -329,42 +328,6 @@ def test_nothing_grows_over_ten_thousand_blocks(descriptors):
         after = descriptors(), len(gc.get_objects()), sys.getrefcount(source.dtype), sys.getrefcount(source)
         assert after == before
         assert sys.getallocatedblocks() - blocks < 100
-
-
-def test_any_order_of_opening_and_dropping_is_fine(descriptors):
-    random.seed(7)
-    before = None
-    things = []
-    for turn in range(1000):
-        choice = random.randrange(8)
-        source = random.choice([it for it in things if isinstance(it, busbar.Source)] or [None])
-        block = random.choice([it for it in things if isinstance(it, busbar.Block)] or [None])
-        if choice < 2 and len(things) < 40:
-            things.append(busbar.Source("synth:counter", blocks=random.randint(1, 4), block_len=800))
-        elif choice < 4 and source and not source.closed:
-            if (found := source.try_next()) is not None:
-                things.append(found)
-        elif choice == 4 and block and not block.released:
-            things.append(random.choice([lambda: block.array, lambda: block.data, lambda: numpy.asarray(block)])())
-        elif choice == 5 and source:
-            source.close()
-        elif choice == 6 and block:
-            try:
-                block.release()
-            except BufferError:
-                assert not block.released
-        elif things:
-            things.pop(random.randrange(len(things)))
-        for it in things:
-            if isinstance(it, numpy.ndarray):
-                assert int(it["voltage0_i"][1]) == int(it["voltage0_i"][0]) + 1
-        source = block = found = it = None
-        if turn == 0:
-            gc.collect()
-            before = descriptors() - (5 if things else 0)
-    things.clear()
-    gc.collect()
-    assert descriptors() <= before + 5
 
 
 def test_a_forked_child_reads_what_its_parent_has():

@@ -510,9 +510,9 @@ class Receiver:
     """Receives TCP into `len` bytes of memory, of which the program gets views.
 
     Without `device`, it receives on any host with one copy. With `device`, the name of a network device, its queues
-    write into the memory, and no processor copies. `len` is a number of bytes or a text such as `"4M"` (K is 1024), a
-    page at least. `memory` is as for `Source`. `queues` is a number of queues, or a list such as `8-15`; `tokens` is
-    `default`, `index` or `autorelease`: who records which memory is in use.
+    write into the memory, and no processor copies. `len` is a number of bytes or a text such as `"4M"` (K is 1024).
+    `memory` is as for `Source`. `queues` is a number of queues, or a list such as `8-15`; `tokens` is `default`,
+    `index` or `autorelease`: who records which memory is in use.
 
     Errors: `ValueError` for a bad argument; `OSError` with `ENODEV` if there is no such device, with `EOPNOTSUPP` if it
     or the kernel cannot do it, with `EBUSY` if other memory is bound to its queues; `PermissionError`.
