@@ -2,7 +2,8 @@
 # Builds the Python package into a virtual environment of its own, and tests it.
 #
 # Usage: tests/python.sh build | host [ARGUMENT…] | lab [ARGUMENT…] | wheel MACHINE…
-#   host     the tests that need no kernel of Busbar's; arguments are pytest's
+#   host     the tests that need no kernel of Busbar's, and a fresh installation; with arguments, which are pytest's, only
+#            those tests
 #   lab      the others: in the guest, from the root of the tree; tests/lab.sh calls it
 #   wheel    wheels in target/wheels, for x86_64, aarch64, armv7; Zig links them, so that no other packages are needed
 set -eu
@@ -36,11 +37,32 @@ build() {
     tar -C crates/python/python -rf "$environment/lab.tar" --exclude=__pycache__ busbar
 }
 
+# `pip install .` into a new virtual environment, as the documentation says. What is compiled is used again.
+fresh() {
+    folder=$(mktemp -d)
+    trap 'rm -rf "$folder"' EXIT
+    python3 -m venv "$folder/env"
+    CARGO_TARGET_DIR=$PWD/target "$folder/env/bin/pip" install -q --disable-pip-version-check .
+    # -I: nothing of the tree is imported.
+    "$folder/env/bin/python" -I - <<'END'
+import pathlib, sys
+import busbar, numpy
+folder = pathlib.Path(busbar.__file__).parent
+assert folder.is_relative_to(sys.prefix), folder
+assert {"_busbar.pyi", "py.typed"} <= {it.name for it in folder.iterdir()}
+with busbar.Source("synth:counter", block_len=800) as source:
+    assert numpy.asarray(source.next())["voltage0_i"].tolist() == list(range(100))
+print("pip install: the package works in a new virtual environment")
+END
+    rm -rf "$folder"
+}
+
 case ${1-lab} in
 build) build ;;
 host)
     shift
     build
+    [ $# != 0 ] || fresh
     exec "$environment/bin/python" -m pytest -q -p no:cacheprovider "$@"
     ;;
 lab)
