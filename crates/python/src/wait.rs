@@ -16,6 +16,8 @@ const SLICE: Duration = Duration::from_millis(100);
 
 /// Repeats `attempt`, which waits for the time that it is told, until it returns something or the timeout is over.
 /// The interpreter is free meanwhile. An exception of a signal handler, such as `KeyboardInterrupt`, ends it.
+// Only a coprocessor waits so.
+#[cfg(target_pointer_width = "64")]
 pub fn until<T: Send>(
     py: Python<'_>,
     timeout: Timeout,

@@ -101,7 +101,7 @@ def test_everything_public_has_a_docstring():
         assert words(vars(own)["__doc__"]), name
         if dataclasses.is_dataclass(own):
             fields = [field.name for field in dataclasses.fields(own)]
-            told = [line.strip().split(":")[0] for line in own.__doc__.splitlines()[2:-1]]
+            told = [line.split(":")[0] for line in inspect.getdoc(own).splitlines()[2:]]
             assert told == fields, name
 
 
