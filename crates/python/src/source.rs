@@ -430,11 +430,15 @@ impl Block {
             return Err(invalid("dtype", dtype, "\"float32\", \"float64\", with a scale"));
         }
         match dtype {
-            "int16" => self.convert(py, dtype, self.of::<i16>(py, channel)?),
-            "int32" => self.convert(py, dtype, self.of::<i32>(py, channel)?),
-            "int64" => self.convert(py, dtype, self.of::<i64>(py, channel)?),
-            "float32" => self.convert(py, dtype, scaled(self.of::<f32>(py, channel)?, scale)),
-            "float64" => self.convert(py, dtype, scaled(self.of::<f64>(py, channel)?, scale)),
+            "int16" => self.convert(py, dtype, self.of::<i16>(py, channel, dtype)?),
+            "int32" => self.convert(py, dtype, self.of::<i32>(py, channel, dtype)?),
+            "int64" => self.convert(py, dtype, self.of::<i64>(py, channel, dtype)?),
+            "float32" => {
+                self.convert(py, dtype, scaled(self.of::<f32>(py, channel, dtype)?, scale))
+            }
+            "float64" => {
+                self.convert(py, dtype, scaled(self.of::<f64>(py, channel, dtype)?, scale))
+            }
             _ => {
                 let allowed = "\"int16\", \"int32\", \"int64\", \"float32\", \"float64\"";
                 Err(invalid("dtype", dtype, allowed))
@@ -524,8 +528,20 @@ impl Block {
 }
 
 impl Block {
-    fn of<T: stream::Number>(&self, py: Python<'_>, channel: &str) -> PyResult<Values<T>> {
-        self.layout.format.values(channel).or_raise_as(py, "channel")
+    /// `dtype` is the name of the type.
+    fn of<T: stream::Number>(
+        &self,
+        py: Python<'_>,
+        channel: &str,
+        dtype: &str,
+    ) -> PyResult<Values<T>> {
+        let format = &self.layout.format;
+        // Floats hold, or round, the values of every channel that has values at all.
+        format.values::<f64>(channel).or_raise_as(py, "channel")?;
+        let stream::Channel { bits, signed, .. } = *format.channel(channel).or_raise(py)?;
+        let sign = if signed { "signed" } else { "unsigned" };
+        let allowed = format!("a float, or integers that hold {bits} bits, {sign}");
+        format.values(channel).map_err(|_| invalid("dtype", dtype, &allowed))
     }
 
     /// Another reference to its samples, which may be the last one that is dropped.

@@ -80,6 +80,11 @@ def test_pairs_are_a_view_and_complex_values_are_converted():
             block.values("voltage0_q", "int8")
         with pytest.raises(ValueError, match="^channel: `no` is not allowed; allowed: voltage0_i, "):
             block.values("no")
+    with busbar.Source("synth:counter", channels=["count0"]) as source:
+        block = source.next()
+        with pytest.raises(ValueError, match="^dtype: `int16` is not allowed; allowed: .* that hold 64 bits, unsigned$"):
+            block.values("count0", "int16")
+        assert block.values("count0")[:3].tolist() == [0, 1, 2]
 
 
 def test_dlpack_passes_memory_on():
