@@ -84,7 +84,9 @@ impl<'a> Keys<'a> {
     }
 
     fn get(&mut self, key: &'static str) -> Option<&'a DeValue<'a>> {
-        self.known.push(key);
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
         self.table.get(key).map(Spanned::get_ref)
     }
 
@@ -494,6 +496,9 @@ on.overload = ["set adc in_voltage0_i_hardwaregain 0.5"]
         assert!(said("[pipeline]", "[piepline]").contains("pipeline, source"));
         assert!(said("[source.adc]", "[[source]]").contains("[source.NAME]"));
         assert!(said("[sink.copy]", "[sink.net]").contains("line"));
+        // Each key once, however often it was looked for.
+        let strange = said("block-len = ", "block_len = ");
+        assert!(strange.contains("the keys from, blocks, block-len,"), "{strange}");
         assert!(Config::parse("a", "").unwrap_err().to_string().contains("one source or more"));
         assert!(Config::parse("a", &" ".repeat(MOST + 1)).is_err());
     }
