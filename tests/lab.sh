@@ -90,7 +90,7 @@ if [ "$kernels" != race ] && { [ $# = 0 ] || [ "$*" = drvnet ]; }; then
     echo "selftest:drvnet tests/drvnet.sh" >>"$plan.alone"
 fi
 if [ "$kernels" != race ] && [ $# = 0 ]; then
-    for bench in endpoint bulk wait stream receive languages; do
+    for bench in endpoint bulk wait stream receive languages iiod; do
         echo "bench:$bench $busbar"
     done >>"$plan.release"
 fi

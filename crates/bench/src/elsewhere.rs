@@ -104,7 +104,8 @@ fn ip_says(arguments: &str) -> Result<String> {
     Err(failed(std::io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_string())))
 }
 
-fn enter() -> Result<()> {
+/// Moves this thread there.
+pub(crate) fn enter() -> Result<()> {
     let path = format!("/run/netns/{NAMESPACE}");
     let failed = |why| Error::new("enter", path.clone(), why);
     let namespace = File::open(&path).map_err(failed)?;

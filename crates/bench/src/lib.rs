@@ -8,6 +8,7 @@ mod clock;
 mod elsewhere;
 pub mod endpoint;
 pub mod figures;
+pub mod iiod;
 pub mod languages;
 pub mod page;
 pub mod receive;
@@ -20,8 +21,8 @@ mod words;
 pub use report::{Case, Report, Spread};
 use serde::{Deserialize, Serialize};
 
-/// The benchmarks: one for each path, and one for the languages.
-pub const PATHS: [&str; 6] = ["endpoint", "bulk", "wait", "stream", "receive", "languages"];
+/// The benchmarks: one for each path, one for the languages, and one for clients of `iiod`.
+pub const PATHS: [&str; 7] = ["endpoint", "bulk", "wait", "stream", "receive", "languages", "iiod"];
 
 /// The extent of a benchmark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -23,7 +23,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use busbar::block::{Block, Memory};
 use busbar::stream::{Interface, Source, StreamSetup};
@@ -153,9 +153,9 @@ fn sum(bytes: &[u8]) -> u64 {
 
 /// The cost of one run, for each MiB.
 #[derive(Clone, Copy)]
-struct Cost {
-    micros: f64,
-    cpu_micros: f64,
+pub(crate) struct Cost {
+    pub(crate) micros: f64,
+    pub(crate) cpu_micros: f64,
 }
 
 /// The clock, and the processor time of this process or thread.
@@ -178,7 +178,7 @@ impl Start {
 }
 
 /// Microseconds for each MiB.
-fn per_mebibyte(time: Duration, bytes: usize) -> f64 {
+pub(crate) fn per_mebibyte(time: Duration, bytes: usize) -> f64 {
     // Exact, as the numbers are far below 2^52.
     #[allow(clippy::cast_precision_loss)]
     let mebibytes = bytes as f64 / 1_048_576.0;
@@ -366,7 +366,7 @@ fn check(converter: &Converter) -> Result<()> {
     compare_counter("blocks", &bytes)
 }
 
-fn compare_counter(way: &str, bytes: &[u8]) -> Result<()> {
+pub(crate) fn compare_counter(way: &str, bytes: &[u8]) -> Result<()> {
     let counts = bytes.as_chunks::<SAMPLE>().0;
     let count = |sample: &[u8; SAMPLE]| u64::from_le_bytes(*sample);
     let gap = counts.windows(2).position(|pair| count(&pair[1]) != count(&pair[0]).wrapping_add(1));
@@ -425,6 +425,23 @@ impl Converter {
             self.set("buffer0/enable", "0")?;
         }
         Err(Error::new("start for read() or write()", CONVERTER, Errno::BUSY))
+    }
+
+    /// Waits until no program uses the converter's buffer.
+    pub(crate) fn wait_until_idle(&self, patience: Duration) -> Result<()> {
+        let path = self.sysfs.join("buffer0/enable");
+        let begun = Instant::now();
+        loop {
+            let failed = |why| Error::new("read", path.display().to_string(), why);
+            if fs::read_to_string(&path).map_err(failed)?.trim() == "0" {
+                return Ok(());
+            }
+            if begun.elapsed() > patience {
+                let error = Error::new("wait for", CONVERTER, Errno::BUSY);
+                return Err(error.help("another program uses it"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Stops the converter, and disables all channels.

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use busbar::Result;
 use busbar_bench::languages::{self, From, Work};
-use busbar_bench::{Controllers, Extent, Report, bulk, endpoint, receive, stream, usual, wait};
+use busbar_bench::{
+    Controllers, Extent, Report, bulk, endpoint, iiod, receive, stream, usual, wait,
+};
 use busbar_cli::print::{json_line, print_line};
 use busbar_cli::quantity::{seconds, size};
 use busbar_lab::stage::{self, Stage};
@@ -70,6 +72,11 @@ Example, on this host, and with the virtual converter in the lab:
   busbar bench languages --synth
   busbar lab run -- busbar bench languages --json")]
     Languages(Languages),
+    /// The cost of samples for clients of libiio, from its own server and from `busbar serve`
+    #[command(after_help = "\
+Example, in the lab, where time counts instructions:
+  busbar lab run --accel icount --cpus 1 -- busbar bench iiod --quick")]
+    Iiod(Common),
     /// The consumer in Rust
     #[command(hide = true)]
     LanguagesConsume(Consume),
@@ -184,6 +191,7 @@ fn all(common: Common) -> Result<()> {
         ("stream --native", stream(true)),
         ("receive", Path::Receive(common)),
         ("languages", Path::Languages(Languages { common, synth: true })),
+        ("iiod", Path::Iiod(common)),
     ];
     let is_lab = std::env::var_os("BUSBAR_ACCELERATOR").is_some();
     for (name, path) in paths {
@@ -236,6 +244,12 @@ fn one(path: &Path) -> Result<()> {
                 .map_err(|why| busbar::Error::new("find", "this program", why))?;
             let rust = [program, "bench".into(), "languages-consume".into()];
             let report = with_progress(|bar| languages::run(from, &rust, common.extent(), bar))?;
+            common.print(report)?;
+        }
+        Path::Iiod(common) => {
+            stage::load_converter()?;
+            let program = crate::busbar()?;
+            let report = with_progress(|bar| iiod::run(&program, common.extent(), bar))?;
             common.print(report)?;
         }
         Path::LanguagesConsume(args) => {

@@ -18,6 +18,7 @@ pub mod rpmsg_bulk;
 pub mod rpmsg_netlink;
 pub mod signal;
 pub mod tcp;
+pub mod time;
 pub mod vcoproc;
 pub mod vector;
 pub mod zerocopy;

@@ -90,7 +90,7 @@ const fn of(name: &'static str) -> Pick {
 }
 
 /// In the order of [`crate::PATHS`].
-pub(super) const PATHS: [Path; 6] = [
+pub(super) const PATHS: [Path; 7] = [
     Path {
         name: "endpoint",
         says: "Messages to and from a coprocessor: the usual way is a device node for each endpoint, \
@@ -271,6 +271,27 @@ pub(super) const PATHS: [Path; 6] = [
         says: "The same program that consumes a stream, in Rust and in other languages.",
         headline: (of("c").with(&[("bytes", 4 << 10)]), "for a block of 4 KiB, C against Rust"),
         plots: &[bars("C, against Rust", &[of("c"), of("c-cpu")])],
+    },
+    Path {
+        name: "iiod",
+        says: "Samples for clients on the network: the usual way is libiio’s own server, Busbar’s sends blocks \
+               without a copy.",
+        headline: (
+            of("loopback-readdev-cpu").with(&[("bytes", 64 << 10), ("clients", 1)]),
+            "processor time of the server, for iio_readdev",
+        ),
+        plots: &[
+            bars(
+                "Processor time of the server: iio_readdev",
+                &[of("loopback-readdev-cpu"), of("veth-readdev-cpu")],
+            ),
+            bars(
+                "Processor time of the server: Busbar’s source",
+                &[of("loopback-source-cpu"), of("veth-source-cpu")],
+            ),
+            bars("Time: iio_readdev", &[of("loopback-readdev"), of("veth-readdev")]),
+            bars("Time: Busbar’s source", &[of("loopback-source"), of("veth-source")]),
+        ],
     },
 ];
 

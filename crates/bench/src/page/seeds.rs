@@ -79,7 +79,7 @@ const STREAM: [(&str, &str, f64, f64); 3] = [
 /// Percent of the time that receiving threads are idle, with four flows: xarray, index tokens.
 const RECEIVE: (f64, f64) = (13.13, 26.32);
 
-/// The one of `path`, which is one of [`PATHS`]. The last of those has none.
+/// The one of `path`, which is one of [`PATHS`]. The last two of those have none.
 pub(super) fn of(path: &str) -> Option<Seed> {
     let makers = [endpoint, bulk, wait, stream, receive];
     let (_, make) = PATHS.into_iter().zip(makers).find(|(name, _)| *name == path)?;
@@ -256,6 +256,8 @@ fn target(path: &str, case: &Case) -> Option<f64> {
         ("stream", "usb-to-host-cpu" | "usb-from-host-cpu") if param("bytes")? >= 65_536 => {
             Some(4.0)
         }
+        ("iiod", name) if name.ends_with("-cpu") => Some(2.0),
+        ("iiod", _) => Some(1.3),
         ("receive", name) if name.starts_with("tokens") && param("sockets") == Some(4) => Some(2.0),
         _ => None,
     }
@@ -276,7 +278,7 @@ mod tests {
                 }
             }
         }
-        assert!(of("languages").is_none() && of("other").is_none());
+        assert!(of("languages").is_none() && of("iiod").is_none() && of("other").is_none());
     }
 
     #[test]
