@@ -17,7 +17,8 @@ pub(crate) const HERE: &str = "198.18.57.1";
 pub(crate) const THERE: &str = "198.18.57.2";
 
 const NAMESPACE: &str = "busbar-bench";
-const PEER: &str = "busbar1";
+/// The device at the other end.
+pub(crate) const PEER: &str = "busbar1";
 /// Fixed addresses: udev changes random ones, perhaps after the other end has asked for them.
 const ADDRESSES: [&str; 2] = ["02:00:00:00:57:01", "02:00:00:00:57:02"];
 

@@ -4,14 +4,16 @@
 //! |---|---|---|
 //! | `loopback-readdev` | `iio_readdev -B` of Debian's libiio | the loopback interface |
 //! | `loopback-source` | Busbar's source `iio:NAME@ip:HOST` | the same |
-//! | `veth-readdev`, `veth-source` | the same two | another host: a network namespace, connected by `veth` |
+//! | `veth-readdev`, `veth-source` | the same two | a network namespace, connected by `veth`. The kernel does not tell what such a client has read, so Busbar copies |
+//! | `nic-readdev`, `nic-source` | the same two | the same, with GRO: so the device polls as a network card does, and Busbar takes the namespace for another machine |
 //!
 //! Each case comes twice: as the time for each MiB that arrives at all clients together, and with `-cpu` as the
 //! processor time of the server, and of the kernel on its behalf. Both servers serve the same converter, with the
 //! pattern `none`, where it leaves the block unchanged. A run starts its clients; once each has had some blocks, it
 //! takes the clocks and the number of bytes that the network device has carried, and again some MiB later.
 //!
-//! Before that, each client fetches samples of the pattern `counter` from each server, which are verified.
+//! Before that, each client fetches samples of the pattern `counter` from each server, which are verified. What the lab's
+//! `veth` carries is not copied by the device itself: a network card reads the memory by DMA instead.
 
 use std::fs;
 use std::io::Read;
@@ -42,7 +44,7 @@ const PORT: u16 = 30431;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a client may take to get its first blocks, and how often that is tried.
 const START: Duration = Duration::from_secs(20);
-const ATTEMPTS: usize = 3;
+const ATTEMPTS: usize = 10;
 /// How often the clocks are looked at.
 const TICK: Duration = Duration::from_millis(2);
 /// Blocks that a client has had when a run begins. `iio_readdev` reports every ten.
@@ -86,15 +88,18 @@ impl Plan {
 enum Place {
     Loopback,
     Veth,
+    /// As that, but it looks like a network card.
+    Nic,
 }
 
 impl Place {
-    const ALL: [Self; 2] = [Self::Loopback, Self::Veth];
+    const ALL: [Self; 3] = [Self::Loopback, Self::Veth, Self::Nic];
 
     fn name(self) -> &'static str {
         match self {
             Self::Loopback => "loopback",
             Self::Veth => "veth",
+            Self::Nic => "nic",
         }
     }
 
@@ -102,18 +107,28 @@ impl Place {
     fn address(self) -> &'static str {
         match self {
             Self::Loopback => "127.0.0.1",
-            Self::Veth => elsewhere::HERE,
+            Self::Veth | Self::Nic => elsewhere::HERE,
         }
     }
 
     /// Moves this thread there.
     fn enter(self) -> Result<()> {
-        if self == Self::Veth { elsewhere::enter() } else { Ok(()) }
+        if self == Self::Loopback { Ok(()) } else { elsewhere::enter() }
+    }
+
+    /// Makes the device between the two what it is to be.
+    fn prepare(self) -> Result<()> {
+        if self != Self::Nic {
+            return Ok(());
+        }
+        // A device polls if it has GRO; but what comes from a peer with TSO passes by that.
+        ethtool(Self::Nic, &["-K", elsewhere::PEER, "tso", "off"])?;
+        ethtool(Self::Loopback, &["-K", elsewhere::DEVICE, "gro", "on"])
     }
 
     /// Bytes that the server has sent. On loopback the clients' are among them: requests, and acknowledgements.
     fn sent(self) -> Result<usize> {
-        let device = if self == Self::Veth { elsewhere::DEVICE } else { "lo" };
+        let device = if self == Self::Loopback { "lo" } else { elsewhere::DEVICE };
         let path = format!("/sys/class/net/{device}/statistics/tx_bytes");
         let text = fs::read_to_string(&path).map_err(|why| Error::new("read", &*path, why))?;
         text.trim().parse().map_err(|_| Error::invalid(path, text.trim(), "a number"))
@@ -147,17 +162,16 @@ pub fn run(busbar: &Path, extent: Extent, progress: &mut dyn FnMut(&str)) -> Res
     converter.set("sampling_frequency", "0")?;
     let _elsewhere = Elsewhere::new(Link::Veth)?;
     let servers = [Server::of_libiio()?, Server::of(busbar)?];
-    converter.set("pattern", "counter")?;
+    let mut cases = Vec::new();
     for place in Place::ALL {
+        place.prepare()?;
+        converter.set("pattern", "counter")?;
         for server in &servers {
             progress(&format!("{}, verified: {}", place.name(), server.name));
             verify(&converter, server, place)?;
         }
-    }
-    converter.wait_until_idle(PATIENCE)?;
-    converter.set("pattern", "none")?;
-    let mut cases = Vec::new();
-    for place in Place::ALL {
+        converter.wait_until_idle(PATIENCE)?;
+        converter.set("pattern", "none")?;
         for (kind, counts) in [(Kind::Readdev, plan.readdevs), (Kind::Source, plan.sources)] {
             for &size in plan.sizes {
                 for &clients in counts {
@@ -168,6 +182,7 @@ pub fn run(busbar: &Path, extent: Extent, progress: &mut dyn FnMut(&str)) -> Res
                 }
             }
         }
+        converter.wait_until_idle(PATIENCE)?;
     }
     Ok(Report::new("iiod", plan.rows, cases))
 }
@@ -306,7 +321,7 @@ fn verify(converter: &Converter, server: &Server, place: Place) -> Result<()> {
     let count = (VERIFIED * size / SAMPLE).to_string();
     let mut command = readdev(server.port, place, size);
     command.args(["-s", &count, CONVERTER]).args(CHANNELS).stdout(Stdio::piped());
-    let child = spawn(command, place)?;
+    let child = spawn("libiio-utils", command, place)?;
     let output = child.wait_with_output().map_err(|why| Error::new("run", "iio_readdev", why))?;
     check(server, &output.stdout)?;
     converter.wait_until_idle(PATIENCE)?;
@@ -340,12 +355,23 @@ fn readdev(port: u16, place: Place, size: usize) -> Command {
     command
 }
 
-/// Starts a program there.
-fn spawn(mut command: Command, place: Place) -> Result<Child> {
+/// Changes a setting of a device there.
+fn ethtool(place: Place, arguments: &[&str]) -> Result<()> {
+    let failed = |why| Error::new("run", format!("ethtool {}", arguments.join(" ")), why);
+    let mut command = Command::new("ethtool");
+    command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = spawn("ethtool", command, place)?.wait_with_output().map_err(failed)?;
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    output.status.success().then_some(()).ok_or_else(|| failed(std::io::Error::other(said)))
+}
+
+/// Starts a program of this Debian package there.
+fn spawn(package: &'static str, mut command: Command, place: Place) -> Result<Child> {
     join(thread::spawn(move || {
         place.enter()?;
-        let failed = |why| Error::new("run", "iio_readdev", why);
-        command.spawn().map_err(|why| failed(why).help("apt-get install libiio-utils"))
+        let name = command.get_program().to_string_lossy().into_owned();
+        let failed = |why| Error::new("run", name, why).help(format!("apt-get install {package}"));
+        command.spawn().map_err(failed)
     }))
 }
 
@@ -379,7 +405,7 @@ impl Client {
                 let mut command = readdev(port, place, size);
                 command.args(["-B", CONVERTER]).args(CHANNELS);
                 command.stdout(Stdio::null()).stderr(Stdio::piped());
-                let mut child = spawn(command, place)?;
+                let mut child = spawn("libiio-utils", command, place)?;
                 let stderr = child.stderr.take();
                 thread::spawn(move || stderr.map(|from| watch(from, &ready)));
                 Running::Program(child)

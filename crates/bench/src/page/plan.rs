@@ -283,14 +283,20 @@ pub(super) const PATHS: [Path; 7] = [
         plots: &[
             bars(
                 "Processor time of the server: iio_readdev",
-                &[of("loopback-readdev-cpu"), of("veth-readdev-cpu")],
+                &[of("loopback-readdev-cpu"), of("nic-readdev-cpu"), of("veth-readdev-cpu")],
             ),
             bars(
                 "Processor time of the server: Busbar’s source",
-                &[of("loopback-source-cpu"), of("veth-source-cpu")],
+                &[of("loopback-source-cpu"), of("nic-source-cpu"), of("veth-source-cpu")],
             ),
-            bars("Time: iio_readdev", &[of("loopback-readdev"), of("veth-readdev")]),
-            bars("Time: Busbar’s source", &[of("loopback-source"), of("veth-source")]),
+            bars(
+                "Time: iio_readdev",
+                &[of("loopback-readdev"), of("nic-readdev"), of("veth-readdev")],
+            ),
+            bars(
+                "Time: Busbar’s source",
+                &[of("loopback-source"), of("nic-source"), of("veth-source")],
+            ),
         ],
     },
 ];

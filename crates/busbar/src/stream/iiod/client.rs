@@ -20,7 +20,7 @@ use super::worker::{Job, Worker};
 use super::{GIT_TAG, MAJOR, MINOR};
 use crate::stream::net::transmit::{Queued, ZeroCopy};
 
-/// Bytes of one read of commands.
+/// Bytes that there is room for when commands are read.
 const READ: usize = 4096;
 /// Most steps in one turn, so that others have theirs.
 const STEPS: usize = 64;
@@ -178,7 +178,7 @@ impl Client {
             Doing::Value { len, .. } => {
                 let len = *len;
                 if self.input.len() < len {
-                    return self.receive(len - self.input.len());
+                    return self.receive();
                 }
                 let Doing::Value { write, .. } = std::mem::replace(&mut self.doing, Doing::Nothing)
                 else {
@@ -198,7 +198,7 @@ impl Client {
                     self.refuse(answer);
                     return Ok(true);
                 }
-                self.receive(READ)
+                self.receive()
             }
             Doing::Reading { .. } => Ok(self.read(hub)),
             Doing::Writing { .. } => self.take_in(hub),
@@ -216,14 +216,12 @@ impl Client {
         }
     }
 
-    /// Receives more bytes, up to `most`. Returns whether there were some.
-    fn receive(&mut self, most: usize) -> Result<bool, Gone> {
-        let len = self.input.len();
-        self.input.resize(len + most.min(READ), 0);
-        let received = rustix::net::recv(&self.socket, &mut self.input[len..], RecvFlags::empty());
-        let count = received.as_ref().map_or(0, |(_, count)| *count);
-        self.input.truncate(len + count);
-        match received {
+    /// Receives more bytes. Returns whether there were some.
+    fn receive(&mut self) -> Result<bool, Gone> {
+        self.input.reserve(READ);
+        // Into memory that is not cleared: that takes a third of the time that a block takes.
+        let spare = rustix::buffer::spare_capacity(&mut self.input);
+        match rustix::net::recv(&self.socket, spare, RecvFlags::empty()) {
             Ok((_, 0)) => Err(Gone),
             Ok(_) | Err(Errno::INTR) => Ok(true),
             Err(Errno::AGAIN) => Ok(false),
@@ -322,7 +320,7 @@ impl Client {
                 self.is_leaving = true;
                 return Ok(true);
             }
-            return self.receive(READ);
+            return self.receive();
         };
         self.settle(hub);
         let line: Vec<_> = self.input.drain(..=end).collect();

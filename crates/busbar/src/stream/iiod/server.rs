@@ -12,6 +12,7 @@ use super::context::Context;
 use super::hub::{self, DEVICES, Hub, News, Origin};
 use super::setup::ServerSetup;
 use super::sysfs::Roots;
+use super::unread::Place;
 use super::worker::Worker;
 use crate::poll;
 use crate::stream::format::{Format, Lost};
@@ -174,6 +175,7 @@ impl Server {
         let listener = bind(&setup.listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
+        Place::prepare();
         let (watch, worker) = (Watch::new()?, Worker::start()?);
         watch.add(&listener, LISTENER)?;
         watch.add(&worker, WORKER)?;

@@ -23,6 +23,13 @@ pub(super) enum Place {
 }
 
 impl Place {
+    /// Asks once, for a connection that does not exist: so the kernel loads the modules for it now, and not while
+    /// clients wait.
+    pub(super) fn prepare() {
+        let nobody = SocketAddr::from(([127, 0, 0, 1], 0));
+        let _ = tcp::request(nobody, nobody).and_then(|request| ask(&asker()?, &request));
+    }
+
     pub(super) fn of(socket: &TcpStream, peer: SocketAddr) -> Self {
         if tcp::comes_from_device(socket).unwrap_or(false) {
             return Self::Away;
@@ -34,11 +41,7 @@ impl Place {
         let plain =
             |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
         let request = tcp::request(plain(peer), plain(socket.local_addr().ok()?))?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let asked =
-            socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(SOCK_DIAG)).ok()?;
-        // Only messages of the kernel are received.
-        connect(&asked, &SocketAddrNetlink::new(0, 0)).ok()?;
+        let asked = asker()?;
         ask(&asked, &request)?;
         Some(Self::Here(Box::new(request), asked))
     }
@@ -53,6 +56,16 @@ impl Place {
             Self::Unknown => None,
         }
     }
+}
+
+/// The socket for requests.
+fn asker() -> Option<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let asked =
+        socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(SOCK_DIAG)).ok()?;
+    // Only messages of the kernel are received.
+    connect(&asked, &SocketAddrNetlink::new(0, 0)).ok()?;
+    Some(asked)
 }
 
 /// The bytes that wait in the socket of a request. The kernel answers while it takes the request.
