@@ -178,7 +178,7 @@ pub fn run(busbar: &Path, extent: Extent, progress: &mut dyn FnMut(&str)) -> Res
                     let name = format!("{}-{}", place.name(), kind.name());
                     progress(&format!("{name}, blocks of {size} bytes, {clients} clients"));
                     let work = Work { place, kind, size, clients, bytes: plan.bytes };
-                    cases.extend(compare(&plan, &converter, &servers, &name, &work)?);
+                    cases.extend(compare(&plan, &converter, &servers, &name, &work, progress)?);
                 }
             }
         }
@@ -205,9 +205,11 @@ fn compare(
     [usual, ours]: &[Server; 2],
     name: &str,
     work: &Work,
+    progress: &mut dyn FnMut(&str),
 ) -> Result<[Case; 2]> {
+    let mut run = |server| once(converter, server, work, progress);
     let runs = (0..plan.rows)
-        .map(|_| Ok((once(converter, usual, work)?, once(converter, ours, work)?)))
+        .map(|_| Ok((run(usual)?, run(ours)?)))
         .collect::<Result<Vec<_>>>()?;
     let params = [("bytes", work.size as u64), ("clients", work.clients as u64)];
     let case = |name: &str, pick: fn(&Cost) -> f64| {
@@ -218,14 +220,19 @@ fn compare(
 }
 
 /// One run. A driver that still releases the blocks of an earlier one may not start for `iiod`: then again.
-fn once(converter: &Converter, server: &Server, work: &Work) -> Result<Cost> {
+fn once(
+    converter: &Converter,
+    server: &Server,
+    work: &Work,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Cost> {
     let mut attempt = 0;
     loop {
         attempt += 1;
         converter.wait_until_idle(PATIENCE)?;
         match measure(server, work) {
             Err(error) if attempt == ATTEMPTS => return Err(error),
-            Err(_) => {}
+            Err(error) => progress(&format!("{error}; again")),
             done => return done,
         }
     }
