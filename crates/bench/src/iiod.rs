@@ -208,9 +208,7 @@ fn compare(
     progress: &mut dyn FnMut(&str),
 ) -> Result<[Case; 2]> {
     let mut run = |server| once(converter, server, work, progress);
-    let runs = (0..plan.rows)
-        .map(|_| Ok((run(usual)?, run(ours)?)))
-        .collect::<Result<Vec<_>>>()?;
+    let runs = (0..plan.rows).map(|_| Ok((run(usual)?, run(ours)?))).collect::<Result<Vec<_>>>()?;
     let params = [("bytes", work.size as u64), ("clients", work.clients as u64)];
     let case = |name: &str, pick: fn(&Cost) -> f64| {
         let runs: Vec<_> = runs.iter().map(|(a, b)| (pick(a), pick(b))).collect();

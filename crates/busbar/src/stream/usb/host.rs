@@ -10,7 +10,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{self, TryRecvError};
+use std::sync::mpsc;
 use std::task::Wake;
 use std::time::{Duration, Instant};
 
@@ -31,11 +31,12 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Finds the device, and opens it again and again.
 #[derive(Debug)]
 pub(super) struct HostPort {
-    device: Device,
     role: Role,
     bell: Arc<Ringer>,
-    /// A thread that opens the device: that may take seconds if the device does not answer.
-    opening: Option<mpsc::Receiver<Result<Option<Opened>>>>,
+    /// Has a thread look for the device and open it: that may take seconds if the device does not answer.
+    look: mpsc::Sender<()>,
+    found: mpsc::Receiver<Result<Option<Opened>>>,
+    is_looking: bool,
     looked: Option<Instant>,
 }
 
@@ -53,33 +54,31 @@ impl fmt::Debug for Opened {
 impl HostPort {
     pub(super) fn new(device: &Device, role: Role) -> Result<Self> {
         let bell = Arc::new(Ringer(Bell::new()?));
-        Ok(Self { device: device.clone(), role, bell, opening: None, looked: None })
+        let ((look, asked), (done, found)) = (mpsc::channel(), mpsc::channel());
+        let (device, waker) = (device.clone(), Arc::clone(&bell));
+        poll::spawn("busbar-usb", move || {
+            // Until nobody asks, or waits for an answer, any more.
+            while asked.recv().is_ok() && done.send(find(&device)).is_ok() {
+                waker.wake_by_ref();
+            }
+        })?;
+        Ok(Self { role, bell, look, found, is_looking: false, looked: None })
     }
 }
 
 impl Port for HostPort {
     fn open(&mut self) -> Result<Option<Box<dyn Wire>>> {
-        let Some(opening) = &self.opening else {
-            if self.looked.is_some_and(|at| at.elapsed() < LOOK) {
-                return Ok(None);
+        if !self.is_looking {
+            if self.looked.is_none_or(|at| at.elapsed() >= LOOK) {
+                // The thread is there as long as this is.
+                self.is_looking = self.look.send(()).is_ok();
+                self.looked = Some(Instant::now());
             }
-            let (done, opening) = mpsc::channel();
-            let (device, bell) = (self.device.clone(), Arc::clone(&self.bell));
-            poll::spawn("busbar-usb", move || {
-                // Nobody waits for it any more if this fails.
-                let _ = done.send(find(&device));
-                bell.wake();
-            })?;
-            (self.opening, self.looked) = (Some(opening), Some(Instant::now()));
             return Ok(None);
-        };
-        let opened = match opening.try_recv() {
-            Err(TryRecvError::Empty) => return Ok(None),
-            Err(TryRecvError::Disconnected) => Ok(None),
-            Ok(opened) => opened,
-        };
-        self.opening = None;
-        let Some(Opened { from, to }) = opened? else { return Ok(None) };
+        }
+        let Ok(found) = self.found.try_recv() else { return Ok(None) };
+        self.is_looking = false;
+        let Some(Opened { from, to }) = found? else { return Ok(None) };
         Ok(Some(Box::new(HostWire::new(Box::new(from), Box::new(to), self.role)?)))
     }
 
@@ -114,6 +113,10 @@ struct Ringer(Bell);
 
 impl Wake for Ringer {
     fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
         // An eventfd that exists can be rung.
         let _ = self.0.ring();
     }
