@@ -127,6 +127,7 @@ drain = "60s"
 from = "synth:counter?rate=$rate"
 block-len = "16K"
 [sink.usb]
+input = "made"
 to = "usb:"
 END
 cat >$folder/host.toml <<END
@@ -135,6 +136,7 @@ drain = "60s"
 [source.usb]
 from = "usb:1209:0001"
 [sink.verified]
+input = "usb"
 to = "verify:counter"
 END
 

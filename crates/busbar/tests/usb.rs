@@ -313,6 +313,56 @@ fn a_block_that_needs_too_many_copies_is_an_error() {
     unplugged();
 }
 
+const COMPOSITE: &str = "/sys/kernel/config/usb_gadget/composite";
+
+fn remove_composite() {
+    let path = |name: &str| format!("{COMPOSITE}/{name}");
+    // It has none if the function was closed.
+    let _ = fs::write(path("UDC"), "\n");
+    for function in ["acm.serial", "ffs.samples"] {
+        fs::remove_file(path(&format!("configs/c.1/{function}"))).unwrap();
+        fs::remove_dir(path(&format!("functions/{function}"))).unwrap();
+    }
+    fs::remove_dir(path("configs/c.1")).unwrap();
+    fs::remove_dir(COMPOSITE).unwrap();
+}
+
+/// A serial port before it, so that neither the interface nor its endpoints are the first of the device.
+#[test]
+#[ignore = "needs the lab"]
+fn samples_are_one_function_of_a_composite_device() {
+    let _controller = controller();
+    assert!(Command::new("modprobe").arg("libcomposite").status().unwrap().success());
+    let path = |name: &str| format!("{COMPOSITE}/{name}");
+    fs::create_dir(COMPOSITE).unwrap();
+    fs::create_dir(path("configs/c.1")).unwrap();
+    for (name, value) in [("idVendor", "0x1209"), ("idProduct", "0x0001")] {
+        fs::write(path(name), value).unwrap();
+    }
+    for function in ["acm.serial", "ffs.samples"] {
+        let (made, link) =
+            (path(&format!("functions/{function}")), path(&format!("configs/c.1/{function}")));
+        fs::create_dir(&made).unwrap();
+        std::os::unix::fs::symlink(made, link).unwrap();
+    }
+    let mounted = tempfile::tempdir().unwrap();
+    let directory = mounted.path().to_str().unwrap();
+    let mount = Command::new("mount").args(["-t", "functionfs", "samples", directory]).status();
+    assert!(mount.unwrap().success());
+    let device = format!("?ffs={directory}");
+    for (from, to) in [(&*device, "1209:0001"), ("1209:0001", &*device)] {
+        let (blocks, len) = (20, 65536);
+        let mut sending = Sending::new("synth:counter", from, len, None, blocks);
+        let mut receiver = receiver(to);
+        fs::write(path("UDC"), "dummy_udc.0").unwrap();
+        assert_eq!(run(&mut sending, &mut receiver, |_| {}), (blocks * len / 8) as u64);
+        drop((sending, receiver));
+        unplugged();
+    }
+    assert!(Command::new("umount").arg(directory).status().unwrap().success());
+    remove_composite();
+}
+
 /// The address spaces of processes that the kernel has memory for.
 fn address_spaces() -> u64 {
     let info = fs::read_to_string("/proc/slabinfo").unwrap();
