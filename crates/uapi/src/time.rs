@@ -39,7 +39,8 @@ mod tests {
         let before = processor_time(getpid()).unwrap();
         let until = before + Duration::from_millis(2);
         while processor_time(getpid()).unwrap() < until {}
-        let nobody = Pid::from_raw(i32::MAX).unwrap();
+        // Above `PID_MAX_LIMIT`, and not so large that the number of its clock overflows.
+        let nobody = Pid::from_raw(1 << 23).unwrap();
         assert_eq!(processor_time(nobody), Err(Errno::SRCH));
     }
 }
