@@ -215,12 +215,20 @@ impl<D: Device> Run<'_, '_, D> {
     }
 
     fn ask_to_end(&mut self, request: Request) -> Result<()> {
-        if request == Request::AtOnce || self.phase != Phase::Serving {
-            self.phase = Phase::Ended;
-            return Ok(());
+        match self.phase {
+            Phase::Serving if request == Request::InOrder => {
+                self.phase = Phase::Withdrawing(Instant::now() + self.options.grace);
+                self.machine.close()?;
+            }
+            // What is under way on Linux's side would start or stop the core of whoever opens the device next.
+            Phase::Serving | Phase::Withdrawing(_) if self.work.is_some() => {
+                self.phase = Phase::Stopping(Instant::now() + self.options.grace);
+            }
+            Phase::Serving | Phase::Withdrawing(_) => self.phase = Phase::Ended,
+            // It has a limit of its own.
+            Phase::Stopping(_) | Phase::Ended => {}
         }
-        self.phase = Phase::Withdrawing(Instant::now() + self.options.grace);
-        self.machine.close()
+        Ok(())
     }
 }
 
@@ -252,13 +260,16 @@ fn wait_for<const N: usize>(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, OpenOptions};
+    use std::io::Write as _;
     use std::os::fd::OwnedFd;
-    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Mutex, mpsc};
     use std::thread;
 
     use busbar_uapi::vcoproc::EVENT_KICK;
     use rustix::event::{EventfdFlags, eventfd};
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     use super::State as RemoteprocState;
     use super::*;
@@ -512,6 +523,43 @@ mod tests {
         });
         result.unwrap();
         assert!(is("stop"));
+    }
+
+    /// Otherwise the stop would hit whoever opens the device next.
+    #[test]
+    fn a_second_request_waits_for_the_stop_that_is_under_way() {
+        let (folder, remoteproc) = remoteproc("", "enabled\n");
+        let state = folder.path().join("state");
+        // Whoever opens it waits for the other side.
+        fs::remove_file(&state).unwrap();
+        mknodat(CWD, &state, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let (stops, at_stop) = mpsc::channel();
+        let goes_on = AtomicBool::new(false);
+        let (_, result) = thread::scope(|scope| {
+            let state = &state;
+            let goes_on = &goes_on;
+            scope.spawn(move || {
+                fs::write(state, "offline\n").unwrap();
+                assert_eq!(fs::read_to_string(state).unwrap(), "start");
+                // The run asks for the state before it stops the remoteproc.
+                let mut answer = OpenOptions::new().write(true).open(state).unwrap();
+                stops.send(()).unwrap();
+                thread::sleep(Duration::from_millis(100));
+                goes_on.store(true, Ordering::SeqCst);
+                answer.write_all(b"running\n").unwrap();
+                drop(answer);
+                assert_eq!(fs::read_to_string(state).unwrap(), "stop");
+            });
+            let result = with_core(Image::default(), Some(&remoteproc), |linux, fake, stop| {
+                boot(linux, fake);
+                stop.handle().stop();
+                at_stop.recv().unwrap();
+                stop.handle().stop();
+            });
+            assert!(goes_on.load(Ordering::SeqCst), "it has ended before");
+            result
+        });
+        result.unwrap();
     }
 
     #[test]

@@ -12,7 +12,7 @@ use signal_hook::SigId;
 /// Requests for the end of a run.
 ///
 /// After the first request the run withdraws its names and ends in order; after the second one, or
-/// [`StopHandle::stop_at_once`], it ends at once.
+/// [`StopHandle::stop_at_once`], it ends at once, or once a start or stop of the remoteproc that is under way is done.
 pub struct Stop {
     requests: UnixStream,
     handle: StopHandle,
