@@ -228,8 +228,18 @@ impl Drop for UnderWay<'_> {
 }
 
 struct Running {
-    stop: StopHandle,
+    /// Until it was asked to end.
+    stop: Option<StopHandle>,
     thread: JoinHandle<()>,
+}
+
+impl Running {
+    /// Asks it to end, once: after a second request it would not end in order.
+    fn ask_to_end(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            stop.stop();
+        }
+    }
 }
 
 /// A virtual coprocessor (module vcoproc): runs services in a thread while it is entered.
@@ -388,11 +398,11 @@ impl Coprocessor {
         py: Python<'_>,
         leaves: impl Fn(&Told) -> Option<String> + Send,
     ) -> PyResult<Option<String>> {
-        let is_own = match &*lock(&self.running) {
+        let is_own = match &mut *lock(&self.running) {
             None => return Ok(None),
-            Some(Running { stop, thread }) => {
-                stop.stop();
-                thread.thread().id() == std::thread::current().id()
+            Some(running) => {
+                running.ask_to_end();
+                running.thread.thread().id() == std::thread::current().id()
             }
         };
         if is_own {
@@ -448,7 +458,7 @@ impl Coprocessor {
             .name("busbar-coprocessor".into())
             .spawn(body)
             .map_err(|why| Error::new("start", "the thread of a coprocessor", why))?;
-        Ok(Running { stop: handle, thread })
+        Ok(Running { stop: Some(handle), thread })
     }
 }
 
@@ -456,13 +466,13 @@ impl Drop for Coprocessor {
     fn drop(&mut self) {
         // Not by its lock, which a thread of the parent may have had during the fork.
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(running) = running else { return };
+        let Some(mut running) = running else { return };
         if self.home.is_parent() {
             std::mem::forget(running);
             return;
         }
         // The thread may wait for the interpreter, which this has; it ends by itself.
-        running.stop.stop();
+        running.ask_to_end();
         let mut ending = lock(&ENDING);
         ending.retain(|thread| !thread.is_finished());
         ending.push(running.thread);
