@@ -1,9 +1,33 @@
-//! The clock, and the order of the runs.
+//! The clock, costs, and the order of the runs.
 
 use std::time::{Duration, Instant};
 
 use busbar::Result;
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::Case;
+
+/// The cost of one run, for each unit of its work.
+#[derive(Clone, Copy)]
+pub(crate) struct Cost {
+    pub(crate) micros: f64,
+    pub(crate) cpu_micros: f64,
+}
+
+/// The time, and as `name` with `-cpu` the processor time.
+pub(crate) fn cases(
+    name: &str,
+    params: &[(&str, u64)],
+    unit: &str,
+    against: &str,
+    runs: &[(Cost, Cost)],
+) -> [Case; 2] {
+    let case = |name: &str, pick: fn(&Cost) -> f64| {
+        let runs: Vec<_> = runs.iter().map(|(a, b)| (pick(a), pick(b))).collect();
+        Case::new(name, params, unit, against, &runs)
+    };
+    [case(name, |cost| cost.micros), case(&format!("{name}-cpu"), |cost| cost.cpu_micros)]
+}
 
 /// Seconds of a clock that is never negative.
 pub(crate) fn now(clock: ClockId) -> Duration {

@@ -33,9 +33,9 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::time::ClockId;
 
-use crate::clock::now;
+use crate::clock::{Cost, cases, now};
 use crate::elsewhere::{self, Elsewhere, Link, join};
-use crate::stream::{CHANNELS, CONVERTER, Converter, Cost, SAMPLE, compare_counter, per_mebibyte};
+use crate::stream::{CHANNELS, CONVERTER, Converter, SAMPLE, compare_counter, per_mebibyte};
 use crate::{Case, Extent, Report};
 
 const SIZES: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
@@ -210,11 +210,7 @@ fn compare(
     let mut run = |server| once(converter, server, work, progress);
     let runs = (0..plan.rows).map(|_| Ok((run(usual)?, run(ours)?))).collect::<Result<Vec<_>>>()?;
     let params = [("bytes", work.size as u64), ("clients", work.clients as u64)];
-    let case = |name: &str, pick: fn(&Cost) -> f64| {
-        let runs: Vec<_> = runs.iter().map(|(a, b)| (pick(a), pick(b))).collect();
-        Case::new(name, &params, "us/MiB", "iiod", &runs)
-    };
-    Ok([case(name, |cost| cost.micros), case(&format!("{name}-cpu"), |cost| cost.cpu_micros)])
+    Ok(cases(name, &params, "us/MiB", "iiod", &runs))
 }
 
 /// One run. A driver that still releases the blocks of an earlier one may not start for `iiod`: then again.

@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 
-use crate::clock::{in_turn, now};
+use crate::clock::{Cost, cases, float, in_turn, now};
 use crate::stream::{CHANNELS, CONVERTER, Converter, PATIENCE, SAMPLE, blocks};
 use crate::{Case, Extent, Report};
 
@@ -281,16 +281,14 @@ fn compare(
     other: &Consumer,
     work: &Work,
 ) -> Result<[Case; 2]> {
-    let runs = in_turn(plan.rows, || usual.run(work), || other.run(work))?;
-    let params = [("bytes", work.block_len as u64), ("blocks", work.blocks as u64)];
-    // Exact, as the number is far below 2^52.
-    #[allow(clippy::cast_precision_loss)]
-    let blocks = work.blocks as f64;
-    let case = |name: &str, pick: fn(&Outcome) -> f64| {
-        let runs: Vec<_> = runs.iter().map(|(a, b)| (pick(a) / blocks, pick(b) / blocks)).collect();
-        Case::new(name, &params, "us/block", usual.name, &runs)
+    let cost = |consumer: &Consumer| {
+        let Outcome { micros, cpu_micros, .. } = consumer.run(work)?;
+        let each = 1.0 / float(work.blocks as u64);
+        Ok(Cost { micros: micros * each, cpu_micros: cpu_micros * each })
     };
-    Ok([case(name, |it| it.micros), case(&format!("{name}-cpu"), |it| it.cpu_micros)])
+    let runs = in_turn(plan.rows, || cost(usual), || cost(other))?;
+    let params = [("bytes", work.block_len as u64), ("blocks", work.blocks as u64)];
+    Ok(cases(name, &params, "us/block", usual.name, &runs))
 }
 
 /// The consumer in C, compiled with the library beside this program, or else with the installed one.

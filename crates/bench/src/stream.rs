@@ -32,7 +32,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
-use crate::clock::{in_turn, now};
+use crate::clock::{Cost, cases, in_turn, now};
 use crate::{Case, Extent, Report, Spread};
 
 /// The converter that is measured.
@@ -151,13 +151,6 @@ fn sum(bytes: &[u8]) -> u64 {
     values.fold(0, |sum, &value| sum.wrapping_add(i16::from_le_bytes(value).cast_unsigned().into()))
 }
 
-/// The cost of one run, for each MiB.
-#[derive(Clone, Copy)]
-pub(crate) struct Cost {
-    pub(crate) micros: f64,
-    pub(crate) cpu_micros: f64,
-}
-
 /// The clock, and the processor time of this process or thread.
 struct Start {
     of: ClockId,
@@ -216,11 +209,7 @@ fn compare(
 ) -> Result<[Case; 2]> {
     let runs = in_turn(plan.rows, usual, busbar)?;
     let params = [("bytes", size as u64), ("blocks", plan.blocks(size) as u64)];
-    let case = |name: &str, pick: fn(&Cost) -> f64| {
-        let runs: Vec<_> = runs.iter().map(|(a, b)| (pick(a), pick(b))).collect();
-        Case::new(name, &params, "us/MiB", against, &runs)
-    };
-    Ok([case(name, |cost| cost.micros), case(&format!("{name}-cpu"), |cost| cost.cpu_micros)])
+    Ok(cases(name, &params, "us/MiB", against, &runs))
 }
 
 /// The usual way.

@@ -7,6 +7,7 @@
 //! | `turn-p50`, `turn-p99` | `ppoll`, or `epoll_wait` with milliseconds | `epoll_pwait1` |
 //! | `overshoot` | `epoll_wait`, `epoll_pwait2`, `ppoll`, `timerfd` | `epoll_pwait1` |
 //! | `fallback` | `epoll_ctl`, `epoll_pwait2` | [`Poller`] as on a kernel without the calls |
+//! | `server`, `server-churn` | a server with mio, polling or libuv | the same with [`Poller`] ([`server`]) |
 //!
 //! A `turn` is that of the event loop of the published figures (docs/measuring.md): with a deadline in
 //! microseconds, one descriptor of many becomes ready, and the time from then until the wait returns is
@@ -15,8 +16,11 @@
 //! On a kernel without the calls, `epoll_pwait2` is Busbar's side of `turn` and `overshoot`, and
 //! `add`, `mod`, `del` and `contended` are left out.
 
+pub mod server;
+
 use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -55,24 +59,49 @@ struct Plan {
     turns: u64,
     waits: u64,
     contended: u64,
+    /// Requests of a run of a server, and of how many numbers of clients there are runs.
+    requests: u64,
+    servers: usize,
 }
 
 impl Plan {
     fn of(extent: Extent) -> Self {
+        let normal = Self {
+            rows: 10,
+            changes: 4_096,
+            turns: 300,
+            waits: 50,
+            contended: 50,
+            requests: 20_000,
+            servers: 3,
+        };
+        let quick = Self {
+            rows: 3,
+            changes: 512,
+            turns: 50,
+            waits: 10,
+            contended: 5,
+            requests: 2_000,
+            servers: 1,
+        };
         match extent {
-            Extent::Quick => Self { rows: 3, changes: 512, turns: 50, waits: 10, contended: 5 },
-            Extent::Normal => {
-                Self { rows: 10, changes: 4_096, turns: 300, waits: 50, contended: 50 }
-            }
-            Extent::Full => {
-                Self { rows: 10, changes: 65_536, turns: 20_000, waits: 1_000, contended: 1_000 }
-            }
+            Extent::Quick => quick,
+            Extent::Normal => normal,
+            Extent::Full => Self {
+                changes: 65_536,
+                turns: 20_000,
+                waits: 1_000,
+                contended: 1_000,
+                requests: 1_000_000,
+                ..normal
+            },
         }
     }
 }
 
-/// Runs the benchmark. `progress` is called with the name of each step.
-pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
+/// Runs the benchmark. `server` is the command that calls [`server::serve`] with its further arguments; `progress` is
+/// called with the name of each step.
+pub fn run(server: &[PathBuf], extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
     allow_descriptors()?;
     let plan = Plan::of(extent);
     let calls = Syscalls::probe(set()?).map_err(failed("ask for", "the calls"))?;
@@ -96,6 +125,7 @@ pub fn run(extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
         progress(&format!("waits of {micros} us"));
         cases.extend(overshoots(&plan, ours, micros)?);
     }
+    cases.extend(server::run(&plan, server, progress)?);
     let summary = summary(&cases, ours);
     Ok(Report { summary, ..Report::new("wait", plan.rows, cases) })
 }

@@ -80,6 +80,9 @@ Example, in the lab, where time counts instructions:
     /// The consumer in Rust
     #[command(hide = true)]
     LanguagesConsume(Consume),
+    /// A server in Rust
+    #[command(hide = true)]
+    WaitServer(Server),
 }
 
 #[derive(clap::Args)]
@@ -97,6 +100,14 @@ struct Consume {
     block_len: usize,
     queue: usize,
     blocks: usize,
+}
+
+#[derive(clap::Args)]
+struct Server {
+    library: String,
+    path: PathBuf,
+    warm: u64,
+    requests: u64,
 }
 
 #[derive(clap::Args)]
@@ -211,7 +222,8 @@ fn one(path: &Path) -> Result<()> {
         Path::Endpoint(args) => measure(args, &endpoint::SERVICES, endpoint::run)?,
         Path::Bulk(args) => measure(args, &bulk::SERVICES, bulk::run)?,
         Path::Wait(common) => {
-            let report = with_progress(|bar| wait::run(common.extent(), bar))?;
+            let server = [this_program()?, "bench".into(), "wait-server".into()];
+            let report = with_progress(|bar| wait::run(&server, common.extent(), bar))?;
             common.print(report)?;
         }
         Path::Stream(StreamArgs { common, native: true }) => {
@@ -240,9 +252,7 @@ fn one(path: &Path) -> Result<()> {
             if from == From::Converter {
                 stage::load_converter()?;
             }
-            let program = std::env::current_exe()
-                .map_err(|why| busbar::Error::new("find", "this program", why))?;
-            let rust = [program, "bench".into(), "languages-consume".into()];
+            let rust = [this_program()?, "bench".into(), "languages-consume".into()];
             let report = with_progress(|bar| languages::run(from, &rust, common.extent(), bar))?;
             common.print(report)?;
         }
@@ -257,8 +267,15 @@ fn one(path: &Path) -> Result<()> {
             let source = args.source.clone();
             json_line(&languages::consume(&Work { source, block_len, queue, blocks })?)?;
         }
+        Path::WaitServer(Server { library, path, warm, requests }) => {
+            json_line(&wait::server::serve(library, path, *warm, *requests)?)?;
+        }
     }
     Ok(())
+}
+
+fn this_program() -> Result<PathBuf> {
+    std::env::current_exe().map_err(|why| busbar::Error::new("find", "this program", why))
 }
 
 fn with_progress(bench: impl FnOnce(&mut dyn FnMut(&str)) -> Result<Report>) -> Result<Report> {

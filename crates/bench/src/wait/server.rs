@@ -1,0 +1,408 @@
+//! Servers: the same one with [`Poller`], mio, polling and libuv.
+//!
+//! | case | what the clients do |
+//! |---|---|
+//! | `server` | they stay connected |
+//! | `server-churn` | after each round an eighth of them leave, and as many others come |
+//!
+//! A server answers each request of 64 bytes with the same bytes, through Unix sockets. As one that hands requests to
+//! other threads, it does not want to hear of a connection again before it has answered, so it asks anew after each
+//! request: by a one-shot interest with `Poller` and polling, `reregister` with mio, and `uv_read_start` with libuv, as
+//! these are meant to be used. In a round, every client sends a request and then takes its answer.
+//!
+//! Each server is a process ([`serve`], and `server.c` for libuv), which prints its processor time after the first round.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use busbar::wait::{Events, Interest, Poller};
+use busbar::{Error, Result};
+use mio::unix::SourceFd;
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with, listen};
+use rustix::time::ClockId;
+use serde::{Deserialize, Serialize};
+
+use super::Plan;
+use crate::Case;
+use crate::clock::{Cost, cases, float, in_turn, micros_each, now};
+
+/// Connected clients.
+const CLIENTS: [usize; 3] = [64, 512, 2_000];
+const REQUEST: usize = 64;
+/// Events of one wait, for all of them.
+const ROOM: usize = 256;
+const C: &str = include_str!("server.c");
+
+/// The libraries that a server in Rust can be made with; the first one is Busbar.
+pub const LIBRARIES: [&str; 3] = ["busbar", "mio", "polling"];
+
+/// What a server prints.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Its processor time, and the kernel's on its behalf, in microseconds.
+    pub cpu_micros: f64,
+}
+
+// -- Servers
+
+type Connection = Arc<OwnedFd>;
+
+/// What a library does for a server. A key is the number of a connection.
+trait Set {
+    fn add(&mut self, connection: &Connection, key: usize) -> io::Result<()>;
+    /// Asks for the next event of a connection.
+    fn again(&mut self, connection: &Connection, key: usize) -> io::Result<()>;
+    fn remove(&mut self, connection: &Connection) -> io::Result<()>;
+    /// Waits, and adds the keys of those that are ready.
+    fn wait(&mut self, ready: &mut Vec<usize>) -> io::Result<()>;
+}
+
+struct Busbar(Poller, Events);
+
+impl Set for Busbar {
+    fn add(&mut self, connection: &Connection, key: usize) -> io::Result<()> {
+        self.0.queue_add(connection, key as u64, Interest::READABLE.one_shot());
+        Ok(())
+    }
+
+    fn again(&mut self, connection: &Connection, key: usize) -> io::Result<()> {
+        self.0.queue_change(connection, key as u64, Interest::READABLE.one_shot());
+        Ok(())
+    }
+
+    fn remove(&mut self, connection: &Connection) -> io::Result<()> {
+        self.0.queue_remove(connection);
+        Ok(())
+    }
+
+    fn wait(&mut self, ready: &mut Vec<usize>) -> io::Result<()> {
+        self.0.wait(&mut self.1)?;
+        if let Some(failure) = self.1.failures().first() {
+            return Err(failure.errno().into());
+        }
+        ready.extend(self.1.iter().map(|event| usize::try_from(event.key()).unwrap_or(usize::MAX)));
+        Ok(())
+    }
+}
+
+struct Mio(mio::Poll, mio::Events);
+
+impl Set for Mio {
+    fn add(&mut self, connection: &Connection, key: usize) -> io::Result<()> {
+        let (fd, interest) = (connection.as_raw_fd(), mio::Interest::READABLE);
+        self.0.registry().register(&mut SourceFd(&fd), mio::Token(key), interest)
+    }
+
+    fn again(&mut self, connection: &Connection, key: usize) -> io::Result<()> {
+        let (fd, interest) = (connection.as_raw_fd(), mio::Interest::READABLE);
+        self.0.registry().reregister(&mut SourceFd(&fd), mio::Token(key), interest)
+    }
+
+    fn remove(&mut self, connection: &Connection) -> io::Result<()> {
+        self.0.registry().deregister(&mut SourceFd(&connection.as_raw_fd()))
+    }
+
+    fn wait(&mut self, ready: &mut Vec<usize>) -> io::Result<()> {
+        self.0.poll(&mut self.1, None)?;
+        ready.extend(self.1.iter().map(|event| event.token().0));
+        Ok(())
+    }
+}
+
+struct Polling(polling::Poller, polling::Events);
+
+impl Set for Polling {
+    #[allow(unsafe_code)]
+    fn add(&mut self, connection: &Connection, key: usize) -> io::Result<()> {
+        // SAFETY: the connection is removed before it is closed.
+        unsafe { self.0.add(connection, polling::Event::readable(key)) }
+    }
+
+    fn again(&mut self, connection: &Connection, key: usize) -> io::Result<()> {
+        self.0.modify(connection, polling::Event::readable(key))
+    }
+
+    fn remove(&mut self, connection: &Connection) -> io::Result<()> {
+        self.0.delete(connection)
+    }
+
+    fn wait(&mut self, ready: &mut Vec<usize>) -> io::Result<()> {
+        self.1.clear();
+        self.0.wait(&mut self.1, None)?;
+        ready.extend(self.1.iter().map(|event| event.key));
+        Ok(())
+    }
+}
+
+/// Serves `warm` requests, and then `requests` others, which are measured. `library` is one of [`LIBRARIES`]; `path` is
+/// that of the socket, which is made.
+///
+/// # Errors
+///
+/// Bad input for another library; those of the calls.
+pub fn serve(library: &str, path: &Path, warm: u64, requests: u64) -> Result<Outcome> {
+    super::allow_descriptors()?;
+    let failed = |why| failed(library, why);
+    let mut server = UnixListener::bind(path).and_then(Server::new).map_err(failed)?;
+    let cpu = match library {
+        "busbar" => server.run(Busbar(Poller::new()?, Events::new(ROOM)?), warm, requests),
+        "mio" => mio::Poll::new().and_then(|poll| {
+            server.run(Mio(poll, mio::Events::with_capacity(ROOM)), warm, requests)
+        }),
+        "polling" => polling::Poller::new().and_then(|poller| {
+            let room = ROOM.try_into().map_err(io::Error::other)?;
+            server.run(Polling(poller, polling::Events::with_capacity(room)), warm, requests)
+        }),
+        other => return Err(Error::invalid("library", other, LIBRARIES.join(", "))),
+    };
+    Ok(Outcome { cpu_micros: cpu.map_err(failed)?.as_secs_f64() * 1e6 })
+}
+
+fn failed(library: &str, why: io::Error) -> Error {
+    Error::new("run", format!("the server with {library}"), why)
+}
+
+struct Server {
+    listener: Connection,
+    open: Vec<Option<Connection>>,
+    free: Vec<usize>,
+}
+
+/// The key of the listener. The first place for a connection stays empty.
+const LISTENER: usize = 0;
+
+impl Server {
+    fn new(listener: UnixListener) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        // More than the clients that come at once.
+        listen(&listener, 4_096)?;
+        let listener = Arc::new(OwnedFd::from(listener));
+        Ok(Self { listener, open: vec![None], free: Vec::new() })
+    }
+
+    /// Returns the processor time of the requests behind the first ones.
+    fn run(&mut self, mut set: impl Set, warm: u64, requests: u64) -> io::Result<Duration> {
+        set.add(&self.listener, LISTENER)?;
+        let (mut ready, mut answered, mut start) = (Vec::with_capacity(ROOM), 0, Duration::ZERO);
+        while answered < warm + requests {
+            set.wait(&mut ready)?;
+            for key in ready.drain(..) {
+                if key == LISTENER {
+                    self.accept(&mut set)?;
+                } else if self.answer(&mut set, key)? {
+                    answered += 1;
+                    if answered == warm {
+                        start = now(ClockId::ProcessCPUTime);
+                    }
+                }
+            }
+        }
+        Ok(now(ClockId::ProcessCPUTime).saturating_sub(start))
+    }
+
+    fn accept(&mut self, set: &mut impl Set) -> io::Result<()> {
+        loop {
+            let connection =
+                match accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                    Ok(connection) => Arc::new(connection),
+                    Err(Errno::AGAIN) => return set.again(&self.listener, LISTENER),
+                    Err(errno) => return Err(errno.into()),
+                };
+            let key = self.free.pop().unwrap_or_else(|| {
+                self.open.push(None);
+                self.open.len() - 1
+            });
+            set.add(&connection, key)?;
+            self.open[key] = Some(connection);
+        }
+    }
+
+    /// Answers a request; false if there was none, as its client has left.
+    fn answer(&mut self, set: &mut impl Set, key: usize) -> io::Result<bool> {
+        let Some(connection) = &self.open[key] else { return Ok(false) };
+        let mut request = [0; REQUEST];
+        let len = rustix::io::read(connection, &mut request)?;
+        if len == 0 {
+            set.remove(connection)?;
+            self.open[key] = None;
+            self.free.push(key);
+            return Ok(false);
+        }
+        // There is room for what the client waits for.
+        rustix::io::write(connection, &request[..len])?;
+        set.again(connection, key)?;
+        Ok(true)
+    }
+}
+
+// -- Clients
+
+#[derive(Clone, Copy)]
+struct Load {
+    clients: usize,
+    rounds: usize,
+    /// Clients that leave after each round.
+    leave: usize,
+}
+
+impl Load {
+    fn requests(self) -> u64 {
+        (self.clients * self.rounds) as u64
+    }
+
+    /// Runs a server and its clients. Returns the time and the server's processor time for each request.
+    fn run(self, server: &[OsString], folder: &Path) -> io::Result<Cost> {
+        let path = folder.join("socket");
+        let _ = std::fs::remove_file(&path);
+        let [warm, requests] = [self.clients as u64, self.requests()].map(|it| it.to_string());
+        let mut child = Command::new(&server[0])
+            .args(&server[1..])
+            .arg(&path)
+            .args([warm, requests])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let micros = self.drive(&path, &mut child).inspect_err(|_| {
+            let _ = child.kill();
+        });
+        let output = child.wait_with_output()?;
+        let micros = micros?;
+        let outcome: Outcome = serde_json::from_slice(&output.stdout).map_err(io::Error::other)?;
+        Ok(Cost { micros, cpu_micros: outcome.cpu_micros / float(self.requests()) })
+    }
+
+    fn drive(self, path: &Path, server: &mut Child) -> io::Result<f64> {
+        let mut clients = vec![first(path, server)?];
+        for _ in 1..self.clients {
+            clients.push(connect(path)?);
+        }
+        round(&mut clients)?;
+        let start = Instant::now();
+        let mut next = 0;
+        for done in 1..=self.rounds {
+            round(&mut clients)?;
+            // Nobody waits for those who come after the last one.
+            for _ in 0..if done < self.rounds { self.leave } else { 0 } {
+                clients[next] = connect(path)?;
+                next = (next + 1) % clients.len();
+            }
+        }
+        Ok(micros_each(start, self.requests()))
+    }
+}
+
+/// The first client, who waits until the server is there.
+fn first(path: &Path, server: &mut Child) -> io::Result<UnixStream> {
+    loop {
+        match connect(path) {
+            Err(_) if server.try_wait()?.is_none() => std::thread::sleep(Duration::from_millis(1)),
+            connected => return connected,
+        }
+    }
+}
+
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let client = UnixStream::connect(path)?;
+    client.set_read_timeout(Some(Duration::from_secs(60)))?;
+    Ok(client)
+}
+
+fn round(clients: &mut [UnixStream]) -> io::Result<()> {
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.write_all(&[number.to_le_bytes()[0]; REQUEST])?;
+    }
+    for (number, client) in clients.iter_mut().enumerate() {
+        let mut answer = [0; REQUEST];
+        client.read_exact(&mut answer)?;
+        if answer != [number.to_le_bytes()[0]; REQUEST] {
+            return Err(io::Error::other("the answer is not that of the request"));
+        }
+    }
+    Ok(())
+}
+
+// -- Cases
+
+/// `command` runs [`serve`], and gets the name of a library, and then the path and the two numbers.
+pub(super) fn run(
+    plan: &Plan,
+    command: &[PathBuf],
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Case>> {
+    let folder = tempfile::tempdir().map_err(|why| Error::new("make", "a folder", why))?;
+    let of = |library: &str| {
+        let command = command.iter().map(OsString::from);
+        command.chain([library.into()]).collect::<Vec<_>>()
+    };
+    let [ours, others @ ..] = LIBRARIES;
+    let mut others: Vec<_> = others.map(|library| (library, of(library))).into();
+    match libuv(folder.path()) {
+        Ok(program) => others.push(("libuv", vec![program.into()])),
+        Err(why) => eprintln!("left out: libuv: {why}"),
+    }
+    let mut all = Vec::new();
+    for &clients in &CLIENTS[..plan.servers] {
+        let rounds = usize::try_from(plan.requests).unwrap_or(usize::MAX) / clients;
+        for (name, leave) in [("server", 0), ("server-churn", clients / 8)] {
+            let load = Load { clients, rounds: rounds.max(4), leave };
+            for (library, usual) in &others {
+                progress(&format!("{name} of {clients} clients, {library}"));
+                let run = |by: &str, server| {
+                    load.run(server, folder.path()).map_err(|why| failed(by, why))
+                };
+                let ours = of(ours);
+                let runs = in_turn(plan.rows, || run(library, usual), || run("Busbar", &ours))?;
+                let params = [("clients", clients as u64), ("requests", load.requests())];
+                all.extend(cases(name, &params, "us/request", library, &runs));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The server with libuv, compiled.
+fn libuv(folder: &Path) -> io::Result<PathBuf> {
+    let (source, program) = (folder.join("server.c"), folder.join("server"));
+    std::fs::write(&source, C)?;
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).args([&program, &source]);
+    let output = compiler.arg("-luv").output()?;
+    if output.status.success() {
+        return Ok(program);
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().find(|line| line.contains("error")).unwrap_or("cc failed").to_owned();
+    Err(io::Error::other(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_server_answers_clients_that_come_and_go() {
+        for library in LIBRARIES {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("socket");
+            let load = Load { clients: 16, rounds: 4, leave: 2 };
+            let server = {
+                let path = path.clone();
+                std::thread::spawn(move || serve(library, &path, 16, load.requests()))
+            };
+            // Any process that runs for as long.
+            let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+            load.drive(&path, &mut child).unwrap();
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(server.join().unwrap().unwrap().cpu_micros > 0.0, "{library}");
+        }
+        let error = serve("other", Path::new("/nonexistent/socket"), 0, 0).unwrap_err();
+        assert!(error.to_string().contains("the server with other"), "{error}");
+    }
+}
