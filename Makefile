@@ -12,7 +12,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
-.PHONY: demo test test-host test-python wheel test-c32 test-features test-targets test-kernel-style test-lab test-lab-itself \
+.PHONY: demo test test-host test-python wheel test-cargo-c test-c32 test-features test-targets test-kernel-style test-lab test-lab-itself \
 	test-race test-full test-dkms test-builds test-install test-packages test-demo bench figures report deps build install \
 	install-c install-dev uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel miri upstream clean
 
@@ -41,8 +41,9 @@ test-host: deps test-features test-targets
 # The C programs on 32 bit, where rustup can add the target.
 I686 := i686-unknown-linux-gnu
 test-c32: deps
-	@command -v rustup >/dev/null || echo "test-c32: skipped: there is no rustup"
-	if command -v rustup >/dev/null; then \
+	if ! command -v rustup >/dev/null; then \
+		echo "test-c32: skipped: there is no rustup"; \
+	else \
 		rustup -q target add $(I686) && \
 		CARGO_TARGET_I686_UNKNOWN_LINUX_GNU_LINKER=gcc cargo build -p busbar-c --locked --target $(I686) && \
 		BUSBAR_C_LIBRARY=$(CURDIR)/target/$(I686)/debug/libbusbar_c.so BUSBAR_C_FLAGS=-m32 \
@@ -57,6 +58,10 @@ test-python: deps
 WHEELS ?= x86_64 aarch64 armv7
 wheel: deps
 	tests/python.sh wheel $(WHEELS)
+
+# The library for C by cargo-c, which takes minutes to build and is no part of make test.
+test-cargo-c: build
+	tests/cargo_c.sh
 
 # The library with each of its features alone, and with none.
 FEATURES := block bulk endpoint pipeline iiod receive stream wait picture tokio usb
