@@ -8,8 +8,8 @@ use std::time::Duration;
 use arbitrary::Arbitrary;
 use busbar::stream::frame::{HEADER_LEN, Header, Hello, Kind};
 use busbar::stream::net::Options;
-use busbar::stream::usb::script::{Script, Step, receive, send};
-use busbar::stream::{Channel, Format, Lost};
+use busbar::stream::usb::script::{Script, Step, format, receive, send};
+use busbar::stream::Lost;
 use libfuzzer_sys::fuzz_target;
 
 const MEMORY: usize = 1 << 20;
@@ -74,7 +74,7 @@ fuzz_target!(|input: Input| {
         Act::Bytes(bytes) => !bytes.is_empty(),
         _ => false,
     };
-    if let Ok(outcome) = send(&blocks, &format(), block_len, devices(), &options) {
+    if let Ok(outcome) = send(&blocks, block_len, devices(), &options) {
         let answers = input.devices.iter().flatten().any(is_answer);
         assert!(answers || !outcome.is_finished, "nobody has said that it has the blocks");
     }
@@ -101,9 +101,8 @@ fn script(acts: &[Act]) -> Script {
             Act::Hello { stream, sequence, block_len } => {
                 let hello = Hello { format: format(), block_len: block_len & !1 };
                 let Ok(payload) = hello.encode() else { continue };
-                let mut header = Header::new(Kind::Hello, (*stream).into(), (*sequence).into());
-                header.len = payload.len().try_into().unwrap();
-                header = header.checked(&payload);
+                let (stream, sequence) = ((*stream).into(), (*sequence).into());
+                let header = Header::with_payload(Kind::Hello, stream, sequence, &payload).unwrap();
                 script.push(Step::Send([&header.encode()[..], &payload].concat()));
             }
             Act::Wait => script.push(Step::Wait),
@@ -111,18 +110,4 @@ fn script(acts: &[Act]) -> Script {
         }
     }
     script
-}
-
-fn format() -> Format {
-    let channel = Channel {
-        name: "voltage0".into(),
-        signed: true,
-        bits: 16,
-        storage_bits: 16,
-        shift: 0,
-        big_endian: false,
-        repeat: 1,
-        offset: 0,
-    };
-    Format { channels: vec![channel], sample_len: 2, rate: None }
 }

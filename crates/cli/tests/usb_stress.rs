@@ -243,8 +243,7 @@ fn harmful(random: &mut fastrand::Rng, stream: u64) -> Vec<u8> {
     let hello = hello().encode().unwrap();
     let mut bytes = match random.u8(0..8) {
         0 | 1 => {
-            let mut header = Header::new(Kind::Hello, stream, sequence).checked(&hello);
-            header.len = hello.len().try_into().unwrap();
+            let header = Header::with_payload(Kind::Hello, stream, sequence, &hello).unwrap();
             [&header.encode()[..], &hello].concat()
         }
         2 | 3 => Header::data(stream, sequence, 64 << 10).unwrap().encode().into(),

@@ -1,7 +1,6 @@
 //! Streams over USB, from a device to a host on the same machine, by `dummy_hcd`.
 
-use std::fs;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout};
@@ -163,6 +162,12 @@ impl Stream {
     }
 }
 
+impl Drop for Stream {
+    fn drop(&mut self) {
+        eprint!("{}", fs::read_to_string(self.said.path()).unwrap_or_default());
+    }
+}
+
 /// Both sides end in order, and nothing is left.
 pub fn both_end(sender: Stream, receiver: Stream) {
     let (sent, taken) = (sender.end(), receiver.finish());
@@ -170,10 +175,4 @@ pub fn both_end(sender: Stream, receiver: Stream) {
     assert_eq!((&taken["lost"], &taken["unknown"]), (&0.into(), &0.into()));
     assert!(gadgets().is_empty());
     unplugged();
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        eprint!("{}", fs::read_to_string(self.said.path()).unwrap_or_default());
-    }
 }

@@ -127,12 +127,11 @@ impl Header {
     }
 
     /// The header of a frame with a payload, with the check sum of the payload.
-    pub(in crate::stream) fn with_payload(
-        kind: Kind,
-        stream: u64,
-        sequence: u64,
-        payload: &[u8],
-    ) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Bad input if frames of this kind have no payload of that length.
+    pub fn with_payload(kind: Kind, stream: u64, sequence: u64, payload: &[u8]) -> Result<Self> {
         let len = Self::payload_len(kind, payload.len())?;
         Ok(Self { len, ..Self::new(kind, stream, sequence) }.checked(payload))
     }

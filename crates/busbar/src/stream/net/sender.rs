@@ -96,6 +96,13 @@ enum Link {
     Up(Box<Up>),
 }
 
+impl Link {
+    /// Whether the connection still reads a block that was sent.
+    fn holds(&self, queued: &Queued) -> bool {
+        matches!(self, Self::Up(up) if up.conn.holds(queued.samples()))
+    }
+}
+
 #[derive(Debug)]
 struct Up {
     conn: Conn,
@@ -336,9 +343,7 @@ impl FrameSender {
     }
 
     fn step(&mut self, news: bool) -> Result<(), Fault> {
-        if !self.held.is_empty() {
-            self.check_held();
-        }
+        self.held.retain(|queued| self.link.holds(queued));
         if self.is_finished || self.content.is_some() {
             return Ok(());
         }
@@ -376,13 +381,21 @@ impl FrameSender {
     /// Without a peer, there is a limit to waiting; where the peer decides when it comes, only once it has been
     /// there.
     fn wait_for_peer(&self) -> Result<(), Fault> {
-        let may_wait = matches!(&self.route, Route::Port(port) if port.waits());
-        let is_new = may_wait && self.counts.connections == 0;
-        if is_new || self.heard.elapsed() < self.options.patience {
+        if self.waits_for_first() || self.heard.elapsed() < self.options.patience {
             return Ok(());
         }
         let why = io::Error::new(ErrorKind::TimedOut, "there is no peer");
         Err(Fault::Stream(Error::new("use", self.name.clone(), why)))
+    }
+
+    /// Whether it is the peer who decides when it comes.
+    fn waits(&self) -> bool {
+        matches!(&self.route, Route::Port(port) if port.waits())
+    }
+
+    /// Whether such a peer has not come yet.
+    fn waits_for_first(&self) -> bool {
+        self.waits() && self.counts.connections == 0
     }
 
     fn call(&mut self, address: SocketAddr) -> Result<()> {
@@ -462,7 +475,7 @@ impl FrameSender {
         let up = self.up_mut()?;
         let (heard, is_welcome) = (up.heard, up.is_welcome);
         // A peer that decides when it comes may not have come yet.
-        if !is_welcome && matches!(&self.route, Route::Port(port) if port.waits()) {
+        if !is_welcome && self.waits() {
             return Ok(());
         }
         Ok(self.check_silence(heard)?)
@@ -537,16 +550,8 @@ impl FrameSender {
     /// Lets the first blocks go. A peer may say that it has one that it has not read: whoever fills that block next would
     /// wait for the peer.
     fn let_go(&mut self, count: usize) {
-        self.held.extend(self.queue.drain(..count));
-        self.check_held();
-    }
-
-    fn check_held(&mut self) {
-        let Self { link, held, .. } = self;
-        held.retain(|queued| match link {
-            Link::Up(up) => up.conn.holds(queued.samples()),
-            _ => false,
-        });
+        let Self { link, queue, held, .. } = self;
+        held.extend(queue.drain(..count).filter(|queued| link.holds(queued)));
     }
 
     /// Sends as much as there is room for.
@@ -638,10 +643,7 @@ impl FrameSender {
         if self.fruitless > MOST_FRUITLESS {
             return Err(error.help("each connection fails like this before a block is taken over"));
         }
-        let waits = matches!(&self.route, Route::Port(port) if port.waits());
-        // A peer that decides when it comes may not have come yet.
-        let is_new = waits && self.counts.connections == 0;
-        if !is_new && self.heard.elapsed() >= self.options.patience {
+        if !self.waits_for_first() && self.heard.elapsed() >= self.options.patience {
             let there = match &self.route {
                 Route::Tcp { .. } => "tcp-listen:",
                 Route::Port(_) => "usb:",

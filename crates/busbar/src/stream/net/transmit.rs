@@ -35,12 +35,6 @@ pub(in crate::stream) struct Queued {
     pub(in crate::stream) was_begun: bool,
 }
 
-impl Queued {
-    pub(in crate::stream) fn samples(&self) -> &Samples {
-        &self.samples
-    }
-}
-
 /// What is sent before the bytes of a block.
 #[derive(Debug)]
 enum Head {
@@ -89,6 +83,10 @@ impl Queued {
     pub(in crate::stream) fn new(text: Vec<u8>, samples: Samples, range: Range<usize>) -> Self {
         let way = Way::of(&samples);
         Self { header: Head::Text(text), samples, range, way, was_begun: false }
+    }
+
+    pub(in crate::stream) fn samples(&self) -> &Samples {
+        &self.samples
     }
 
     /// As [`new`](Self::new), by a copy: they may change once they were sent.

@@ -48,9 +48,7 @@ impl GadgetPort {
         let events = Events::new(control);
         Ok(Self { events, role, interface, function })
     }
-}
 
-impl GadgetPort {
     fn connect(&self) -> Result<GadgetWire> {
         let endpoints = Arc::new(self.function.endpoints()?);
         let wire = GadgetWire::new(endpoints, self.role, self.interface);

@@ -103,7 +103,7 @@ impl Link {
 
     /// Queues samples; `None` if there is no room.
     fn send(&mut self, samples: &Samples, tag: u64) -> io::Result<Option<Way>> {
-        if self.ended.iter().any(|(_, result)| result.is_err()) {
+        if self.has_failed() {
             // Nothing may overtake what has failed.
             return Ok(None);
         }
@@ -126,7 +126,7 @@ impl Link {
         let parts: Vec<_> = parts.iter().collect();
         super::cut(&parts, len, |chunk| {
             // Behind one that the kernel has not taken, others would take its place.
-            if self.ended.iter().all(|(_, result)| result.is_ok()) {
+            if !self.has_failed() {
                 let (requests, to) = (&mut self.requests, &self.endpoints.to);
                 block::request(requests, to, chunk, true, tag).map_err(gadget::broken)?;
                 self.reap()?;
@@ -134,6 +134,11 @@ impl Link {
             Ok(())
         })?;
         Ok(Some(Way::Copies(copies)))
+    }
+
+    /// Whether the kernel has not taken a request, as far as that is known.
+    fn has_failed(&self) -> bool {
+        self.ended.iter().any(|(_, result)| result.is_err())
     }
 
     fn reap(&mut self) -> io::Result<()> {

@@ -207,7 +207,7 @@ impl GadgetWire {
         self.check()
     }
 
-    /// The same where what was read is not looked at.
+    /// As [`reap`](Self::reap), where what was read is not looked at.
     fn reap_writes(&mut self) -> io::Result<()> {
         self.reap()?;
         if !self.arrived.is_empty() {

@@ -13,7 +13,7 @@ use super::wire::{HostWire, Transfers};
 use crate::block::{Block, Memory};
 use crate::poll::Bell;
 use crate::stream::net::{FrameReceiver, FrameSender, Options, Pool, Port, Wire};
-use crate::stream::{Format, Lost, Meta, Samples, StreamSetup};
+use crate::stream::{Channel, Format, Lost, Meta, Samples, StreamSetup};
 use crate::{Error, Result};
 
 /// What a device does in one connection. Behind the last step it is silent.
@@ -28,6 +28,22 @@ pub enum Step {
     Wait,
     /// The transfer fails.
     Fail,
+}
+
+/// What the samples of scripts are: 16 bits.
+#[must_use]
+pub fn format() -> Format {
+    let channel = Channel {
+        name: "voltage0".into(),
+        signed: true,
+        bits: 16,
+        storage_bits: 16,
+        shift: 0,
+        big_endian: false,
+        repeat: 1,
+        offset: 0,
+    };
+    Format { channels: vec![channel], sample_len: 2, rate: None }
 }
 
 /// What a host has of its devices.
@@ -74,14 +90,13 @@ pub fn receive(devices: Vec<Script>, options: &Options) -> Result<Outcome> {
 /// As [`FrameSender`].
 pub fn send(
     blocks: &[&[u8]],
-    format: &Format,
     block_len: usize,
     devices: Vec<Script>,
     options: &Options,
 ) -> Result<Outcome> {
     let (port, steps) = Devices::new(devices, Role::Sender)?;
     let mut sender =
-        FrameSender::through(Box::new(port), "a script".into(), format, block_len, options)?;
+        FrameSender::through(Box::new(port), "a script".into(), &format(), block_len, options)?;
     sender.name(1);
     for block in blocks {
         sender.push(samples(block)?)?;

@@ -1,28 +1,14 @@
 use proptest::prelude::*;
 
 use super::fits;
-use super::script::{Script, Step, receive, send};
+use super::script::{Script, Step, format, receive, send};
 use super::wire::MOST_EMPTY;
+use crate::stream::Lost;
 use crate::stream::frame::{HEADER_LEN, Header, Hello, Kind};
 use crate::stream::net::{FrameSender, Options};
 use crate::stream::usb::{PACKET, padding};
-use crate::stream::{Channel, Format, Lost};
 
 const BLOCK_LEN: usize = 1500;
-
-fn format() -> Format {
-    let channel = Channel {
-        name: "voltage0".into(),
-        signed: true,
-        bits: 16,
-        storage_bits: 16,
-        shift: 0,
-        big_endian: false,
-        repeat: 1,
-        offset: 0,
-    };
-    Format { channels: vec![channel], sample_len: 2, rate: None }
-}
 
 fn blocks() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let samples = prop::collection::vec(any::<i16>(), 1..=BLOCK_LEN / 2);
@@ -134,7 +120,7 @@ proptest! {
         let mut script = cut(&welcome, &cuts);
         script.extend([Step::Wait, Step::Wait]);
         script.extend(cut(&answers, &cuts));
-        let outcome = send(&blocks, &format(), BLOCK_LEN, vec![script], &Options::new()).unwrap();
+        let outcome = send(&blocks, BLOCK_LEN, vec![script], &Options::new()).unwrap();
         prop_assert!(outcome.is_finished && outcome.troubles.is_empty(), "{:?}", outcome.troubles);
         // Each frame with samples is one transfer, since any transfer may fail.
         let frames: Vec<_> = outcome.sent.iter().filter(|sent| sent.len() >= 2 * PACKET).collect();
