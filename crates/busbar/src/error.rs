@@ -160,6 +160,13 @@ impl Error {
         Self { input: Some(Box::new(Input { field, value, allowed })), ..error }
     }
 
+    /// Says which part of a configuration has the invalid input, if it is that.
+    pub(crate) fn within(self, part: &str) -> Self {
+        let Some(input) = self.input else { return self };
+        let Input { field, value, allowed } = *input;
+        Self::invalid(format!("{part}: {field}"), value, allowed)
+    }
+
     /// Adds a text that says what to do about it.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {

@@ -920,13 +920,18 @@ extern "C" {
 /**
  * The version of the library, such as "0.1.0".
  *
+ * Errors: none.
+ *
  * Threads: any.
  */
 const char *busbar_version(void);
 
 /**
  * The text of the last error of this thread: what was tried, on what, why it failed, and what to do about it.
- * Empty if no call has failed. It is valid until the next call of this thread that fails.
+ * Empty if no call has failed. It is valid until two more calls of this thread have failed, so that a
+ * call and its text can be arguments of one printf.
+ *
+ * Errors: none.
  *
  * Threads: each has its own text.
  */
@@ -934,6 +939,8 @@ const char *busbar_error(void);
 
 /**
  * The reason of the last error of this thread.
+ *
+ * Errors: none.
  *
  * Threads: each has its own reason.
  */
@@ -968,12 +975,16 @@ int busbar_block_from_fd(int fd,
  *
  * It can be polled: POLLIN when no device writes to the block any more, POLLOUT when no device uses it.
  *
+ * Errors: -EINVAL for what is no such handle.
+ *
  * Threads: any.
  */
 int busbar_block_fd(struct busbar_block *block);
 
 /**
  * What is known of the block.
+ *
+ * Errors: -EINVAL for what is no such handle, and for a size that no version has.
  *
  * Threads: any.
  */
@@ -1063,12 +1074,16 @@ int busbar_source_open(const char *name,
  * The descriptor of the source, which is readable while busbar_source_next would return a block or an error at
  * once. It may be readable without either. It belongs to the source: do not close it.
  *
+ * Errors: -EINVAL for what is no such handle.
+ *
  * Threads: any.
  */
 int busbar_source_fd(struct busbar_source *source);
 
 /**
  * What is known of the source.
+ *
+ * Errors: -EINVAL for what is no such handle, and for a size that no version has.
  *
  * Threads: any.
  */
@@ -1132,6 +1147,8 @@ int busbar_source_free(struct busbar_source *source);
 
 /**
  * What is known of the block.
+ *
+ * Errors: -EINVAL for what is no such handle, and for a size that no version has.
  *
  * Threads: any.
  */
@@ -1216,12 +1233,16 @@ int busbar_sink_open(const char *name,
  * and when a forwarded block can go back to its source: call busbar_sink_space or busbar_sink_reap then. It
  * belongs to the sink: do not close it.
  *
+ * Errors: -EINVAL for what is no such handle.
+ *
  * Threads: any.
  */
 int busbar_sink_fd(struct busbar_sink *sink);
 
 /**
  * What is known of the sink.
+ *
+ * Errors: -EINVAL for what is no such handle, and for a size that no version has.
  *
  * Threads: any.
  */
@@ -1371,6 +1392,8 @@ int busbar_controller_find(const char *service,
 /**
  * The path of the control device. Valid as long as the controller; NULL after an error.
  *
+ * Errors: NULL for what is no such handle.
+ *
  * Threads: any.
  */
 const char *busbar_controller_path(struct busbar_controller *controller);
@@ -1425,6 +1448,8 @@ int busbar_endpoint_from_fd(int fd,
 /**
  * The descriptor of the endpoint: readable when there is a message, writable when there is a free buffer. It
  * belongs to the endpoint: do not close it.
+ *
+ * Errors: -EINVAL for what is no such handle.
  *
  * Threads: any.
  */
@@ -1612,6 +1637,8 @@ int busbar_receiver_connect(struct busbar_receiver *receiver,
  * The descriptor of the listener, which is readable when a connection can be accepted. It belongs to the listener:
  * do not close it.
  *
+ * Errors: -EINVAL for what is no such handle.
+ *
  * Threads: any.
  */
 int busbar_listener_fd(struct busbar_listener *listener);
@@ -1649,6 +1676,8 @@ int busbar_listener_free(struct busbar_listener *listener);
  * The descriptor of the connection, which is readable when there may be something new: then take views with a
  * timeout of 0 until there is none. It belongs to the connection: do not close it.
  *
+ * Errors: -EINVAL for what is no such handle.
+ *
  * Threads: any.
  */
 int busbar_connection_fd(struct busbar_connection *connection);
@@ -1656,6 +1685,8 @@ int busbar_connection_fd(struct busbar_connection *connection);
 /**
  * The socket of the connection: to send, to ask for addresses, to set options. Data that is read from it directly is
  * missing in the views. It belongs to the connection: do not close it.
+ *
+ * Errors: -EINVAL for what is no such handle.
  *
  * Threads: any.
  */
@@ -1698,6 +1729,8 @@ int busbar_connection_free(struct busbar_connection *connection);
 /**
  * What is known of the view.
  *
+ * Errors: -EINVAL for what is no such handle, and for a size that no version has.
+ *
  * Threads: any.
  */
 int busbar_view_info(struct busbar_view *view, struct busbar_view_info *info);
@@ -1738,6 +1771,8 @@ int busbar_pipeline_open(const char *name,
  * The descriptor of the pipeline, readable while busbar_pipeline_turn has something to do, and possibly without.
  * A loop of its own has to call busbar_pipeline_turn at least every 100 ms, even without an event. The descriptor
  * belongs to the pipeline: do not close it.
+ *
+ * Errors: -EINVAL for what is no such handle.
  *
  * Threads: any.
  */

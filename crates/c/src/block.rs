@@ -236,6 +236,8 @@ pub unsafe extern "C" fn busbar_block_from_fd(fd: c_int, block: *mut *mut busbar
 ///
 /// It can be polled: POLLIN when no device writes to the block any more, POLLOUT when no device uses it.
 ///
+/// Errors: -EINVAL for what is no such handle.
+///
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbar_block_fd(block: *mut busbar_block) -> c_int {
@@ -244,6 +246,8 @@ pub unsafe extern "C" fn busbar_block_fd(block: *mut busbar_block) -> c_int {
 }
 
 /// What is known of the block.
+///
+/// Errors: -EINVAL for what is no such handle, and for a size that no version has.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

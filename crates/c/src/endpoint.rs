@@ -158,6 +158,8 @@ pub unsafe extern "C" fn busbar_controller_find(
 
 /// The path of the control device. Valid as long as the controller; NULL after an error.
 ///
+/// Errors: NULL for what is no such handle.
+///
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbar_controller_path(
@@ -282,6 +284,8 @@ pub unsafe extern "C" fn busbar_endpoint_from_fd(
 
 /// The descriptor of the endpoint: readable when there is a message, writable when there is a free buffer. It
 /// belongs to the endpoint: do not close it.
+///
+/// Errors: -EINVAL for what is no such handle.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

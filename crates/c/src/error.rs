@@ -161,16 +161,24 @@ pub(crate) fn string(text: impl Into<String>) -> CString {
 struct Last {
     text: Text,
     reason: busbar_reason,
+    /// The text before, which the arguments of the call that has failed may include: C evaluates them in any order.
+    before: Text,
 }
 
 thread_local! {
-    static LAST: RefCell<Last> =
-        const { RefCell::new(Last { text: Text::Fixed(c""), reason: busbar_reason::None }) };
+    static LAST: RefCell<Last> = const {
+        let reason = busbar_reason::None;
+        RefCell::new(Last { text: Text::Fixed(c""), reason, before: Text::Fixed(c"") })
+    };
 }
 
 fn keep(errno: Errno, reason: busbar_reason, text: Text) -> c_int {
     // Not kept if this is called at the end of the thread, when the text is gone already.
-    let _ = LAST.try_with(|last| last.replace(Last { text, reason }));
+    let _ = LAST.try_with(|last| {
+        let mut last = last.borrow_mut();
+        last.before = std::mem::replace(&mut last.text, text);
+        last.reason = reason;
+    });
     -errno.raw_os_error()
 }
 
@@ -200,7 +208,10 @@ fn words(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// The text of the last error of this thread: what was tried, on what, why it failed, and what to do about it.
-/// Empty if no call has failed. It is valid until the next call of this thread that fails.
+/// Empty if no call has failed. It is valid until two more calls of this thread have failed, so that a
+/// call and its text can be arguments of one printf.
+///
+/// Errors: none.
 ///
 /// Threads: each has its own text.
 #[unsafe(no_mangle)]
@@ -210,6 +221,8 @@ pub extern "C" fn busbar_error() -> *const c_char {
 }
 
 /// The reason of the last error of this thread.
+///
+/// Errors: none.
 ///
 /// Threads: each has its own reason.
 #[unsafe(no_mangle)]

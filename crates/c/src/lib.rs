@@ -60,6 +60,8 @@ pub const BUSBAR_FOREVER: i64 = -1;
 
 /// The version of the library, such as "0.1.0".
 ///
+/// Errors: none.
+///
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn busbar_version() -> *const c_char {

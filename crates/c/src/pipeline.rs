@@ -340,6 +340,8 @@ pub unsafe extern "C" fn busbar_pipeline_open(
 /// A loop of its own has to call busbar_pipeline_turn at least every 100 ms, even without an event. The descriptor
 /// belongs to the pipeline: do not close it.
 ///
+/// Errors: -EINVAL for what is no such handle.
+///
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbar_pipeline_fd(pipeline: *mut busbar_pipeline) -> c_int {

@@ -308,6 +308,8 @@ pub unsafe extern "C" fn busbar_receiver_connect(
 /// The descriptor of the listener, which is readable when a connection can be accepted. It belongs to the listener:
 /// do not close it.
 ///
+/// Errors: -EINVAL for what is no such handle.
+///
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbar_listener_fd(listener: *mut busbar_listener) -> c_int {
@@ -365,6 +367,8 @@ pub unsafe extern "C" fn busbar_listener_free(listener: *mut busbar_listener) ->
 /// The descriptor of the connection, which is readable when there may be something new: then take views with a
 /// timeout of 0 until there is none. It belongs to the connection: do not close it.
 ///
+/// Errors: -EINVAL for what is no such handle.
+///
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbar_connection_fd(connection: *mut busbar_connection) -> c_int {
@@ -374,6 +378,8 @@ pub unsafe extern "C" fn busbar_connection_fd(connection: *mut busbar_connection
 
 /// The socket of the connection: to send, to ask for addresses, to set options. Data that is read from it directly is
 /// missing in the views. It belongs to the connection: do not close it.
+///
+/// Errors: -EINVAL for what is no such handle.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -445,6 +451,8 @@ pub unsafe extern "C" fn busbar_connection_free(connection: *mut busbar_connecti
 }
 
 /// What is known of the view.
+///
+/// Errors: -EINVAL for what is no such handle, and for a size that no version has.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

@@ -86,6 +86,8 @@ pub unsafe extern "C" fn busbar_sink_open(
 /// and when a forwarded block can go back to its source: call busbar_sink_space or busbar_sink_reap then. It
 /// belongs to the sink: do not close it.
 ///
+/// Errors: -EINVAL for what is no such handle.
+///
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbar_sink_fd(sink: *mut busbar_sink) -> c_int {
@@ -94,6 +96,8 @@ pub unsafe extern "C" fn busbar_sink_fd(sink: *mut busbar_sink) -> c_int {
 }
 
 /// What is known of the sink.
+///
+/// Errors: -EINVAL for what is no such handle, and for a size that no version has.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

@@ -291,6 +291,8 @@ pub unsafe extern "C" fn busbar_source_open(
 /// The descriptor of the source, which is readable while busbar_source_next would return a block or an error at
 /// once. It may be readable without either. It belongs to the source: do not close it.
 ///
+/// Errors: -EINVAL for what is no such handle.
+///
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn busbar_source_fd(source: *mut busbar_source) -> c_int {
@@ -299,6 +301,8 @@ pub unsafe extern "C" fn busbar_source_fd(source: *mut busbar_source) -> c_int {
 }
 
 /// What is known of the source.
+///
+/// Errors: -EINVAL for what is no such handle, and for a size that no version has.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -413,6 +417,8 @@ pub unsafe extern "C" fn busbar_source_free(source: *mut busbar_source) -> c_int
 }
 
 /// What is known of the block.
+///
+/// Errors: -EINVAL for what is no such handle, and for a size that no version has.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

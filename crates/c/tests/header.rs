@@ -40,12 +40,14 @@ fn the_header_is_the_generated_one() {
 }
 
 #[test]
-fn the_header_says_for_each_function_what_threads_may_do() {
+fn the_header_says_for_each_function_what_threads_may_do_and_which_errors_it_has() {
     let header = generated();
     for part in header.split("/**").skip(1) {
         let Some((comment, rest)) = part.split_once("*/") else { continue };
         let is_function = rest.split([';', '{']).next().is_some_and(|first| first.contains('('));
-        assert!(!is_function || comment.contains("* Threads: "), "{comment}{rest}");
+        for word in ["* Threads: ", "Errors: "] {
+            assert!(!is_function || comment.contains(word), "{word}: {comment}{rest}");
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -37,8 +37,8 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
         match object.extract::<f64>() {
             Ok(number) if number.is_nan() || number < 0.0 => Ok(Self::Other(number.to_string())),
             Ok(number) => Ok(Duration::try_from_secs_f64(number).map_or(Self::Forever, Self::For)),
-            Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => Err(error),
             // A whole number of Python that no float holds.
+            Err(error) if !error.is_instance_of::<PyOverflowError>(object.py()) => Err(error),
             Err(_) if object.lt(0)? => Ok(Self::Other(text(object))),
             Err(_) => Ok(Self::Forever),
         }
@@ -69,8 +69,10 @@ impl<'py> FromPyObject<'_, 'py> for Whole {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         match object.extract::<u64>() {
             Ok(number) => Ok(Self::Number(number)),
-            Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => Err(error),
-            Err(_) => Ok(Self::Other(text(object))),
+            Err(error) if error.is_instance_of::<PyOverflowError>(object.py()) => {
+                Ok(Self::Other(text(object)))
+            }
+            Err(error) => Err(error),
         }
     }
 }

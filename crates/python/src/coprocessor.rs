@@ -296,19 +296,22 @@ impl Coprocessor {
     /// Starts it, and returns when Linux knows the services and each `on_start` has returned. Errors: `TimeoutError`
     /// if that takes longer than `timeout` seconds (`None`: no limit): it is then asked to end, and does so at once,
     /// or when the call of a service that is under way has returned; `FileNotFoundError` without the module or a
-    /// device; `OSError` with `EBUSY` if another process has it; `PermissionError`; `RuntimeError` if it was started
-    /// before; `ValueError` for a bad `timeout`.
+    /// device, after which it can be started again; `OSError` with `EBUSY` if another process has it; `PermissionError`;
+    /// `RuntimeError` if it was started before; `ValueError` for a bad `timeout`.
     #[pyo3(signature = (timeout=Seconds::new(30)), text_signature = "($self, timeout=30.0)")]
     fn start(slf: &Bound<'_, Self>, timeout: Option<Seconds>) -> PyResult<()> {
         let (this, py) = (slf.get(), slf.py());
         let limit = self::timeout("timeout", timeout)?;
         this.check_home()?;
-        let services = this.take_services();
-        let services = services
-            .ok_or_else(|| PyRuntimeError::new_err("it was started before: make another one"))?;
-        let running = py.detach(|| this.spawn(services)).or_raise_by(py, |field| {
-            if field == "coprocessor device" { "device" } else { field }.to_owned()
-        })?;
+        let started = || PyRuntimeError::new_err("it was started before: make another one");
+        if lock(&this.services).is_none() {
+            return Err(started());
+        }
+        let argument =
+            |field: &str| if field == "coprocessor device" { "device" } else { field }.to_owned();
+        let core = py.detach(|| this.open()).or_raise_by(py, argument)?;
+        let services = this.take_services().ok_or_else(started)?;
+        let running = py.detach(|| this.spawn(core, services)).or_raise(py)?;
         *lock(&this.running) = Some(running);
         py.import("busbar._exit")?.call_method1("remember", (slf,))?;
         let came = this.wait(py, limit, |told| {
@@ -436,11 +439,14 @@ impl Coprocessor {
         services
     }
 
-    fn spawn(&self, mut services: Services) -> busbar::Result<Running> {
-        let core = match &self.device {
-            Some(node) => Core::open(node)?,
-            None => Core::open_free()?,
-        };
+    fn open(&self) -> busbar::Result<Core> {
+        match &self.device {
+            Some(node) => Core::open(node),
+            None => Core::open_free(),
+        }
+    }
+
+    fn spawn(&self, core: Core, mut services: Services) -> busbar::Result<Running> {
         let side = remoteproc::Coprocessor::find(core.node().unwrap_or(Path::new("")))?.remoteproc;
         let stop = Stop::new()?;
         let handle = stop.handle();

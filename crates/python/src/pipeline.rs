@@ -1,6 +1,9 @@
 //! Pipelines.
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -9,6 +12,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple, PyType};
+use rustix::fs::OFlags;
 
 use crate::arguments::{Seconds, timeout, without_nul};
 use crate::error::{OrRaise, invalid};
@@ -24,6 +28,8 @@ pub struct Pipeline {
     /// Locked only while the interpreter is free: a turn may wait. The lock is a fair one: a thread that turns again and
     /// again leaves it to others in between.
     pipeline: Slot<Mutex<pipeline::Pipeline>>,
+    /// The pipeline's own, which nobody need wait for.
+    fd: RawFd,
 }
 
 #[pymethods]
@@ -48,19 +54,28 @@ impl Pipeline {
         Self::start(py, Config::parse(name, &text.extract::<String>()?).or_raise(py)?)
     }
 
-    /// From a TOML file. Errors: `FileNotFoundError`, `PermissionError`; as `Pipeline`.
+    /// From a TOML file. Errors: `FileNotFoundError`, `PermissionError`; `ValueError` for what is no regular file; as
+    /// `Pipeline`.
     #[classmethod]
     fn open(_class: &Bound<'_, PyType>, py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         without_nul("path", &path)?;
-        // A file may be a FIFO that nobody writes to.
-        let read = move || {
-            let name = path.display().to_string();
-            let text = std::fs::read_to_string(&path)
-                .map_err(|why| busbar::Error::new("read", &name, why))?;
-            Config::parse(&name, &text)
+        let (name, regular) = (path.display().to_string(), "a regular file");
+        let read = || {
+            // A FIFO would wait for somebody who writes to it.
+            let mut file = File::options()
+                .read(true)
+                .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+                .open(&path)?;
+            let is_regular = file.metadata()?.is_file();
+            let mut text = String::new();
+            if is_regular {
+                file.read_to_string(&mut text)?;
+            }
+            Ok::<_, io::Error>(is_regular.then_some(text))
         };
-        let config = wait::aside(py, || Ok(()), read)?.or_raise(py)?;
-        Self::start(py, config)
+        let text = py.detach(read).map_err(|why| busbar::Error::new("read", &name, why));
+        let text = text.or_raise(py)?.ok_or_else(|| invalid("path", &name, regular))?;
+        Self::start(py, Config::parse(&name, &text).or_raise(py)?)
     }
 
     /// Does what can be done now; if there is nothing, waits for the next event, for `timeout` seconds at most, and
@@ -136,9 +151,8 @@ impl Pipeline {
 
     /// A descriptor that is readable while a turn has something to do, and possibly without. Its number belongs to
     /// the pipeline. Errors: `ValueError` once it is closed.
-    fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
-        let pipeline = self.pipeline.get()?;
-        Ok(py.detach(|| pipeline.lock().as_fd().as_raw_fd()))
+    fn fileno(&self) -> PyResult<RawFd> {
+        self.pipeline.get().map(|_| self.fd)
     }
 
     /// As `run`, in the event loop of asyncio, without a thread: to be awaited. Errors: as `run`.
@@ -173,7 +187,8 @@ impl Pipeline {
         // To connect to another host can take seconds.
         let open = move || pipeline::Pipeline::open(config);
         let pipeline = wait::ended(py, || Ok(()), open)?.or_raise(py)?;
-        Ok(Self { pipeline: Slot::new(Mutex::new(pipeline), "pipeline") })
+        let fd = pipeline.as_fd().as_raw_fd();
+        Ok(Self { pipeline: Slot::new(Mutex::new(pipeline), "pipeline"), fd })
     }
 }
 

@@ -10,10 +10,10 @@ use busbar::block::{Block, Memory};
 use busbar::receive::{self, Piece, ReceiveSetup};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::arguments::{Seconds, Size, Whole, parsed, timeout, without_nul};
-use crate::error::OrRaise;
+use crate::error::{OrRaise, invalid};
 use crate::memory::{Buffer, Held, as_asked};
 use crate::slot::{Slot, leave};
 use crate::wait;
@@ -21,9 +21,9 @@ use crate::wait;
 /// Receives TCP into `len` bytes of memory, of which the program gets views.
 ///
 /// Without `device`, it receives on any host with one copy. With `device`, the name of a network device, its queues
-/// write into the memory, and no processor copies. `len` is a number of bytes or a text such as `"4M"` (K is 1024).
-/// `memory` is as for `Source`. `queues` is a number of queues, or a list such as `8-15`; `tokens` is `default`,
-/// `index` or `autorelease`: who records which memory is in use.
+/// write into the memory, and no processor copies. `len` is a number of bytes or a text such as `"4M"` (K is 1024),
+/// rounded up to whole pages. `memory` is as for `Source`. Only with `device`: `queues`, a number of queues or a list
+/// such as `8-15`, and `tokens`, which is `default`, `index` or `autorelease`: who records which memory is in use.
 ///
 /// Errors: `ValueError` for a bad argument; `OSError` with `ENODEV` if there is no such device, with `EOPNOTSUPP` if
 /// it or the kernel cannot do it, with `EBUSY` if other memory is bound to its queues; `PermissionError`.
@@ -49,6 +49,11 @@ impl Receiver {
         let default = if device.is_some() { Memory::Pages } else { Memory::Memfd };
         let memory = parsed(py, "memory", memory)?.unwrap_or(default);
         let device = device.map(|it| without_nul("device", it)).transpose()?;
+        for (argument, value) in [("queues", queues), ("tokens", tokens)] {
+            if let (None, Some(value)) = (device, value) {
+                return Err(invalid(argument, value, "None without a device"));
+            }
+        }
         let setup = ReceiveSetup::new()
             .queues(parsed(py, "queues", queues)?.unwrap_or_default())
             .tokens(parsed(py, "tokens", tokens)?.unwrap_or_default());
@@ -87,6 +92,9 @@ impl Receiver {
     ) -> PyResult<Connection> {
         let port = port.within("port", 1..=u16::MAX)?;
         let limit = self::timeout("timeout", timeout)?;
+        if limit == Some(Duration::ZERO) {
+            return Err(invalid("timeout", 0, "more than 0 seconds; None for no limit"));
+        }
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let addresses = self.addresses(py, host, port, deadline)?;
         let receiver = self.receiver.get()?;
@@ -261,14 +269,23 @@ impl Listener {
 /// ends when the peer has ended.
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Connection {
+    connection: Slot<Connected>,
+}
+
+struct Connected {
     /// Locked only while the interpreter is free. The lock is a fair one: a thread that waits again and again leaves it to
     /// others in between.
-    connection: Slot<Mutex<receive::Connection>>,
+    connection: Mutex<receive::Connection>,
+    /// The connection's own, which nobody need wait for.
+    fd: RawFd,
+    socket: RawFd,
 }
 
 impl Connection {
     fn new(connection: receive::Connection) -> Self {
-        Self { connection: Slot::new(Mutex::new(connection), "connection") }
+        let (fd, socket) = (connection.as_fd().as_raw_fd(), connection.socket().as_raw_fd());
+        let connected = Connected { connection: Mutex::new(connection), fd, socket };
+        Self { connection: Slot::new(connected, "connection") }
     }
 }
 
@@ -296,33 +313,49 @@ impl Connection {
         let limit = self::timeout("timeout", timeout)?;
         // `Some(None)` is the end.
         let next = self.connection.until(py, limit, |connection, slice| {
-            let mut connection = connection.lock();
+            let mut connection = connection.connection.lock();
             let piece = connection.next_timeout(slice)?;
             Ok((piece.is_some() || connection.is_finished()).then_some(piece))
         })?;
         next.flatten().map(|next| piece(py, next)).transpose()
     }
 
-    /// The next piece, or `None` if there is none now, or at the end: `finished` tells. Does not wait. Errors: as
-    /// `next`.
+    /// The next piece, or `None` if there is none now, if another thread is taking it, or at the end: `finished` tells.
+    /// Does not wait. Errors: as `next`.
     fn try_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let connection = self.connection.get()?;
-        let next = py.detach(|| connection.lock().try_next()).or_raise(py)?;
+        let next = py.detach(|| match connection.connection.try_lock() {
+            Some(mut connection) => connection.try_next(),
+            None => Ok(None),
+        });
+        let next = next.or_raise(py)?;
         next.map(|next| piece(py, next)).transpose()
     }
 
-    /// Whether the peer has ended and everything was received. Errors: `ValueError` once it is closed.
+    /// Whether the peer has ended and everything was received; not while another thread waits for the next piece.
+    /// Errors: `ValueError` once it is closed.
     #[getter]
-    fn finished(&self, py: Python<'_>) -> PyResult<bool> {
+    fn finished(&self) -> PyResult<bool> {
         let connection = self.connection.get()?;
-        Ok(py.detach(|| connection.lock().is_finished()))
+        Ok(connection.connection.try_lock().is_some_and(|it| it.is_finished()))
     }
 
     /// A descriptor that is readable while a piece is there. Its number belongs to the connection. Errors:
     /// `ValueError` once it is closed.
-    fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
+    fn fileno(&self) -> PyResult<RawFd> {
+        Ok(self.connection.get()?.fd)
+    }
+
+    /// The connection as a `socket.socket` with a descriptor of its own, which the caller closes: to send, to ask for
+    /// addresses, to set options. It does not block. What is received by it is missing in the pieces. Errors: `OSError`
+    /// with `EMFILE` if the process has too many descriptors; `ValueError` once it is closed.
+    fn socket<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        // Open until this returns.
         let connection = self.connection.get()?;
-        Ok(py.detach(|| connection.lock().as_fd().as_raw_fd()))
+        let fd = py.import("os")?.call_method1("dup", (connection.socket,))?;
+        let (module, keywords) = (py.import("socket")?, PyDict::new(py));
+        keywords.set_item("fileno", fd)?;
+        module.getattr("socket")?.call((), Some(&keywords))
     }
 
     /// Closes it. Views stay valid. To close it again does nothing. Errors: none.

@@ -13,14 +13,14 @@ use crate::process::{Process, inherited};
 use crate::wait;
 
 /// A part of the library that several threads use, until it is closed.
-pub struct Slot<T> {
+pub struct Slot<T: Send + Sync> {
     /// Locked only for moments, and by threads that have the interpreter. So no fork finds it locked.
     held: Mutex<Option<Arc<T>>>,
     what: &'static str,
     home: Process,
 }
 
-impl<T> Slot<T> {
+impl<T: Send + Sync> Slot<T> {
     /// `what` names it in errors.
     pub fn new(held: T, what: &'static str) -> Self {
         Self { held: Mutex::new(Some(Arc::new(held))), what, home: Process::current() }
@@ -84,9 +84,15 @@ impl<T: Send + Sync> Slot<T> {
     }
 }
 
-impl<T> Drop for Slot<T> {
+impl<T: Send + Sync> Drop for Slot<T> {
     fn drop(&mut self) {
-        drop(self.take());
+        let held = self.take();
+        // To close it may take long: other threads of Python go on. At the end of the interpreter there are none.
+        let held = Mutex::new(Some(held));
+        let close = || drop(held.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if Python::try_attach(|py| py.detach(close)).is_none() {
+            close();
+        }
     }
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use busbar::stream::{self, Lost, Meta, Samples, Scale, StreamSetup, Value, Values};
-use pyo3::exceptions::{PyBrokenPipeError, PyStopIteration, PyValueError};
+use pyo3::exceptions::{
+    PyBrokenPipeError, PyBufferError, PyStopIteration, PyTypeError, PyValueError,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -28,6 +30,9 @@ pub fn setup(
     interface: Option<&str>,
     channels: Option<Vec<String>>,
 ) -> PyResult<StreamSetup> {
+    if channels.as_ref().is_some_and(Vec::is_empty) {
+        return Err(invalid("channels", "[]", "at least one channel; None for the default"));
+    }
     Ok(StreamSetup::new()
         .blocks(blocks.within("blocks", 1..=MAX_BLOCKS)?)
         .block_len(block_len.of("block_len")?)
@@ -36,14 +41,14 @@ pub fn setup(
         .channels(channels.unwrap_or_default()))
 }
 
-/// Opens a stream. To connect to another host can take seconds.
+/// Opens a stream. To connect to another host can take seconds, and takes a place there.
 pub fn open<T: Send + 'static>(
     py: Python<'_>,
     name: &str,
     open: impl FnOnce() -> busbar::Result<T> + Send + 'static,
 ) -> PyResult<T> {
     let opened =
-        if name.contains('@') { wait::aside(py, || Ok(()), open)? } else { py.detach(open) };
+        if name.contains('@') { wait::ended(py, || Ok(()), open)? } else { py.detach(open) };
     opened.or_raise_by(py, argument)
 }
 
@@ -74,7 +79,7 @@ fn argument(field: &str) -> String {
 /// number of blocks, 1 to 1024. `block_len` is a number of bytes or a text such as `"1M"` (K is 1024), rounded down
 /// to whole samples. `memory` is `heap:NAME`, `pages`, `huge` or `memfd`, and `interface` is `dmabuf`, `fileio`,
 /// `synth` or `iiod`; without them the library chooses. `channels` are the names of the channels to receive, in any
-/// order; without it, all. With `on_loss="raise"`, iterators raise `LossError` before a block in front of whose end
+/// order; without it, all voltages, or if there are none, all but `timestamp`. With `on_loss="raise"`, iterators raise `LossError` before a block in front of whose end
 /// samples are missing, or may be.
 ///
 /// Errors: `ValueError` for a bad argument; `FileNotFoundError` if there is no such device; `PermissionError`;
@@ -415,17 +420,19 @@ impl Block {
     }
 
     /// The values of a channel as a new array of shape `(samples,)` and type `dtype`, which is `int16`, `int32`,
-    /// `int64`, `float32` or `float64`: shifted and sign-extended. With a `scale`, the result of `Source.scale`, they
+    /// `int64`, `float32` or `float64`, by name or as NumPy has it: shifted and sign-extended. With a `scale`, the result of `Source.scale`, they
     /// are in the channel's unit; it needs a float. Errors: `ValueError` for an unknown channel, for a type that
     /// cannot hold its values, and once the block was given back.
-    #[pyo3(signature = (channel, dtype="float32", scale=None))]
+    #[pyo3(signature = (channel, dtype=DtypeName::new("float32"), scale=None), text_signature = "($self, channel, dtype=\"float32\", scale=None)")]
     fn values<'py>(
         &self,
         py: Python<'py>,
         channel: &str,
-        dtype: &str,
+        dtype: DtypeName,
         scale: Option<(f64, f64)>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let DtypeName(dtype) = &dtype;
+        let dtype = dtype.as_str();
         if scale.is_some() && !dtype.starts_with("float") {
             return Err(invalid("dtype", dtype, "\"float32\", \"float64\", with a scale"));
         }
@@ -449,18 +456,23 @@ impl Block {
     /// I and Q as a new array of shape `(samples,)` and type `dtype`, which is `complex64` or `complex128`. With a
     /// `scale`, the result of `Source.scale`, they are in the channels' unit. Errors: `ValueError` for an unknown
     /// channel or type, and once the block was given back.
-    #[pyo3(signature = (i, q, dtype="complex64", scale=None))]
+    #[pyo3(signature = (i, q, dtype=DtypeName::new("complex64"), scale=None), text_signature = "($self, i, q, dtype=\"complex64\", scale=None)")]
     fn complex<'py>(
         &self,
         py: Python<'py>,
         i: &str,
         q: &str,
-        dtype: &str,
+        dtype: DtypeName,
         scale: Option<(f64, f64)>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let DtypeName(dtype) = &dtype;
+        let dtype = dtype.as_str();
         let format = &self.layout.format;
         format.channel(i).or_raise_as(py, "i")?;
         format.channel(q).or_raise_as(py, "q")?;
+        if i == q {
+            return Err(invalid("q", q, "another channel than i"));
+        }
         let argument =
             |field: &str| if field == format!("channel `{i}`") { "i" } else { "q" }.to_owned();
         match dtype {
@@ -502,14 +514,24 @@ impl Block {
 
     /// A DLPack capsule, made by NumPy, read-only: values of shape `(samples, channels)` if all channels have the
     /// same type and there is nothing between them, else bytes of shape `(samples, bytes)`. Errors: `BufferError` for
-    /// a consumer that does not know of read-only memory (before DLPack 1.0); as `array`.
+    /// a consumer, or a NumPy before 2.1, that does not know of read-only memory (before DLPack 1.0); as `array`.
     #[pyo3(signature = (**keywords))]
     fn __dlpack__<'py>(
         &self,
         py: Python<'py>,
         keywords: Option<&Bound<'py, pyo3::types::PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.plain(py)?.call_method("__dlpack__", (), keywords)
+        let plain = self.plain(py)?;
+        let made = plain.call_method("__dlpack__", (), keywords);
+        // NumPy before 2.1 knows nothing of DLPack 1.0, and refuses what is read-only.
+        made.map_err(|error| {
+            if !error.is_instance_of::<PyTypeError>(py) {
+                return error;
+            }
+            let new = PyBufferError::new_err("read-only memory needs NumPy 2.1 for DLPack");
+            new.set_cause(py, Some(error));
+            new
+        })
     }
 
     /// The device of the memory: `(1, 0)`, a processor. Errors: as `array`.
@@ -585,6 +607,32 @@ impl Block {
 /// Whether an error may be that of a stream that was closed.
 fn says_closed(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<PyValueError>(py) || error.is_instance_of::<PyBrokenPipeError>(py)
+}
+
+/// The name of a type of NumPy: of what `numpy.dtype` takes, such as `"float32"` or `numpy.float32`.
+#[derive(Clone)]
+pub struct DtypeName(String);
+
+impl DtypeName {
+    fn new(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for DtypeName {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let dtype = object.py().import("numpy")?.call_method1("dtype", (object,));
+        match dtype.and_then(|it| it.getattr("name")?.extract::<String>()) {
+            Ok(name) => Ok(Self(name)),
+            // Which types are allowed is told by whoever uses it.
+            Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => {
+                Ok(Self(object.str()?.to_string()))
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
 fn scaled<T: Value>(values: Values<T>, scale: Option<(f64, f64)>) -> Values<T>

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 
 use crate::arguments::Timeout;
 use crate::error::OrRaise;
+use crate::process::{Process, inherited};
 
 /// How long a signal may go unnoticed: a handler of Python runs only in the interpreter.
 const SLICE: Duration = Duration::from_millis(100);
@@ -48,21 +49,25 @@ pub fn slices<T>(
 }
 
 /// What a thread tells when its call has returned.
-type Told<T> = Receiver<busbar::Result<T>>;
+struct Told<T> {
+    result: Receiver<busbar::Result<T>>,
+    /// The process that has the thread.
+    home: Process,
+}
 
 /// Begins a call in a thread of its own.
 fn begin<T: Send + 'static>(
     py: Python<'_>,
     call: impl FnOnce() -> busbar::Result<T> + Send + 'static,
 ) -> PyResult<Told<T>> {
-    let (tell, told) = mpsc::channel();
+    let (tell, result) = mpsc::channel();
     std::thread::Builder::new()
         .name("busbar-call".into())
         // If nobody waits any more, this drops it.
         .spawn(move || drop(tell.send(call())))
         .map_err(|why| busbar::Error::new("start", "a thread", why))
         .or_raise(py)?;
-    Ok(told)
+    Ok(Told { result, home: Process::current() })
 }
 
 /// Waits for the result. If `goes_on` fails, or a signal handler, the wait ends; it can be begun again.
@@ -73,11 +78,16 @@ fn finish<T: Send>(
 ) -> Result<PyResult<busbar::Result<T>>, (PyErr, Told<T>)> {
     loop {
         let result;
-        (result, told) = py.detach(move || (told.recv_timeout(SLICE), told));
+        (result, told) = py.detach(move || (told.result.recv_timeout(SLICE), told));
         match result {
             Ok(result) => return Ok(Ok(result)),
             Err(RecvTimeoutError::Timeout) => {
-                if let Err(why) = py.check_signals().and_then(|()| goes_on()) {
+                let mut result = py.check_signals().and_then(|()| goes_on());
+                // In a child that a signal handler has forked, nobody will tell.
+                if told.home.is_parent() {
+                    result = result.and(Err(inherited("call")));
+                }
+                if let Err(why) = result {
                     return Err((why, told));
                 }
             }

@@ -109,6 +109,38 @@ def test_views_of_what_came_by_tcp(descriptors):
     assert descriptors() == before
 
 
+def test_a_connection_sends_by_its_socket(descriptors):
+    before = descriptors()
+    with busbar.Receiver() as receiver, socket.create_server(("127.0.0.1", 0)) as server:
+        with receiver.connect(*server.getsockname()) as connection:
+            peer, _ = server.accept()
+            with peer, connection.socket() as own:
+                assert own.getsockname() == peer.getpeername() and own.type == socket.SOCK_STREAM
+                assert own.fileno() != connection.fileno()
+                own.sendall(b"question")
+                assert peer.recv(100) == b"question"
+                peer.sendall(b"answer")
+                assert bytes(numpy.asarray(connection.next(30))) == b"answer"
+        with pytest.raises(ValueError, match="the connection is closed"):
+            connection.socket()
+    del connection
+    assert descriptors() == before
+
+
+def test_nobody_waits_for_a_thread_that_takes_the_next_piece():
+    with busbar.Receiver() as receiver, receiver.listen("127.0.0.1") as listener:
+        with socket.create_connection(listener.address) as sender, listener.accept(30) as connection:
+            taken = []
+            thread = threading.Thread(target=lambda: taken.append(connection.next(30)))
+            thread.start()
+            for _ in range(100):
+                assert connection.try_next() is None and not connection.finished
+                assert connection.fileno() > 0
+            sender.sendall(b"x")
+            thread.join()
+            assert bytes(numpy.asarray(taken.pop())) == b"x"
+
+
 async def test_pieces_in_an_event_loop():
     with busbar.Receiver() as receiver, receiver.listen("127.0.0.1") as listener:
         _, writer = await asyncio.open_connection(*listener.address)

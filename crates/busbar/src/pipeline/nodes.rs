@@ -201,7 +201,9 @@ impl Nodes {
             }
             let Self { sources, stages, sinks, .. } = self;
             if let Some(shape) = shape(sources, stages, input) {
-                sinks[index].sink.admit(shape, &mut room)?;
+                let sink = &mut sinks[index].sink;
+                let place = format!("sink `{}`", sink.name());
+                sink.admit(shape, &mut room).map_err(|error| error.within(&place))?;
             }
         }
         Ok(())
@@ -240,7 +242,8 @@ impl Nodes {
         let node = &self.stages[index];
         let Some(input) = shape(&self.sources, &self.stages, node.input) else { return Ok(()) };
         let queued = self.queued(Producer::Stage(index));
-        let stage = Stage::open(&node.config.work, input, queued, room)?;
+        let stage = Stage::open(&node.config.work, input, queued, room)
+            .map_err(|error| error.within(&format!("stage `{}`", node.config.name)))?;
         self.stages[index].stage = Some(stage);
         Ok(())
     }

@@ -242,7 +242,8 @@ impl Source {
     }
 
     fn open(&mut self) -> Result<()> {
-        let feed = Feed::open(&self.config, &self.setup, self.count)?;
+        let feed = Feed::open(&self.config, &self.setup, self.count)
+            .map_err(|error| error.within(&format!("source `{}`", self.name())))?;
         self.is_known = false;
         self.learn(feed.shape(self.setup.memory.as_ref()))?;
         if let Feed::Device(device) = &feed {

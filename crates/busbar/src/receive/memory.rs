@@ -3,12 +3,17 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use rustix::io::Errno;
+
 use super::Statistics;
 use super::pages::Pages;
 use super::share::Shares;
 use crate::block::Block;
 use crate::poll::Bell;
 use crate::{Error, Result};
+
+/// As many as index tokens can name: 64 GiB of pages of 4 KiB. A block whose memory nobody has touched may be longer.
+const MOST_PAGES: usize = 1 << 24;
 
 /// Shared by a receiver, its connections and their views.
 #[derive(Debug)]
@@ -35,11 +40,12 @@ pub(super) struct Counts {
 impl Memory {
     pub(super) fn new(block: Block) -> Result<Self> {
         let page = rustix::param::page_size();
-        let pages = Pages::new(block.len(), page);
-        if pages.len() == 0 {
-            let allowed = format!("{page} bytes or more");
+        if !(1..=MOST_PAGES).contains(&(block.len() / page)) {
+            let allowed = format!("{page} to {} bytes", MOST_PAGES.saturating_mul(page));
             return Err(Error::invalid("the length of the block", block.len(), allowed));
         }
+        let pages = Pages::new(block.len(), page)
+            .map_err(|_| Error::new("count the pages of", "the block", Errno::NOMEM))?;
         let bell = Bell::new()?;
         let (is_starved, counts) = (AtomicBool::new(false), Counts::default());
         let shares = Shares::new(block.len());

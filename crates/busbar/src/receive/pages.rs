@@ -1,5 +1,6 @@
 //! The number of views that hold each page of a block.
 
+use std::collections::TryReserveError;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -14,10 +15,13 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// For a block of `len` bytes; bytes after the last whole page are not used.
-    pub(super) fn new(len: usize, page: usize) -> Self {
-        let counts = (0..len / page).map(|_| AtomicU32::new(0)).collect();
-        Self { counts, page, held: AtomicUsize::new(0), cursor: AtomicUsize::new(0) }
+    /// For a block of `len` bytes; bytes after the last whole page are not used. Fails if there is no memory for it.
+    pub(super) fn new(len: usize, page: usize) -> Result<Self, TryReserveError> {
+        let (count, mut counts) = (len / page, Vec::new());
+        counts.try_reserve_exact(count)?;
+        counts.resize_with(count, AtomicU32::default);
+        let (held, cursor) = Default::default();
+        Ok(Self { counts: counts.into(), page, held, cursor })
     }
 
     pub(super) fn page(&self) -> usize {
@@ -97,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_page_is_held_until_its_last_view_is_gone() {
-        let pages = Pages::new(4 * 100, 100);
+        let pages = Pages::new(4 * 100, 100).unwrap();
         let (first, second) = (0..100, 50..250);
         pages.hold(&first);
         pages.hold(&second);
@@ -110,7 +114,7 @@ mod tests {
 
     #[test]
     fn only_free_pages_are_claimed() {
-        let pages = Pages::new(450, 100);
+        let pages = Pages::new(450, 100).unwrap();
         assert_eq!(pages.len(), 4);
         let first = pages.claim(3).unwrap();
         assert_eq!(first, 0..300);
@@ -128,7 +132,7 @@ mod tests {
 
     #[test]
     fn no_page_is_claimed_twice_at_the_same_time() {
-        let pages = Pages::new(64, 1);
+        let pages = Pages::new(64, 1).unwrap();
         let owners: Vec<_> = (0..64).map(|_| AtomicU32::new(0)).collect();
         std::thread::scope(|scope| {
             for _ in 0..4 {

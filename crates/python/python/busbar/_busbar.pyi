@@ -4,6 +4,7 @@ common; the docstrings here are those of the module, word for word.
 
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from os import PathLike
+from socket import socket as Socket
 from typing import Any, Literal, Protocol, Self, final
 
 import numpy
@@ -20,8 +21,8 @@ class Source:
     number of blocks, 1 to 1024. `block_len` is a number of bytes or a text such as `"1M"` (K is 1024), rounded down to
     whole samples. `memory` is `heap:NAME`, `pages`, `huge` or `memfd`, and `interface` is `dmabuf`, `fileio`, `synth`
     or `iiod`; without them the library chooses. `channels` are the names of the channels to receive, in any order;
-    without it, all. With `on_loss="raise"`, iterators raise `LossError` before a block in front of whose end samples
-    are missing, or may be.
+    without it, all voltages, or if there are none, all but `timestamp`. With `on_loss="raise"`, iterators raise
+    `LossError` before a block in front of whose end samples are missing, or may be.
 
     Errors: `ValueError` for a bad argument; `FileNotFoundError` if there is no such device; `PermissionError`;
     `OSError` with `EBUSY` if another program uses it.
@@ -157,11 +158,11 @@ class Block:
     def values(
         self,
         channel: str,
-        dtype: Literal["int16", "int32", "int64", "float32", "float64"] = "float32",
+        dtype: DTypeLike = "float32",
         scale: tuple[float, float] | None = None,
     ) -> NDArray[Any]:
         """The values of a channel as a new array of shape `(samples,)` and type `dtype`, which is `int16`, `int32`,
-        `int64`, `float32` or `float64`: shifted and sign-extended. With a `scale`, the result of `Source.scale`, they
+        `int64`, `float32` or `float64`, by name or as NumPy has it: shifted and sign-extended. With a `scale`, the result of `Source.scale`, they
         are in the channel's unit; it needs a float. Errors: `ValueError` for an unknown channel, for a type that cannot
         hold its values, and once the block was given back.
         """
@@ -169,7 +170,7 @@ class Block:
         self,
         i: str,
         q: str,
-        dtype: Literal["complex64", "complex128"] = "complex64",
+        dtype: DTypeLike = "complex64",
         scale: tuple[float, float] | None = None,
     ) -> NDArray[numpy.complexfloating]:
         """I and Q as a new array of shape `(samples,)` and type `dtype`, which is `complex64` or `complex128`. With a
@@ -196,7 +197,7 @@ class Block:
     ) -> CapsuleType:
         """A DLPack capsule, made by NumPy, read-only: values of shape `(samples, channels)` if all channels have the
         same type and there is nothing between them, else bytes of shape `(samples, bytes)`. Errors: `BufferError` for a
-        consumer that does not know of read-only memory (before DLPack 1.0); as `array`.
+        consumer, or a NumPy before 2.1, that does not know of read-only memory (before DLPack 1.0); as `array`.
         """
     def __dlpack_device__(self) -> tuple[int, int]:
         """The device of the memory: `(1, 0)`, a processor. Errors: as `array`."""
@@ -353,7 +354,9 @@ class Pipeline:
     def __new__(cls, config: str | dict[str, Any], *, name: str = "pipeline") -> Self: ...
     @classmethod
     def open(cls, path: str | PathLike[str]) -> Self:
-        """From a TOML file. Errors: `FileNotFoundError`, `PermissionError`; as `Pipeline`."""
+        """From a TOML file. Errors: `FileNotFoundError`, `PermissionError`; `ValueError` for what is no regular file; as
+        `Pipeline`.
+        """
     def turn(self, timeout: float | None = None) -> Literal["running", "draining", "finished"]:
         """Does what can be done now; if there is nothing, waits for the next event, for `timeout` seconds at most, and
         for 100 ms in any case. To connect to another machine again takes longer, also with a `timeout` of 0. Returns
@@ -510,9 +513,9 @@ class Receiver:
     """Receives TCP into `len` bytes of memory, of which the program gets views.
 
     Without `device`, it receives on any host with one copy. With `device`, the name of a network device, its queues
-    write into the memory, and no processor copies. `len` is a number of bytes or a text such as `"4M"` (K is 1024).
-    `memory` is as for `Source`. `queues` is a number of queues, or a list such as `8-15`; `tokens` is `default`,
-    `index` or `autorelease`: who records which memory is in use.
+    write into the memory, and no processor copies. `len` is a number of bytes or a text such as `"4M"` (K is 1024),
+    rounded up to whole pages. `memory` is as for `Source`. Only with `device`: `queues`, a number of queues or a list
+    such as `8-15`, and `tokens`, which is `default`, `index` or `autorelease`: who records which memory is in use.
 
     Errors: `ValueError` for a bad argument; `OSError` with `ENODEV` if there is no such device, with `EOPNOTSUPP` if it
     or the kernel cannot do it, with `EBUSY` if other memory is bound to its queues; `PermissionError`.
@@ -593,15 +596,22 @@ class Connection:
         `TimeoutError` if the peer has disappeared; `ValueError` for a bad `timeout`, and once it is closed.
         """
     def try_next(self) -> View | bytes | None:
-        """The next piece, or `None` if there is none now, or at the end: `finished` tells. Does not wait. Errors: as
-        `next`.
+        """The next piece, or `None` if there is none now, if another thread is taking it, or at the end: `finished` tells.
+        Does not wait. Errors: as `next`.
         """
     @property
     def finished(self) -> bool:
-        """Whether the peer has ended and everything was received. Errors: `ValueError` once it is closed."""
+        """Whether the peer has ended and everything was received; not while another thread waits for the next piece.
+        Errors: `ValueError` once it is closed.
+        """
     def fileno(self) -> int:
         """A descriptor that is readable while a piece is there. Its number belongs to the connection. Errors:
         `ValueError` once it is closed.
+        """
+    def socket(self) -> Socket:
+        """The connection as a `socket.socket` with a descriptor of its own, which the caller closes: to send, to ask for
+        addresses, to set options. It does not block. What is received by it is missing in the pieces. Errors: `OSError`
+        with `EMFILE` if the process has too many descriptors; `ValueError` once it is closed.
         """
     def close(self) -> None:
         """Closes it. Views stay valid. To close it again does nothing. Errors: none."""
@@ -686,9 +696,9 @@ class Coprocessor:
     def start(self, timeout: float | None = 30.0) -> None:
         """Starts it, and returns when Linux knows the services and each `on_start` has returned. Errors: `TimeoutError`
         if that takes longer than `timeout` seconds (`None`: no limit): it is then asked to end, and does so at once, or
-        when the call of a service that is under way has returned; `FileNotFoundError` without the module or a device;
-        `OSError` with `EBUSY` if another process has it; `PermissionError`; `RuntimeError` if it was started before;
-        `ValueError` for a bad `timeout`.
+        when the call of a service that is under way has returned; `FileNotFoundError` without the module or a device,
+        after which it can be started again; `OSError` with `EBUSY` if another process has it; `PermissionError`;
+        `RuntimeError` if it was started before; `ValueError` for a bad `timeout`.
         """
     def stop(self) -> None:
         """Withdraws the services and ends. Waits, without a limit, for the call of a service that is under way; a
