@@ -12,7 +12,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
-.PHONY: demo test test-host test-python wheel test-cargo-c test-c32 test-features test-targets test-kernel-style test-lab test-lab-itself \
+.PHONY: demo test test-host test-python wheel test-wheels test-cargo-c test-c32 test-features test-targets test-kernel-style test-lab test-lab-itself \
 	test-race test-full test-dkms test-builds test-install test-packages test-demo bench figures report deps build install \
 	install-c install-dev uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel miri upstream clean
 
@@ -58,6 +58,10 @@ test-python: deps
 WHEELS ?= x86_64 aarch64 armv7
 wheel: deps
 	tests/python.sh wheel $(WHEELS)
+
+# The wheels for other processors, on these, which QEMU emulates.
+test-wheels: wheel
+	tests/wheels.sh $(filter-out x86_64,$(WHEELS))
 
 # The library for C by cargo-c, which takes minutes to build and is no part of make test.
 test-cargo-c: build
