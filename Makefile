@@ -12,7 +12,8 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
-.PHONY: demo test test-host test-python wheel test-wheels test-cargo-c test-c32 test-features test-targets test-kernel-style test-lab test-lab-itself \
+.PHONY: demo test test-host test-python wheel test-wheels test-cargo-c test-c32 test-features test-targets \
+	test-kernel-style test-lab test-lab-itself \
 	test-race test-full test-dkms test-builds test-install test-packages test-demo bench figures report deps build install \
 	install-c install-dev uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel miri upstream clean
 
