@@ -65,14 +65,6 @@ impl Architecture {
         }
     }
 
-    /// The file in `kernel/lab/` with the options that no other architecture has.
-    pub(crate) fn fragment(self) -> &'static str {
-        match self {
-            Self::X86_64 => "x86-64.config",
-            Self::Arm64 => "arm64.config",
-        }
-    }
-
     /// The image that QEMU boots: the target of `make`, and where it lies in the build directory.
     pub(crate) fn image(self) -> (&'static str, &'static str) {
         match self {

@@ -38,13 +38,11 @@ impl Kernel {
         kernel: &Path,
         source: &Source,
     ) -> Result<Self> {
-        let mut fragments = Vec::new();
+        let fragments = fragments(architecture, flavour, &kernel.join("lab"));
         let mut wanted = config::Settings::new();
-        for name in fragments_of(architecture, flavour) {
-            let path = kernel.join("lab").join(name);
-            let text = fs::read_to_string(&path).map_err(at("read", &path))?;
+        for path in &fragments {
+            let text = fs::read_to_string(path).map_err(at("read", path))?;
             wanted.extend(config::settings(&text));
-            fragments.push(path);
         }
         let mut key = Key::default();
         key.part(RECIPE).part(flavour.name()).part(source.key());
@@ -107,18 +105,23 @@ impl Kernel {
         if unmet.is_empty() {
             return Ok(());
         }
-        let names = fragments_of(self.architecture, self.flavour).join(" and ");
+        let name = |path: &PathBuf| path.file_name().map(|name| name.display().to_string());
+        let names: Vec<_> = self.fragments.iter().filter_map(name).collect();
+        let names = names.join(" and ");
         let error = io::Error::other(format!("Kconfig did not honour\n  {}", unmet.join("\n  ")));
         Err(Error::new("use", format!("kernel/lab/{names}"), error)
             .help("an option that it depends on is off, or has another name in this kernel"))
     }
 }
 
-/// The files in `kernel/lab/` that make a kernel, in order.
-fn fragments_of(architecture: Architecture, flavour: Flavour) -> Vec<&'static str> {
-    let mut names = vec!["release.config", architecture.fragment()];
-    names.extend(flavour.fragment());
-    names
+/// The files in `folder` that make a kernel, in order; the last one where an architecture needs it.
+fn fragments(architecture: Architecture, flavour: Flavour, folder: &Path) -> Vec<PathBuf> {
+    let own = architecture.name();
+    let mut paths = vec![folder.join("release.config"), folder.join(format!("{own}.config"))];
+    paths.extend(flavour.fragment().map(|name| folder.join(name)));
+    let both = folder.join(format!("{own}-{}.config", flavour.name()));
+    paths.extend(both.exists().then_some(both));
+    paths
 }
 
 /// The compiler's version: modules must be built with the one that built the kernel.
