@@ -8,8 +8,8 @@ shift
 arguments=$*
 # Copied, because starting a program from memory is much faster than over 9p.
 busbar=/tmp/busbar
-# Programs for another processor are in a folder of their own, without the C library.
-target=${BUSBAR_TARGET:-target}/release
+# Programs for another processor are in another folder, without the C library.
+target=${BUSBAR_TARGET:-target/release}
 for file in busbar busbar-dev libbusbar_c.so; do
     [ ! -e "$target/$file" ] || cp "$target/$file" /tmp
 done

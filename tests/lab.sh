@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 busbar=target/release/busbar
 # What is generated is compared on the host, by `make test-kernel-style`, as it needs no kernel.
 full="" quick="env BUSBAR_QUICK=1" skip="--skip sixteen_me --skip what_is_generated"
-kernels="debug release" arch="" target=target crates="--workspace --all-features" emulator=""
+kernels="debug release" arch="" target=target/release crates="--workspace --all-features" emulator=""
 case ${1-} in
 --full) full=1 quick="" skip=""; shift ;;
 --race) kernels=race; shift ;;
@@ -28,17 +28,16 @@ is_wanted() { [ "$full" ] || [ "$named" != 0 ]; }
 
 # Programs for arm64 are linked with the guest's libraries; clang and its linker know every architecture.
 cross() {
-    cargo build --release --locked -p busbar-dev -p busbar-cli
     root=$("$busbar" lab build --arch arm64 --json | jq -r .root)
     triple=aarch64-unknown-linux-gnu
     command -v qemu-aarch64-static >/dev/null || { echo "apt-get install qemu-user-static" >&2; exit 1; }
     rustup -q target add "$triple"
-    arch="--arch arm64" target=target/$triple emulator="qemu-aarch64-static -L $root"
+    arch="--arch arm64" target=target/$triple/debug emulator="qemu-aarch64-static -L $root"
     crates="-p busbar -p busbar-uapi -p busbar-coprocessor -p busbar-cli --all-features --target $triple"
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=clang
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-Clink-arg=--target=aarch64-linux-gnu \
         -Clink-arg=-fuse-ld=lld -Clink-arg=--sysroot=$root"
-    cargo build --release --locked -p busbar-cli -p busbar-dev --target "$triple"
+    cargo build --locked -p busbar-cli -p busbar-dev --target "$triple"
 }
 if [ "$kernels" = arm64 ]; then cross; fi
 
