@@ -19,7 +19,7 @@ kernels="debug release" arch="" target=target/release crates="--workspace --all-
 case ${1-} in
 --full) full=1 quick="" skip=""; shift ;;
 --race) kernels=race; shift ;;
---arm64) kernels=arm64; shift ;;
+--arm64) kernels=arm64 skip="$skip --skip a_32_bit_program"; shift ;;
 esac
 named=$#
 
