@@ -22,21 +22,25 @@ const SUITE: &str = "bookworm";
 const PACKAGES: &str = "base-files,base-passwd,bash,coreutils,dash,debianutils,diffutils,ethtool,findutils,\
 gawk,grep,gzip,hostname,iiod,iperf3,iproute2,iputils-ping,jq,kmod,libc-bin,libc6-dev,libgcc-12-dev,\
 libiio-utils,mount,ncurses-bin,perl-base,procps,python3,python3-yaml,sed,socat,strace,tar,udev,util-linux";
-/// Makes it in `$1`, for architecture `$2`, and does what the packages' scripts would have done.
+/// Makes it in `$1`, for architecture `$2`, and does what the packages' scripts would have done. virtme-ng
+/// mounts something on `shadow` and `lvm`.
 const MAKE: &str = r#"keys=/usr/share/keyrings/debian-archive-keyring.gpg
 mmdebstrap --mode=root --variant=extract --format=directory --aptopt='APT::Sandbox::User "root"' \
     --architectures="$2" --include="$4" "$3" "$1" \
     "deb [signed-by=$keys] http://deb.debian.org/debian $3 main"
 cp "$1/usr/share/base-passwd/passwd.master" "$1/etc/passwd"
 cp "$1/usr/share/base-passwd/group.master" "$1/etc/group"
+printf '127.0.0.1 localhost\n::1 localhost\n' >"$1/etc/hosts"
 ln -s gawk "$1/usr/bin/awk"
 ln -s which.debianutils "$1/usr/bin/which"
+touch "$1/etc/shadow"
+mkdir "$1/etc/lvm"
 rm -rf "$1/usr/share/doc" "$1/usr/share/man" "$1/usr/share/locale""#;
 
 /// Start of the names of files that virtme-ng makes in the root, with the first commands of a guest.
 const FIRST: &str = "virtme-init-";
 /// No guest boots longer than this.
-const OLD: Duration = Duration::from_secs(24 * 3600);
+const OLD: Duration = Duration::from_secs(3600);
 
 /// The root file system for one architecture.
 pub(crate) struct Root(Architecture);
