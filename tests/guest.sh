@@ -8,7 +8,11 @@ shift
 arguments=$*
 # Copied, because starting a program from memory is much faster than over 9p.
 busbar=/tmp/busbar
-cp target/release/busbar target/release/busbar-dev target/release/libbusbar_c.so /tmp
+# Programs for another processor are in another folder, without the C library.
+target=${BUSBAR_TARGET:-target/release}
+for file in busbar busbar-dev libbusbar_c.so; do
+    [ ! -e "$target/$file" ] || cp "$target/$file" /tmp
+done
 export BUSBAR_PROGRAM=$busbar
 # For `busbar bench languages`.
 export BUSBAR_PYTHON="$PWD/target/python/bin/python"

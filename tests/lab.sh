@@ -4,29 +4,60 @@
 # kernel, together with a quick run of each benchmark.
 # Tests that need an IOMMU, or an otherwise idle machine, run in separate boots.
 #
-# Usage: tests/lab.sh [--full | --race] [TEST-PROGRAM…]    names as cargo prints them, default all
+# Usage: tests/lab.sh [--full | --race | --arm64] [TEST-PROGRAM…]    names as cargo prints them, default all
 #   --full    all tests in the debug kernel, except those that take too long there, and those that are left out
 #             otherwise unless they are named: vnic_ncdevmem and vnic_iommu; five times as many
 #             crashes; blocks of 16 MiB; all cases of the kernel's tests for NICs
 #   --race    tests of the kernel's parts, in the race kernel (KCSAN), which cannot inject faults
+#   --arm64   in the release kernel for arm64: tests that need no debug kernel, no compiler and no Python package
 set -eu
 cd "$(dirname "$0")/.."
 busbar=target/release/busbar
 # What is generated is compared on the host, by `make test-kernel-style`, as it needs no kernel.
 full="" quick="env BUSBAR_QUICK=1" skip="--skip sixteen_me --skip what_is_generated"
-kernels="debug release"
+kernels="debug release" arch="" target=target/release crates="--workspace --all-features" emulator=""
 case ${1-} in
 --full) full=1 quick="" skip=""; shift ;;
 --race) kernels=race; shift ;;
+--arm64)
+    # These compile a program in the guest, which has no compiler.
+    for test in a_32_bit_program ip_describes_the_other_end user_memory_that_cannot; do
+        skip="$skip --skip $test"
+    done
+    kernels=arm64
+    shift
+    ;;
 esac
 named=$#
 
 # Whether tests that CI has no time for are asked for.
 is_wanted() { [ "$full" ] || [ "$named" != 0 ]; }
 
+# Programs for arm64 are linked with the guest's libraries; clang and its linker know every architecture.
+cross() {
+    root=$("$busbar" lab build --arch arm64 --json | jq -r .root)
+    triple=aarch64-unknown-linux-gnu
+    command -v qemu-aarch64-static >/dev/null || { echo "apt-get install qemu-user-static" >&2; exit 1; }
+    rustup -q target add "$triple"
+    arch="--arch arm64" target=target/$triple/debug emulator="qemu-aarch64-static -L $root"
+    crates="-p busbar -p busbar-uapi -p busbar-coprocessor -p busbar-cli --all-features --target $triple"
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=clang
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-Clink-arg=--target=aarch64-linux-gnu \
+        -Clink-arg=-fuse-ld=lld -Clink-arg=--sysroot=$root"
+    cargo build --locked -p busbar-cli -p busbar-dev --target "$triple"
+}
+if [ "$kernels" = arm64 ]; then cross; fi
+
 # Prints the kernels for a test program. Blocks of 16 MiB, the suite over all of bulk's transports, and the
 # kernel's Python tools (ncdevmem uses one) take too long in the debug kernel.
 kernel_of() {
+    if [ "$kernels" = arm64 ]; then
+        case $1 in
+        kunit | *_fault | *_iommu | examples | servers | vcoproc_openamp | vnic_ncdevmem | rpmsg_netlink_spec) ;;
+        *) echo release ;;
+        esac
+        return
+    fi
     if [ "$kernels" = race ]; then
         case $1:$2 in
         vnic_iommu:* | rpmsg_eptfd_fault:* | rpmsg_netlink_fault:*) ;;
@@ -52,7 +83,8 @@ kernel_of() {
     esac
 }
 
-programs=$(cargo test --workspace --all-features --no-run --locked --message-format=json |
+# shellcheck disable=SC2086
+programs=$(cargo test $crates --no-run --locked --message-format=json |
     jq -r 'select(.reason == "compiler-artifact" and .profile.test and .executable != null)
            | "\(.target.name) \(.target.src_path) \(.executable)"')
 plan=$(mktemp target/lab-tests.XXXXXX)
@@ -61,7 +93,8 @@ echo "$programs" | while read -r name source program; do
     # The lab's own tests boot kernels and run on the host.
     if [ "$name" = lab ]; then continue; fi
     [ $# = 0 ] || case " $* " in *" $name "*) ;; *) continue ;; esac
-    if "$program" --ignored --list 2>/dev/null | grep -q ': test$'; then
+    # shellcheck disable=SC2086
+    if $emulator "$program" --ignored --list 2>/dev/null | grep -q ': test$'; then
         for kernel in $(kernel_of "$name" "$source"); do
             echo "$name $program" >>"$plan.$kernel"
         done
@@ -70,7 +103,7 @@ done
 if grep -qs '^vnic_ncdevmem ' "$plan".*; then tests/ncdevmem.sh; fi
 # Its C programs are compiled here, since a compiler takes long under emulation.
 for program in $(sed -n 's/^c_lab //p' "$plan".*); do "$program" --quiet; done
-if [ "$kernels" != race ] && { [ $# = 0 ] || [ "$*" = selftests ]; }; then
+if [ "$kernels" = "debug release" ] && { [ $# = 0 ] || [ "$*" = selftests ]; }; then
     selftests=$(tests/selftests.sh ${full:+--all})
     for program in $selftests; do
         case $full:$program in :*/devmem_tokens | *:*/epoll_wakeup_test) kernel=release ;; *) kernel=debug ;; esac
@@ -78,18 +111,18 @@ if [ "$kernels" != race ] && { [ $# = 0 ] || [ "$*" = selftests ]; }; then
     done
 fi
 # The Python package's, which take long under emulation, run alone as well.
-if [ "$kernels" != race ] && { [ $# = 0 ] || [ "$*" = python ]; }; then
+if [ "$kernels" = "debug release" ] && { [ $# = 0 ] || [ "$*" = python ]; }; then
     tests/python.sh build
     echo "selftest:python tests/python.sh" >>"$plan.alone"
 fi
 # The kernel's own tests for drivers of NICs run in the release kernel, as Python takes too long in the debug
 # kernel. They run alone, because with two guests at a time they exceed their time limits, such as 2 s for
 # csum.py's receiver.
-if [ "$kernels" != race ] && { [ $# = 0 ] || [ "$*" = drvnet ]; }; then
+if [ "$kernels" = "debug release" ] && { [ $# = 0 ] || [ "$*" = drvnet ]; }; then
     tests/drvnet.sh build
     echo "selftest:drvnet tests/drvnet.sh" >>"$plan.alone"
 fi
-if [ "$kernels" != race ] && [ $# = 0 ]; then
+if [ "$kernels" = "debug release" ] && [ $# = 0 ]; then
     for bench in endpoint bulk wait stream receive languages iiod; do
         echo "bench:$bench $busbar"
     done >>"$plan.release"
@@ -115,7 +148,8 @@ fi
 # direction than it is mapped in, as mistakes of a driver.
 in_lab() (
     set -o pipefail
-    "$busbar" lab run --known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
+    # shellcheck disable=SC2086
+    "$busbar" lab run $arch --known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
         --known 'gen_pool_add_owner+' --known 'warn_alloc+' --known 'add_dma_entry+' \
         --known 'system_heap_dma_buf_begin_cpu_access+' --known 'system_heap_dma_buf_end_cpu_access+' \
         "$@" | tee -a "$plan.out"
@@ -124,11 +158,12 @@ in_lab() (
 # The kernels are built one after the other. The guests run at the same time, as most tests keep only one
 # CPU busy.
 if [ -s "$plan.debug" ]; then "$busbar" lab build --debug; fi
-if [ -s "$plan.release" ]; then "$busbar" lab build; fi
+# shellcheck disable=SC2086
+if [ -s "$plan.release" ]; then "$busbar" lab build $arch; fi
 release=""
 if [ -s "$plan.release" ]; then
     # shellcheck disable=SC2086
-    in_lab --timeout 2700 -- $quick tests/guest.sh "$plan.release" $skip >"$plan.log" 2>&1 &
+    in_lab --timeout 2700 -- $quick env "BUSBAR_TARGET=$target" tests/guest.sh "$plan.release" $skip >"$plan.log" 2>&1 &
     release=$!
 fi
 status=0

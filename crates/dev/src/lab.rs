@@ -10,7 +10,9 @@ use busbar::{Error, Result};
 use busbar_cli::print::{complain, print_json, print_line};
 use busbar_coprocessor::table::Image;
 use busbar_lab::stage::Stage;
-use busbar_lab::{Accelerator, Built, Choice, End, Flavour, Job, Lab, Outcome, Stdio};
+use busbar_lab::{
+    Accelerator, Architecture, Built, Choice, End, Flavour, Job, Lab, Outcome, Stdio,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// The lab: a real kernel with Busbar's modules, under QEMU, with this machine's files.
@@ -118,6 +120,9 @@ struct Setting {
 
 #[derive(clap::Args)]
 struct Which {
+    /// The guest's processor, if not this machine's: in a guest with Debian's programs for it
+    #[arg(long, value_enum)]
+    arch: Option<Arch>,
     /// The debug kernel: KASAN, lockdep, kmemleak and more
     #[arg(long)]
     debug: bool,
@@ -150,6 +155,13 @@ struct Guest {
     iommu: bool,
 }
 
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Arch {
+    #[value(name = "x86-64")]
+    X86_64,
+    Arm64,
+}
+
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
 enum Accel {
     #[default]
@@ -161,6 +173,14 @@ enum Accel {
 }
 
 impl Which {
+    fn architecture(&self) -> Architecture {
+        match self.arch {
+            Some(Arch::X86_64) => Architecture::X86_64,
+            Some(Arch::Arm64) => Architecture::Arm64,
+            None => Architecture::default(),
+        }
+    }
+
     fn flavour(&self) -> Flavour {
         match self {
             Self { debug: true, .. } => Flavour::Debug,
@@ -202,11 +222,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
                 known: run.known,
                 ..run.guest.job(run.command)
             };
-            boot(run.guest.flavour.flavour(), &job)
+            boot(&run.guest.flavour, &job)
         }
         Verb::Shell(shell) => {
             let job = Job { stdio: Stdio::Terminal, ..shell.guest.job(vec!["bash".into()]) };
-            boot(shell.guest.flavour.flavour(), &job)
+            boot(&shell.guest.flavour, &job)
         }
         Verb::Stage(setting) => stage(&setting),
         Verb::Clean => clean(),
@@ -214,11 +234,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
 }
 
 fn build(args: &Build) -> Result<ExitCode> {
-    let (start, flavour) = (Instant::now(), args.flavour.flavour());
+    let (start, which) = (Instant::now(), &args.flavour);
     if args.check {
-        return check(flavour);
+        return check(which);
     }
-    let kernel = Lab::open()?.build(flavour)?;
+    let kernel = Lab::open()?.build(which.architecture(), which.flavour())?;
     if args.json {
         print_json(&kernel)?;
     } else {
@@ -229,8 +249,9 @@ fn build(args: &Build) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn check(flavour: Flavour) -> Result<ExitCode> {
-    let is_there = Lab::open()?.has(flavour)?;
+fn check(which: &Which) -> Result<ExitCode> {
+    let flavour = which.flavour();
+    let is_there = Lab::open()?.has(which.architecture(), flavour)?;
     let (state, code) =
         if is_there { ("in", ExitCode::SUCCESS) } else { ("not in", ExitCode::FAILURE) };
     print_line(&format!("the {} kernel is {state} the cache", flavour.name()))?;
@@ -257,9 +278,9 @@ fn clean() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn boot(flavour: Flavour, job: &Job) -> Result<ExitCode> {
+fn boot(which: &Which, job: &Job) -> Result<ExitCode> {
     let lab = Lab::open()?;
-    let built: Built = lab.build(flavour)?;
+    let built: Built = lab.build(which.architecture(), which.flavour())?;
     // Not earlier: during the build, a signal ends this process and its children.
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         let number = usize::try_from(signal).unwrap_or_default();

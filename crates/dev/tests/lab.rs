@@ -20,6 +20,7 @@ use tempfile::TempDir;
 static RELEASE: Once = Once::new();
 static DEBUG: Once = Once::new();
 static STOCK: Once = Once::new();
+static ARM64: Once = Once::new();
 
 /// Builds changes once, so that no run prints anything about it.
 fn ready(once: &Once, arguments: &[&str]) {
@@ -171,6 +172,14 @@ fn wrong_usage_is_2() {
     for arguments in [&["run"][..], &["run", "--timeout", "0", "--", "true"], &["build", "x"]] {
         assert_code(&Lab::new(arguments).output(), 2);
     }
+}
+
+#[test]
+fn debians_own_kernel_is_for_this_machine_only() {
+    let other = if cfg!(target_arch = "aarch64") { "x86-64" } else { "arm64" };
+    let output = Lab::new(&["build", "--stock", "--arch", other]).output();
+    assert_code(&output, 1);
+    assert!(text(&output.stderr).contains(other), "{output:?}");
 }
 
 // Building
@@ -592,6 +601,25 @@ fn debians_own_kernel_has_the_modules() {
     assert!(said.starts_with("6.12.") && said.contains("-amd64\n"), "{said}");
     assert!(said.contains("iio:device0"), "{said}");
     assert_reported(stock, "warn", &["WARNING: ", "fault_warn"]);
+}
+
+/// Another processor: its programs are Debian's, the current folder and the modules are there.
+#[test]
+#[ignore = "needs the lab"]
+fn a_guest_for_arm64_runs_programs_for_arm64() {
+    ready(&ARM64, &["build", "--arch", "arm64"]);
+    let arm64 = |command: &[&str]| Lab::new(&[&["run", "--arch", "arm64", "--"], command].concat());
+    let folder = tempfile::tempdir().unwrap();
+    let modules = "vcoproc vconv vnic rpmsg_eptfd rpmsg_netlink";
+    let script =
+        format!("uname -m && modprobe -a {modules} && echo from the guest >file && exit 7");
+    let output = arm64(&["sh", "-c", &script])
+        .with(|command| _ = command.current_dir(folder.path()))
+        .output();
+    assert_code(&output, 7);
+    assert_eq!(text(&output.stdout), "aarch64\n");
+    assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "from the guest\n");
+    assert_reported(arm64, "warn", &["WARNING: ", "fault_warn"]);
 }
 
 #[test]

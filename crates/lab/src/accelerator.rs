@@ -67,13 +67,14 @@ pub fn accelerator() -> &'static str {
 pub(crate) struct Trials<'a> {
     cache: &'a Cache,
     key: String,
+    is_foreign: bool,
 }
 
 impl<'a> Trials<'a> {
     pub fn new(cache: &'a Cache, built: &Built) -> Self {
         let mut key = Key::default();
         key.part(&built.key).part(rustix::system::uname().release().to_bytes()).part(processor());
-        Self { cache, key: key.finish() }
+        Self { cache, key: key.finish(), is_foreign: built.architecture.is_foreign() }
     }
 
     /// The accelerator to use; `trial` boots with KVM and says whether it worked.
@@ -84,6 +85,8 @@ impl<'a> Trials<'a> {
     ) -> Result<Accelerator> {
         match choice {
             Choice::Use(accelerator) => Ok(accelerator),
+            // KVM has only the host's own processor.
+            Choice::Auto if self.is_foreign => Ok(Accelerator::Tcg),
             Choice::Auto if !can_open(Path::new("/dev/kvm")) => Ok(Accelerator::Tcg),
             Choice::Auto => self.remembered(trial),
         }
@@ -120,12 +123,14 @@ mod tests {
 
     fn built(key: &str) -> Built {
         Built {
+            architecture: crate::Architecture::default(),
             flavour: crate::Flavour::Release,
             release: String::new(),
             image: "".into(),
             initrd: None,
             build: "".into(),
             modules: "".into(),
+            root: "/".into(),
             key: key.to_owned(),
         }
     }
@@ -147,7 +152,7 @@ mod tests {
     fn a_trial_that_was_broken_off_is_not_remembered() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::rooted(dir.path()).unwrap();
-        let trials = Trials { cache: &cache, key: "k".to_owned() };
+        let trials = Trials { cache: &cache, key: "k".to_owned(), is_foreign: false };
         let broken_off = || Err(busbar::Error::invalid("a", "b", "c"));
         assert!(trials.remembered(broken_off).is_err());
         assert_eq!(trials.remembered(|| Ok(true)).unwrap(), Accelerator::Kvm);
@@ -157,7 +162,7 @@ mod tests {
     fn what_the_user_wants_needs_no_trial() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::rooted(dir.path()).unwrap();
-        let trials = Trials { cache: &cache, key: "k".to_owned() };
+        let trials = Trials { cache: &cache, key: "k".to_owned(), is_foreign: false };
         for accelerator in [Accelerator::Kvm, Accelerator::Tcg] {
             let chosen = trials.choose(Choice::Use(accelerator), || panic!("tried"));
             assert_eq!(chosen.unwrap(), accelerator);

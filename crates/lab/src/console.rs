@@ -4,7 +4,7 @@
 const LONGEST: usize = 200;
 
 /// The start of a line that begins a report.
-const STARTS: [&str; 11] = [
+const STARTS: [&str; 13] = [
     "WARNING: ",
     "BUG: ",
     "BUG ",
@@ -13,6 +13,8 @@ const STARTS: [&str; 11] = [
     "INFO: trying to register non-static key",
     "kernel BUG at ",
     "Oops: ",
+    "Internal error: ",
+    "Unable to handle kernel ",
     "Kernel panic",
     "general protection fault",
     "UBSAN: ",
@@ -45,7 +47,8 @@ pub fn reports(console: &str) -> Vec<String> {
             if starts(text) {
                 heads.push((number, line));
             }
-            report.traced |= text.starts_with("Call Trace:");
+            report.traced |= is_trace(text);
+            report.bare |= is_bare(text);
             if report.ends(text) {
                 // Without a trace it was the end of another one.
                 if !report.traced {
@@ -53,16 +56,22 @@ pub fn reports(console: &str) -> Vec<String> {
                 }
                 open = None;
             }
-        } else if starts(text) || (text.starts_with("Call Trace:") && !injected) {
-            let traced = text.starts_with("Call Trace:");
+        } else if starts(text) || (is_trace(text) && !injected) {
+            let traced = is_trace(text);
             heads.retain(|(begun, _)| number - begun < LONGEST);
             let mut report = String::new();
             if traced && !heads.is_empty() {
                 report = format!("{}\n", heads.remove(0).1.trim_end());
             }
             reports.push(report + line.trim_end() + "\n");
-            open = Some(Open { lines: 1, framed: framed(text), traced, head: line });
-        } else if text.contains("</TASK>") {
+            open = Some(Open {
+                lines: 1,
+                framed: framed(text),
+                traced,
+                bare: is_bare(text),
+                head: line,
+            });
+        } else if text.contains("</TASK>") || is_bare(text) {
             injected = false;
         }
     }
@@ -78,15 +87,31 @@ struct Open<'a> {
     framed: bool,
     /// Whether its trace was printed.
     traced: bool,
+    /// Whether no line closes its trace.
+    bare: bool,
 }
 
 impl Open<'_> {
     /// Whether the report ends with this line.
     fn ends(&mut self, text: &str) -> bool {
         self.lines += 1;
-        let end = if self.framed { text.starts_with("=====") } else { text.contains("</TASK>") };
+        let end = match self {
+            Self { framed: true, .. } => text.starts_with("====="),
+            Self { bare: true, .. } => !is_bare(text) && !text.contains("+0x"),
+            _ => text.contains("</TASK>"),
+        };
         end || text.starts_with("---[ end ") || self.lines == LONGEST
     }
+}
+
+/// Whether a trace of calls follows.
+fn is_trace(text: &str) -> bool {
+    text.starts_with("Call Trace:") || is_bare(text)
+}
+
+/// Whether a trace of an arm64 kernel follows: its end is not marked.
+fn is_bare(text: &str) -> bool {
+    text.starts_with("Call trace:")
 }
 
 /// KASAN prints more after the trace, KCSAN has two traces; both end with a line of `=`.

@@ -8,7 +8,7 @@ use std::thread::available_parallelism;
 
 use busbar::{Error, Result};
 
-use crate::Flavour;
+use crate::architecture::Architecture;
 use crate::at;
 use crate::cache::Cache;
 use crate::config;
@@ -16,12 +16,14 @@ use crate::key::Key;
 use crate::progress::Progress;
 use crate::source::Source;
 use crate::tools;
+use crate::{Flavour, label};
 
 /// Part of the cache key. Increment it when a change here results in another kernel.
 const RECIPE: &str = "1";
 
 /// One kernel, built or to be built.
 pub(crate) struct Kernel {
+    architecture: Architecture,
     flavour: Flavour,
     fragments: Vec<PathBuf>,
     wanted: config::Settings,
@@ -30,24 +32,28 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     /// `kernel` is the project's `kernel/` folder.
-    pub fn find(flavour: Flavour, kernel: &Path, source: &Source) -> Result<Self> {
-        let mut fragments = Vec::new();
+    pub fn find(
+        architecture: Architecture,
+        flavour: Flavour,
+        kernel: &Path,
+        source: &Source,
+    ) -> Result<Self> {
+        let fragments = fragments(architecture, flavour, &kernel.join("lab"));
         let mut wanted = config::Settings::new();
-        for name in flavour.fragments() {
-            let path = kernel.join("lab").join(name);
-            let text = fs::read_to_string(&path).map_err(at("read", &path))?;
+        for path in &fragments {
+            let text = fs::read_to_string(path).map_err(at("read", path))?;
             wanted.extend(config::settings(&text));
-            fragments.push(path);
         }
         let mut key = Key::default();
-        key.part(RECIPE).part(flavour.name()).part(source.key()).part(compiler()?);
+        key.part(RECIPE).part(flavour.name()).part(source.key());
+        key.part(compiler(architecture)?);
         for (option, value) in &wanted {
             key.part(option).part(value.as_deref().unwrap_or("n"));
         }
         for object in flavour.covered() {
             key.part(object);
         }
-        Ok(Self { flavour, fragments, wanted, key: key.finish() })
+        Ok(Self { architecture, flavour, fragments, wanted, key: key.finish() })
     }
 
     /// The hash of all its inputs.
@@ -57,7 +63,7 @@ impl Kernel {
 
     /// Its name in the cache.
     pub fn name(&self) -> String {
-        format!("{}-{}", self.flavour.name(), self.key)
+        format!("{}-{}", label(self.architecture, self.flavour), self.key)
     }
 
     /// Whether it is built.
@@ -68,9 +74,10 @@ impl Kernel {
     /// The folder of the finished build, built if it does not exist yet.
     pub fn built(&self, cache: &Cache, source: &Source) -> Result<PathBuf> {
         cache.folder(&format!("kernel/{}", self.name()), |folder| {
-            tools::require(tools::BUILD)?;
+            let (architecture, flavour) = (self.architecture, self.flavour);
+            tools::require(&[tools::BUILD, architecture.tools()].concat())?;
             let source = source.unpacked(cache)?;
-            let make = Make { source: &source, folder, flavour: self.flavour };
+            let make = Make { source: &source, folder, architecture, flavour };
             self.configure(&make)?;
             make.kernel()?;
             make.install_modules()?;
@@ -98,18 +105,31 @@ impl Kernel {
         if unmet.is_empty() {
             return Ok(());
         }
-        let names = self.flavour.fragments().join(" and ");
+        let name = |path: &PathBuf| path.file_name().map(|name| name.display().to_string());
+        let names: Vec<_> = self.fragments.iter().filter_map(name).collect();
+        let names = names.join(" and ");
         let error = io::Error::other(format!("Kconfig did not honour\n  {}", unmet.join("\n  ")));
         Err(Error::new("use", format!("kernel/lab/{names}"), error)
             .help("an option that it depends on is off, or has another name in this kernel"))
     }
 }
 
+/// The files in `folder` that make a kernel, in order; the last one where an architecture needs it.
+fn fragments(architecture: Architecture, flavour: Flavour, folder: &Path) -> Vec<PathBuf> {
+    let own = architecture.name();
+    let mut paths = vec![folder.join("release.config"), folder.join(format!("{own}.config"))];
+    paths.extend(flavour.fragment().map(|name| folder.join(name)));
+    let both = folder.join(format!("{own}-{}.config", flavour.name()));
+    paths.extend(both.exists().then_some(both));
+    paths
+}
+
 /// The compiler's version: modules must be built with the one that built the kernel.
-fn compiler() -> Result<String> {
-    let output = Command::new("gcc").arg("--version").output();
-    let output =
-        output.map_err(|error| Error::new("run", "gcc", error).help("apt-get install gcc"))?;
+fn compiler(architecture: Architecture) -> Result<String> {
+    let name = architecture.compiler();
+    let output = Command::new(name).arg("--version").output();
+    let advice = format!("apt-get install {name}");
+    let output = output.map_err(|error| Error::new("run", name, error).help(advice))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
@@ -118,6 +138,7 @@ fn compiler() -> Result<String> {
 struct Make<'a> {
     source: &'a Path,
     folder: &'a Path,
+    architecture: Architecture,
     flavour: Flavour,
 }
 
@@ -133,7 +154,7 @@ impl Make<'_> {
     fn run(&self, what: &str, arguments: &[&str], progress: &mut Progress) -> Result<()> {
         let output = self.output();
         fs::create_dir_all(&output).map_err(at("create", &output))?;
-        let mut command = make(self.source);
+        let mut command = make(self.source, self.architecture);
         command.arg(format!("O={}", output.display())).args(arguments);
         // Otherwise it would contain who built it, where and when.
         command.env("KBUILD_BUILD_USER", "busbar").env("KBUILD_BUILD_HOST", "lab");
@@ -144,9 +165,9 @@ impl Make<'_> {
     }
 
     fn kernel(&self) -> Result<()> {
-        let what = format!("building the {} kernel", self.flavour.name());
+        let what = format!("building the {} kernel", label(self.architecture, self.flavour));
         let mut progress = Progress::new(&what, Some(self.flavour.steps()));
-        self.run("build the kernel of", &["bzImage", "modules"], &mut progress)
+        self.run("build the kernel of", &[self.architecture.image().0, "modules"], &mut progress)
     }
 
     fn install_modules(&self) -> Result<()> {
@@ -159,10 +180,11 @@ impl Make<'_> {
 }
 
 /// `make` in a folder, with as many jobs as there are processors.
-pub(crate) fn make(folder: &Path) -> Command {
+pub(crate) fn make(folder: &Path, architecture: Architecture) -> Command {
     let mut command = tools::bound("make", "TERM");
     let jobs = available_parallelism().map_or(1, usize::from);
     command.arg(format!("-j{jobs}")).arg("-C").arg(folder);
+    command.args(architecture.make());
     command
 }
 

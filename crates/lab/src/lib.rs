@@ -5,6 +5,7 @@
 //! modules, [`Lab::run`] runs a command. [`accelerator`] tells a program where it runs.
 
 mod accelerator;
+mod architecture;
 mod cache;
 mod config;
 mod console;
@@ -18,6 +19,7 @@ mod modules;
 mod patience;
 mod process;
 mod progress;
+mod root;
 mod source;
 pub mod stage;
 mod stock;
@@ -35,12 +37,14 @@ use busbar::{Error, Result};
 use serde::Serialize;
 
 pub use accelerator::{Accelerator, Choice, accelerator};
+pub use architecture::Architecture;
 pub use console::reports;
 pub use job::{End, Job, Outcome, Stdio};
 
 use cache::Cache;
 use kernel::Kernel;
 use modules::{Base, Modules};
+use root::Root;
 use source::Source;
 use stock::Stock;
 
@@ -80,13 +84,12 @@ impl Flavour {
         }
     }
 
-    /// The files in `kernel/lab/` that make it, in order.
-    fn fragments(self) -> &'static [&'static str] {
+    /// The file in `kernel/lab/` that it has besides those of the release kernel.
+    fn fragment(self) -> Option<&'static str> {
         match self {
-            Self::Release => &["release.config"],
-            Self::Debug => &["release.config", "debug.config"],
-            Self::Race => &["release.config", "race.config"],
-            Self::Stock => &[],
+            Self::Debug => Some("debug.config"),
+            Self::Race => Some("race.config"),
+            Self::Release | Self::Stock => None,
         }
     }
 
@@ -120,6 +123,8 @@ impl Flavour {
 /// A kernel with its modules, ready to boot.
 #[derive(Clone, Debug, Serialize)]
 pub struct Built {
+    /// For which processor.
+    pub architecture: Architecture,
     /// Which one.
     pub flavour: Flavour,
     /// The output of `uname -r` in the guest.
@@ -132,6 +137,9 @@ pub struct Built {
     pub build: PathBuf,
     /// The folder that the guest has as `/lib/modules/<release>`.
     pub modules: PathBuf,
+    /// The root file system of the guest: the host's, or one for a foreign processor, which is also
+    /// the `--sysroot` for linking programs.
+    pub root: PathBuf,
     /// Changes with any input of the kernel.
     pub key: String,
 }
@@ -172,20 +180,26 @@ impl Lab {
     /// # Errors
     /// Source or tools are missing (it names the packages), Kconfig did not honour a setting, a
     /// patch does not apply, or the compiler fails; the error has the end of its output.
-    pub fn build(&self, flavour: Flavour) -> Result<Built> {
-        let _lock = self.cache.lock(flavour.name())?;
-        if flavour == Flavour::Stock { self.unpack() } else { self.compile(flavour) }
+    pub fn build(&self, architecture: Architecture, flavour: Flavour) -> Result<Built> {
+        has_kernel(architecture, flavour)?;
+        let _lock = self.cache.lock(&label(architecture, flavour))?;
+        match flavour {
+            Flavour::Stock => self.unpack(),
+            _ => self.compile(architecture, flavour),
+        }
     }
 
-    fn compile(&self, flavour: Flavour) -> Result<Built> {
+    fn compile(&self, architecture: Architecture, flavour: Flavour) -> Result<Built> {
         let source = Source::find(&self.cache, &self.kernel)?;
-        let kernel = Kernel::find(flavour, &self.kernel, &source)?;
+        let kernel = Kernel::find(architecture, flavour, &self.kernel, &source)?;
+        let root = Root::of(architecture).made(&self.cache)?;
         let folder = kernel.built(&self.cache, &source)?;
         let build = folder.join("build");
         let file = build.join("include/config/kernel.release");
         let release = fs::read_to_string(&file).map_err(at("read", &file))?.trim().to_owned();
         let base = Base {
             name: kernel.name(),
+            architecture,
             modules: folder.join("root/lib/modules").join(&release),
             symbols: Some(build.join("System.map")),
             build,
@@ -193,9 +207,11 @@ impl Lab {
         };
         let stage = Modules::find(&self.kernel)?.staged(&self.cache, &base)?;
         Ok(Built {
+            architecture,
             flavour,
-            image: base.build.join("arch/x86/boot/bzImage"),
+            image: base.build.join(architecture.image().1),
             initrd: None,
+            root,
             modules: stage.join("lib/modules").join(&base.release),
             key: kernel.key().to_owned(),
             release: base.release,
@@ -210,7 +226,9 @@ impl Lab {
         let base = kernel.base(stock.name());
         let stage = modules.staged(&self.cache, &base)?;
         Ok(Built {
+            architecture: base.architecture,
             flavour: Flavour::Stock,
+            root: Root::of(base.architecture).made(&self.cache)?,
             image: kernel.image(),
             initrd: Some(kernel.initrd()),
             modules: stage.join("lib/modules").join(&base.release),
@@ -224,12 +242,14 @@ impl Lab {
     ///
     /// # Errors
     /// The source cannot be found or read.
-    pub fn has(&self, flavour: Flavour) -> Result<bool> {
+    pub fn has(&self, architecture: Architecture, flavour: Flavour) -> Result<bool> {
+        has_kernel(architecture, flavour)?;
         if flavour == Flavour::Stock {
             return Ok(Stock::find()?.is_in(&self.cache));
         }
         let source = Source::find(&self.cache, &self.kernel)?;
-        Ok(Kernel::find(flavour, &self.kernel, &source)?.is_in(&self.cache))
+        let kernel = Kernel::find(architecture, flavour, &self.kernel, &source)?;
+        Ok(kernel.is_in(&self.cache))
     }
 
     /// Removes kernels, modules and source that the project no longer uses; returns the bytes freed.
@@ -239,23 +259,46 @@ impl Lab {
     /// # Errors
     /// The current source cannot be found, or something cannot be removed.
     pub fn clean(&self) -> Result<u64> {
-        let flavours = [Flavour::Release, Flavour::Debug, Flavour::Race];
-        let _locks = flavours
-            .iter()
-            .chain(&[Flavour::Stock])
-            .map(|flavour| self.cache.lock(flavour.name()))
+        let compiled = [Flavour::Release, Flavour::Debug, Flavour::Race];
+        let all = |flavours: &[Flavour]| -> Vec<(Architecture, Flavour)> {
+            let each = |architecture| flavours.iter().map(move |&flavour| (architecture, flavour));
+            Architecture::ALL.into_iter().flat_map(each).collect()
+        };
+        let _locks = all(&[&compiled[..], &[Flavour::Stock]].concat())
+            .into_iter()
+            .map(|(architecture, flavour)| self.cache.lock(&label(architecture, flavour)))
             .collect::<Result<Vec<_>>>()?;
         let source = Source::find(&self.cache, &self.kernel)?;
-        let kernels = flavours
-            .iter()
-            .map(|&flavour| Ok(Kernel::find(flavour, &self.kernel, &source)?.name()))
-            // If apt does not know one, there is none to keep.
-            .chain(Stock::find().map(|stock| Ok(stock.name())))
-            .collect::<Result<Vec<_>>>()?;
+        let find =
+            |(architecture, flavour)| Kernel::find(architecture, flavour, &self.kernel, &source);
+        let kernels: Vec<_> = all(&compiled)
+            .into_iter()
+            // If there is no compiler for one, or apt does not know one, there is none to keep.
+            .filter_map(|kernel| Some(find(kernel).ok()?.name()))
+            .chain(Stock::find().map(|stock| stock.name()))
+            .collect();
+        let roots: Vec<_> =
+            Architecture::ALL.iter().filter_map(|&one| Root::of(one).name()).collect();
         Ok(self.cache.retain("kernel", &kernels)?
             + self.cache.retain("modules", &kernels)?
+            + self.cache.retain("root", &roots)?
             + self.cache.retain("source", &[source.key().to_owned()])?)
     }
+}
+
+/// The name of a kernel, for the cache and for messages.
+fn label(architecture: Architecture, flavour: Flavour) -> String {
+    format!("{}{}", architecture.prefix(), flavour.name())
+}
+
+/// Fails if there is no such kernel.
+fn has_kernel(architecture: Architecture, flavour: Flavour) -> Result<()> {
+    if architecture.is_foreign() && flavour == Flavour::Stock {
+        let own = Architecture::default().name();
+        let wanted = format!("{own}: Debian's own kernel is for the host's architecture only");
+        return Err(Error::invalid("arch", architecture.name(), wanted));
+    }
+    Ok(())
 }
 
 fn is_kernel(path: &Path) -> bool {

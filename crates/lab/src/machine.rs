@@ -13,14 +13,15 @@ use std::time::Duration;
 use busbar::{Error, Result};
 use tempfile::TempDir;
 
-use crate::accelerator::{Accelerator, Trials, VARIABLE};
+use crate::accelerator::{Accelerator, Choice, Trials, VARIABLE};
+use crate::architecture::Architecture;
 use crate::guest::{self, Script};
 use crate::job::{End, Job, Outcome, Stdio};
 use crate::patience::Limits;
 use crate::process::Process;
 use crate::progress::Progress;
 use crate::transport::{Streams, option};
-use crate::{Built, Flavour, Lab, at, tools, tsc, virtme};
+use crate::{Built, Flavour, Lab, at, root, tools, tsc, virtme};
 
 /// Limit of a boot: three times the work that the emulated debug kernel needs.
 const BOOT: Limits = Limits { first: MINUTES, time: MINUTES, work: Duration::from_secs(300) };
@@ -40,6 +41,8 @@ const IOMMU: [&str; 6] =
 const OWN: [&str; 7] = ["boot", "dev", "lost+found", "media", "proc", "run", "sys"];
 /// More overlays would not fit into the kernel's command line.
 const OVERLAYS: usize = 16;
+/// The folder of the modules in a guest that does not have the host's files.
+const MODULES: &str = "/run/busbar.modules";
 
 impl Lab {
     /// Boots `built`, runs a command and ends the guest.
@@ -52,12 +55,26 @@ impl Lab {
     /// up; the error has the end of its console.
     pub fn run(&self, built: &Built, job: &Job) -> Result<Outcome> {
         job.check()?;
-        tools::require(tools::RUN)?;
+        check(built, job)?;
+        tools::require(&[&[built.architecture.qemu()], tools::RUN].concat())?;
         let machine = Machine { lab: self, built, virtme: virtme::find(&self.cache)? };
         let trials = Trials::new(&self.cache, built);
         let accelerator = trials.choose(job.accelerator, || machine.trial(job))?;
         machine.run(job, accelerator)
     }
+}
+
+/// Fails if a guest of this architecture cannot have the job's settings.
+fn check(built: &Built, job: &Job) -> Result<()> {
+    let architecture = built.architecture;
+    if architecture.is_foreign() && job.accelerator == Choice::Use(Accelerator::Kvm) {
+        let wanted = format!("emulation: KVM cannot run {}", architecture.name());
+        return Err(Error::invalid("accelerator", "kvm", wanted));
+    }
+    if job.iommu && architecture != Architecture::X86_64 {
+        return Err(Error::invalid("iommu", architecture.name(), "a guest for x86-64"));
+    }
+    Ok(())
 }
 
 struct Machine<'a> {
@@ -114,6 +131,9 @@ impl Machine<'_> {
         let here =
             env::current_dir().map_err(|error| Error::new("find", "the current folder", error))?;
         let shares = self.shares(job, &here);
+        if self.is_foreign() {
+            root::prepare(&self.built.root, shares.iter().map(|(_, path)| path.as_path()))?;
+        }
         let streams = Streams::new(job.stdio, folder.path())?;
         let script = Script {
             command: &job.command,
@@ -152,7 +172,10 @@ impl Machine<'_> {
             Accelerator::Kvm => "--disable-microvm",
             Accelerator::Tcg | Accelerator::Icount => "--disable-kvm",
         });
-        command.args(overlays().iter().map(|folder| format!("--overlay-rwdir=/{folder}")));
+        command.args(self.root());
+        command.args(
+            overlays(&self.built.root).iter().map(|folder| format!("--overlay-rwdir=/{folder}")),
+        );
         command.args(self.kernel_options(job, accelerator));
         command.arg("--show-boot-console").arg("--script-sh").arg(start());
         command
@@ -175,30 +198,42 @@ impl Machine<'_> {
         Ok(command)
     }
 
+    fn is_foreign(&self) -> bool {
+        self.built.architecture.is_foreign()
+    }
+
+    /// virtme-ng's arguments for a root file system that is not the host's.
+    fn root(&self) -> Vec<OsString> {
+        if !self.is_foreign() {
+            return Vec::new();
+        }
+        let mut modules = OsString::from(format!("--rodir={MODULES}="));
+        modules.push(&self.built.modules);
+        let machine = self.built.architecture.machine();
+        let root = self.built.root.clone().into_os_string();
+        vec!["--arch".into(), machine.into(), "--root".into(), root, modules]
+    }
+
     /// Whether the kernel is built for ordinary use, so that figures are taken with it.
     fn for_use(&self) -> bool {
         matches!(self.built.flavour, Flavour::Release | Flavour::Stock)
     }
 
     fn kernel_options(&self, job: &Job, accelerator: Accelerator) -> Vec<String> {
+        let modules = if self.is_foreign() { Path::new(MODULES) } else { &self.built.modules };
         let mut options = vec![
             // The host's own files hardly change while the guest runs: cached, it boots in half
             // the time. The folders that are shared to write are not cached.
             "rootflags=version=9p2000.L,trans=virtio,access=any,msize=512000,cache=loose"
                 .to_owned(),
-            format!("virtme_link_mods={}", self.built.modules.display()),
+            format!("virtme_link_mods={}", modules.display()),
             "loglevel=5".to_owned(),
             // A busy host makes the guest's processors wait, and the kernel's checks of timers, clocks
             // and read-side sections then fail without an error of the kernel.
-            "no_timer_check".to_owned(),
-            "tsc=reliable".to_owned(),
             "rcupdate.rcu_cpu_stall_timeout=100".to_owned(),
-            // Linux forgets that it has five levels of page tables while it identifies its processor;
-            // KASAN then takes an interrupt for an access to nowhere.
-            "no5lvl".to_owned(),
         ];
-        if accelerator == Accelerator::Tcg {
-            options.extend(tsc::khz().map(|khz| format!("tsc_early_khz={khz}")));
+        if self.built.architecture == Architecture::X86_64 {
+            options.extend(x86_options(accelerator));
         }
         if self.built.flavour == Flavour::Stock {
             // The lab's own kernel is built without these.
@@ -213,8 +248,9 @@ impl Machine<'_> {
 
     /// A script that executes QEMU, and makes it end with virtme-ng.
     fn qemu(&self) -> Result<PathBuf> {
-        let path = self.lab.cache.path("qemu");
-        let text = "#!/bin/sh\nexec setpriv --pdeathsig KILL -- qemu-system-x86_64 \"$@\"\n";
+        let (qemu, _) = self.built.architecture.qemu();
+        let path = self.lab.cache.path(qemu);
+        let text = format!("#!/bin/sh\nexec setpriv --pdeathsig KILL -- {qemu} \"$@\"\n");
         if fs::read_to_string(&path).is_ok_and(|now| now == text) {
             return Ok(path);
         }
@@ -222,7 +258,7 @@ impl Machine<'_> {
             let file = tempfile::Builder::new()
                 .permissions(PermissionsExt::from_mode(0o755))
                 .tempfile_in(self.lab.cache.path(""))?;
-            fs::write(&file, text)?;
+            fs::write(&file, &text)?;
             file.persist(&path)?;
             Ok(())
         };
@@ -239,6 +275,22 @@ impl Machine<'_> {
         let tag = |(number, path)| (format!("busbar.{number}"), path);
         folders.into_iter().enumerate().map(tag).collect()
     }
+}
+
+/// Options on the command line of an x86-64 kernel.
+fn x86_options(accelerator: Accelerator) -> Vec<String> {
+    let mut options = vec![
+        // See above.
+        "no_timer_check".to_owned(),
+        "tsc=reliable".to_owned(),
+        // Linux forgets that it has five levels of page tables while it identifies its processor;
+        // KASAN then takes an interrupt for an access to nowhere.
+        "no5lvl".to_owned(),
+    ];
+    if accelerator == Accelerator::Tcg {
+        options.extend(tsc::khz().map(|khz| format!("tsc_early_khz={khz}")));
+    }
+    options
 }
 
 /// The command line for virtme-ng's init.
@@ -259,9 +311,9 @@ fn outermost(mut paths: Vec<PathBuf>) -> Vec<PathBuf> {
     paths
 }
 
-/// Directories of the root that the guest can write to; the writes are lost when it ends.
-fn overlays() -> Vec<String> {
-    let Ok(root) = fs::read_dir("/") else { return Vec::new() };
+/// Directories of `root` that the guest can write to; the writes are lost when it ends.
+fn overlays(root: &Path) -> Vec<String> {
+    let Ok(root) = fs::read_dir(root) else { return Vec::new() };
     let folder = |entry: fs::DirEntry| {
         entry.file_type().ok()?.is_dir().then(|| entry.file_name().into_string().ok())?
     };
@@ -314,7 +366,7 @@ mod tests {
 
     #[test]
     fn overlays_leave_out_what_the_guest_has_itself() {
-        let names = overlays();
+        let names = overlays(Path::new("/"));
         assert!(names.iter().any(|name| name == "etc"));
         assert!(OWN.iter().all(|own| !names.iter().any(|name| name == own)));
     }

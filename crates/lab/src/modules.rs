@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use busbar::{Error, Result};
 
+use crate::architecture::Architecture;
 use crate::at;
 use crate::cache::{Cache, prune};
 use crate::kernel;
@@ -42,6 +43,7 @@ pub(crate) struct Modules {
 pub(crate) struct Base {
     /// Its name in the cache.
     pub name: String,
+    pub architecture: Architecture,
     /// The directory for `make -C`.
     pub build: PathBuf,
     /// The folder of its own modules.
@@ -122,7 +124,7 @@ impl Modules {
         let done = cache.folder(&format!("{sets}/{}", self.key()), |stage| {
             let work = cache.path(format!("modules/{}/work", base.name));
             self.copy(&work)?;
-            make(&base.build, &work, stage)?;
+            make(base, &work, stage)?;
             index(stage, base)
         })?;
         // The modification time tells when it was last used.
@@ -156,16 +158,16 @@ impl Modules {
     }
 }
 
-/// Builds what is in `work` against the kernel in `build` and installs it into `stage`.
-fn make(build: &Path, work: &Path, stage: &Path) -> Result<()> {
+/// Builds what is in `work` against the kernel `base` and installs it into `stage`.
+fn make(base: &Base, work: &Path, stage: &Path) -> Result<()> {
     let log = work.join("make.log");
     crate::cache::remove(&log)?;
     let mut progress = Progress::new("building modules", None);
     let module = format!("M={}", work.display());
-    let mut make = kernel::make(build);
+    let mut make = kernel::make(&base.build, base.architecture);
     make.args([&module, "KCFLAGS=-Werror"]).args(PLAIN).arg("modules");
     tools::step(&mut make, "build the modules of", &log, &mut progress)?;
-    let mut install = kernel::make(build);
+    let mut install = kernel::make(&base.build, base.architecture);
     let root = format!("INSTALL_MOD_PATH={}", stage.display());
     // depmod runs when all modules are together.
     install.args([&module, &root, "INSTALL_MOD_DIR=updates", "DEPMOD=true", "modules_install"]);

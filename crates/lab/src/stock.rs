@@ -7,6 +7,7 @@ use std::process::Command;
 
 use busbar::{Error, Result};
 
+use crate::architecture::Architecture;
 use crate::at;
 use crate::cache::{Cache, remove};
 use crate::key::Key;
@@ -263,6 +264,7 @@ impl Unpacked {
     pub fn base(&self, name: String) -> Base {
         Base {
             name,
+            architecture: Architecture::default(),
             build: self.build(),
             modules: self.modules(),
             release: self.release.clone(),

@@ -20,8 +20,6 @@ const TAIL: usize = 40;
 /// Tools for building, with their Debian packages.
 pub(crate) const BUILD: &[(&str, &str)] = &[
     ("make", "make"),
-    ("gcc", "gcc"),
-    ("ld", "binutils"),
     ("flex", "flex"),
     ("bison", "bison"),
     ("bc", "bc"),
@@ -32,13 +30,16 @@ pub(crate) const BUILD: &[(&str, &str)] = &[
     ("depmod", "kmod"),
 ];
 
-/// Tools for running, with their Debian packages.
-pub(crate) const RUN: &[(&str, &str)] = &[
-    ("qemu-system-x86_64", "qemu-system-x86"),
-    ("setpriv", "util-linux"),
-    ("modprobe", "kmod"),
-    ("udevadm", "udev"),
-];
+/// The compiler for the host's own architecture.
+pub(crate) const NATIVE: &[(&str, &str)] = &[("gcc", "gcc"), ("ld", "binutils")];
+
+/// The compiler for others, and what makes a root file system for them.
+pub(crate) const FOREIGN: &[(&str, &str)] =
+    &[("clang", "clang"), ("ld.lld", "lld"), ("llvm-ar", "llvm"), ("mmdebstrap", "mmdebstrap")];
+
+/// Tools for running besides QEMU, with their Debian packages.
+pub(crate) const RUN: &[(&str, &str)] =
+    &[("setpriv", "util-linux"), ("modprobe", "kmod"), ("udevadm", "udev")];
 
 /// Checks that all `tools` are installed.
 pub(crate) fn require(tools: &[(&str, &str)]) -> Result<()> {

@@ -24,7 +24,9 @@ fn examine(machine: &Machine, busbar_dev: Answer) -> Diagnosis {
         (true, false) => diagnosis.uses("emulation: slower, otherwise the same"),
         (false, _) => {
             diagnosis.uses("nothing: there is no QEMU");
-            diagnosis.advise("apt-get install qemu-system-x86, then: busbar lab shell");
+            let package =
+                if machine.name() == "aarch64" { "qemu-system-arm" } else { "qemu-system-x86" };
+            diagnosis.advise(format!("apt-get install {package}, then: busbar lab shell"));
         }
     }
     diagnosis

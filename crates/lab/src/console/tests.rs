@@ -105,6 +105,9 @@ fn each_kind_of_report_is_found() {
         "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
         "watchdog: BUG: soft lockup - CPU#0 stuck for 26s! [cat:99]",
         "Call Trace:",
+        "Call trace:",
+        "Internal error: Oops - BUG: 00000000f2000800 [#1] SMP",
+        "Unable to handle kernel NULL pointer dereference at virtual address 0000000000000000",
     ];
     for kind in kinds {
         let console =
@@ -113,6 +116,29 @@ fn each_kind_of_report_is_found() {
         assert_eq!(reports.len(), 1, "{kind}");
         assert!(reports[0].starts_with(&format!("[    2.000000] {kind}")), "{}", reports[0]);
     }
+}
+
+/// A task that sleeps where it must not, of arm64: no line ends its trace. Then a fault that was injected.
+const ARM64: &str = "\
+[   12.000001] BUG: sleeping function called from invalid context at lab_selftest.c:90
+[   12.000002] CPU: 1 UID: 0 PID: 123 Comm: modprobe Tainted: G           O       6.12.117-busbar
+[   12.000003] Call trace:
+[   12.000004]  dump_backtrace+0x94/0xec
+[   12.000005]  fault_sleep+0x2c/0x40 [lab_selftest]
+[   13.000000] remoteproc remoteproc0: powering up vcoproc.0
+[   14.000000] remoteproc remoteproc0: remote processor vcoproc.0 is now up
+[   15.000000] FAULT_INJECTION: forcing a failure.
+[   15.000001] Call trace:
+[   15.000002]  dump_backtrace+0x94/0xec
+";
+
+#[test]
+fn trace_without_an_end_ends_with_its_functions() {
+    let found = reports(ARM64);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("fault_sleep"), "{}", found[0]);
+    assert!(!found[0].contains("is now up"), "{}", found[0]);
+    assert_eq!(reports(&format!("{ARM64}[   16.000000] Call trace:\n")).len(), 2);
 }
 
 #[test]

@@ -244,7 +244,7 @@ fn a_kill_ends_the_wait_for_another_call() {
         fs::read_dir(&tasks).unwrap().flatten().any(|task| {
             let syscall = fs::read_to_string(task.path().join("syscall")).unwrap_or_default();
             let state = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-            syscall.starts_with("16 ") && state.contains(") D ")
+            syscall.starts_with(&format!("{} ", libc::SYS_ioctl)) && state.contains(") D ")
         })
     });
     victim.kill().unwrap();

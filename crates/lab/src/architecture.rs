@@ -1,0 +1,100 @@
+//! The processors that guests have: the host's own, or another one that QEMU emulates.
+
+use serde::Serialize;
+
+use crate::tools;
+
+/// The processor of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Architecture {
+    /// 64-bit PCs.
+    #[serde(rename = "x86-64")]
+    X86_64,
+    /// 64-bit ARM.
+    #[serde(rename = "arm64")]
+    Arm64,
+}
+
+impl Default for Architecture {
+    /// That of the host.
+    fn default() -> Self {
+        if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::X86_64 }
+    }
+}
+
+impl Architecture {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::X86_64, Self::Arm64];
+
+    /// The name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86-64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    /// Whether the host cannot execute its programs. Then the guest has a root file system of its own.
+    #[must_use]
+    pub fn is_foreign(self) -> bool {
+        self != Self::default()
+    }
+
+    /// The name that QEMU, virtme-ng and `uname -m` have for it.
+    pub(crate) fn machine(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86_64",
+            Self::Arm64 => "aarch64",
+        }
+    }
+
+    /// The name that Debian has for it.
+    pub(crate) fn debian(self) -> &'static str {
+        match self {
+            Self::X86_64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    /// QEMU, with its Debian package.
+    pub(crate) fn qemu(self) -> (&'static str, &'static str) {
+        match self {
+            Self::X86_64 => ("qemu-system-x86_64", "qemu-system-x86"),
+            Self::Arm64 => ("qemu-system-aarch64", "qemu-system-arm"),
+        }
+    }
+
+    /// The image that QEMU boots: the target of `make`, and where it lies in the build directory.
+    pub(crate) fn image(self) -> (&'static str, &'static str) {
+        match self {
+            Self::X86_64 => ("bzImage", "arch/x86/boot/bzImage"),
+            Self::Arm64 => ("Image", "arch/arm64/boot/Image"),
+        }
+    }
+
+    /// The compiler of kernel and modules. clang compiles for each architecture. Debian's cross compilers
+    /// conflict with its gcc-multilib.
+    pub(crate) fn compiler(self) -> &'static str {
+        if self.is_foreign() { "clang" } else { "gcc" }
+    }
+
+    /// Tools for building, with their Debian packages.
+    pub(crate) fn tools(self) -> &'static [(&'static str, &'static str)] {
+        if self.is_foreign() { tools::FOREIGN } else { tools::NATIVE }
+    }
+
+    /// Arguments of the kernel's `make`.
+    pub(crate) fn make(self) -> &'static [&'static str] {
+        match (self.is_foreign(), self) {
+            (false, _) => &[],
+            (true, Self::X86_64) => &["ARCH=x86_64", "LLVM=1"],
+            (true, Self::Arm64) => &["ARCH=arm64", "LLVM=1"],
+        }
+    }
+
+    /// The start of names in the cache.
+    pub(crate) fn prefix(self) -> String {
+        if self.is_foreign() { format!("{}-", self.name()) } else { String::new() }
+    }
+}
