@@ -20,8 +20,8 @@ case ${1-} in
 --full) full=1 quick="" skip=""; shift ;;
 --race) kernels=race; shift ;;
 --arm64)
-    # These compile a program in the guest, which has no compiler.
-    for test in a_32_bit_program ip_describes_the_other_end user_memory_that_cannot; do
+    # These compile a program in the guest, which has no compiler; the last one needs the debug kernel's tracing.
+    for test in a_32_bit_program ip_describes_the_other_end user_memory_that_cannot a_stuck_remote; do
         skip="$skip --skip $test"
     done
     kernels=arm64
@@ -53,7 +53,7 @@ if [ "$kernels" = arm64 ]; then cross; fi
 kernel_of() {
     if [ "$kernels" = arm64 ]; then
         case $1 in
-        kunit | *_fault | *_iommu | examples | servers | vcoproc_openamp | vnic_ncdevmem | rpmsg_netlink_spec) ;;
+        kunit | *_fault | *_iommu | devmem_guess | examples | servers | vcoproc_openamp | vnic_ncdevmem | rpmsg_netlink_spec) ;;
         *) echo release ;;
         esac
         return

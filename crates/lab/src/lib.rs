@@ -271,12 +271,16 @@ impl Lab {
         let source = Source::find(&self.cache, &self.kernel)?;
         let find =
             |(architecture, flavour)| Kernel::find(architecture, flavour, &self.kernel, &source);
-        let kernels: Vec<_> = all(&compiled)
+        // If there is no compiler for one, or apt does not know one, there is none to keep.
+        let has_compiler = |architecture: Architecture| {
+            !architecture.is_foreign() || tools::find(architecture.compiler()).is_some()
+        };
+        let kernels = all(&compiled)
             .into_iter()
-            // If there is no compiler for one, or apt does not know one, there is none to keep.
-            .filter_map(|kernel| Some(find(kernel).ok()?.name()))
-            .chain(Stock::find().map(|stock| stock.name()))
-            .collect();
+            .filter(|&(architecture, _)| has_compiler(architecture))
+            .map(|kernel| Ok(find(kernel)?.name()))
+            .chain(Stock::find().map(|stock| Ok(stock.name())))
+            .collect::<Result<Vec<_>>>()?;
         let roots: Vec<_> =
             Architecture::ALL.iter().filter_map(|&one| Root::of(one).name()).collect();
         Ok(self.cache.retain("kernel", &kernels)?

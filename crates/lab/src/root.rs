@@ -21,7 +21,7 @@ const SUITE: &str = "bookworm";
 /// What virtme-ng, the lab's tests and a shell need, and what programs are linked with.
 const PACKAGES: &str = "base-files,base-passwd,bash,coreutils,dash,debianutils,diffutils,ethtool,findutils,\
 gawk,grep,gzip,hostname,iiod,iperf3,iproute2,iputils-ping,jq,kmod,libc-bin,libc6-dev,libgcc-12-dev,\
-libiio-utils,mount,ncurses-bin,perl-base,procps,python3,python3-yaml,sed,socat,strace,tar,udev,util-linux";
+libiio-utils,mount,ncurses-base,ncurses-bin,perl-base,procps,python3,python3-usb,python3-yaml,sed,socat,strace,tar,udev,util-linux";
 /// Makes it in `$1`, for architecture `$2`, and does what the packages' scripts would have done. virtme-ng
 /// mounts something on `shadow` and `lvm`.
 const MAKE: &str = r#"keys=/usr/share/keyrings/debian-archive-keyring.gpg
