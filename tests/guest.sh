@@ -17,6 +17,8 @@ export BUSBAR_PROGRAM=$busbar
 # For `busbar bench languages`.
 export BUSBAR_PYTHON="$PWD/target/python/bin/python"
 failed=""
+# PyUSB finds its library in the linker's cache, which the root file system for another processor lacks.
+[ -e /etc/ld.so.cache ] || ldconfig
 # udevd gives a NIC an address that follows from its name. Two pairs whose ends once had the same name would get
 # the same address, if udevd is slow enough.
 mkdir -p /run/systemd/network

@@ -20,8 +20,9 @@ case ${1-} in
 --full) full=1 quick="" skip=""; shift ;;
 --race) kernels=race; shift ;;
 --arm64)
-    # These compile a program in the guest, which has no compiler; the last one needs the debug kernel's tracing.
-    for test in a_32_bit_program ip_describes_the_other_end user_memory_that_cannot a_stuck_remote; do
+    # Three compile a program in the guest, which has no compiler; two need the debug kernel.
+    for test in a_32_bit_program ip_describes_the_other_end user_memory_that_cannot \
+        a_stuck_remote long_frames_take_no_long; do
         skip="$skip --skip $test"
     done
     kernels=arm64
