@@ -1,12 +1,13 @@
 #!/bin/sh
 # Installs libbusbar by cargo-c and by `make install`: both install the same files, and a C program is built with those of
-# cargo-c. To build cargo-c takes minutes, so it is kept in target/cargo-c.
+# cargo-c. To build cargo-c takes minutes, so it is kept in target.
 set -eu
 cd "$(dirname "$0")/.."
-tool=$PWD/target/cargo-c
+version=0.10.15
+tool=$PWD/target/cargo-c-$version
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
-[ -x "$tool/bin/cargo-cinstall" ] || cargo install --quiet --locked --root "$tool" --version 0.10.15 cargo-c
+[ -x "$tool/bin/cargo-cinstall" ] || cargo install --quiet --locked --root "$tool" --version "$version" cargo-c
 PATH=$tool/bin:$PATH cargo cinstall --locked --release -p busbar-c --destdir "$root/cargo" --prefix /usr --libdir lib
 make --silent install DESTDIR="$root/make" PREFIX=/usr >/dev/null
 
@@ -17,7 +18,7 @@ files() {
 files "$root/make" >"$root/make.files"
 files "$root/cargo" | diff "$root/make.files" -
 soname() { LC_ALL=C readelf -d "$1/usr/lib/libbusbar.so" | grep -o 'soname: .*'; }
-[ "$(soname "$root/cargo")" = "$(soname "$root/make")" ]
+[ "$(soname "$root/cargo")" = "$(soname "$root/make")" ] || { echo "the sonames differ"; exit 1; }
 cmp "$root/make/usr/include/busbar.h" "$root/cargo/usr/include/busbar.h"
 
 export PKG_CONFIG_PATH="$root/cargo/usr/lib/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root/cargo"

@@ -36,9 +36,10 @@ is_wanted() { [ "$full" ] || [ "$named" != 0 ]; }
 
 # Programs for arm64 are linked with the guest's libraries; clang and its linker know every architecture.
 cross() {
-    root=$("$busbar" lab build --arch arm64 --json | jq -r .root)
-    triple=aarch64-unknown-linux-gnu
     command -v qemu-aarch64-static >/dev/null || { echo "apt-get install qemu-user-static" >&2; exit 1; }
+    built=$("$busbar" lab build --arch arm64 --json)
+    root=$(echo "$built" | jq -r .root)
+    triple=aarch64-unknown-linux-gnu
     rustup -q target add "$triple"
     arch="--arch arm64" target=target/$triple/debug emulator="qemu-aarch64-static -L $root"
     crates="-p busbar -p busbar-uapi -p busbar-coprocessor -p busbar-cli --all-features --target $triple"

@@ -5,6 +5,7 @@
 # Usage: tests/wheels.sh MACHINE…    of aarch64, armv7
 set -eu
 cd "$(dirname "$0")/.."
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 cache=${BUSBAR_CACHE:-$HOME/.cache/busbar}/python
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
 for package in qemu-user-static mmdebstrap; do
@@ -33,11 +34,11 @@ for machine in "$@"; do
     case $machine in
     aarch64) prepare arm64 aarch64 aarch64-linux-gnu; linux=aarch64 ;;
     armv7) prepare armhf arm arm-linux-gnueabihf; linux=armv7l ;;
-    *) sed -n '5s/^# //p' "$0" >&2; exit 2 ;;
+    *) echo "usage: tests/wheels.sh MACHINE…, of aarch64, armv7" >&2; exit 2 ;;
     esac
     rm -rf "$root/test"
     mkdir "$root/test"
-    python3 -m zipfile -e target/wheels/busbar-*-cp311-abi3-manylinux_2_28_"$linux".whl "$root/test"
+    python3 -m zipfile -e target/wheels/busbar-"$version"-cp311-abi3-manylinux_2_28_"$linux".whl "$root/test"
     cp crates/python/tests/conftest.py crates/python/tests/test_source.py crates/python/tests/test_pipeline.py "$root/test"
     sed -n '/^\[tool.pytest/,/^$/p' pyproject.toml >"$root/test/pyproject.toml"
     # QEMU executes no other programs (ctrl_c), and NumPy before 2.1 takes no DLPack of read-only memory.

@@ -7,7 +7,7 @@
 //! | `turn-p50`, `turn-p99` | `ppoll`, or `epoll_wait` with milliseconds | `epoll_pwait1` |
 //! | `overshoot` | `epoll_wait`, `epoll_pwait2`, `ppoll`, `timerfd` | `epoll_pwait1` |
 //! | `fallback` | `epoll_ctl`, `epoll_pwait2` | [`Poller`] as on a kernel without the calls |
-//! | `server`, `server-churn` | a server with mio, polling or libuv | the same with [`Poller`] ([`server`]) |
+//! | `server`, `server-churn`, `server-rearm` | a server with mio, polling or libuv | the same with [`Poller`] ([`server`]) |
 //!
 //! A `turn` is that of the event loop of the published figures (docs/measuring.md): with a deadline in
 //! microseconds, one descriptor of many becomes ready, and the time from then until the wait returns is

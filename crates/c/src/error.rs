@@ -208,8 +208,8 @@ fn words(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// The text of the last error of this thread: what was tried, on what, why it failed, and what to do about it.
-/// Empty if no call has failed. It is valid until two more calls of this thread have failed, so that a
-/// call and its text can be arguments of one printf.
+/// Empty if no call has failed. It is valid until two more calls of this thread have failed. Call first,
+/// and print afterwards: as arguments of one printf, C evaluates them in any order.
 ///
 /// Errors: none.
 ///

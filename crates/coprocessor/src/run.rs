@@ -162,8 +162,12 @@ impl<D: Device> Run<'_, '_, D> {
                 };
             }
             Phase::Stopping(limit) if now >= limit => {
-                return Err(Error::new("stop", "the remoteproc", Errno::TIMEDOUT)
-                    .help("the process ends nevertheless; Linux treats this as a crash"));
+                return Err(Error::new(
+                    "finish",
+                    "the stop or start of the remoteproc",
+                    Errno::TIMEDOUT,
+                )
+                .help("the process ends nevertheless; Linux treats this as a crash"));
             }
             _ => {}
         }

@@ -105,6 +105,8 @@ struct Consume {
 #[derive(clap::Args)]
 struct Server {
     library: String,
+    #[arg(value_parser = ["stay", "rearm"])]
+    mode: String,
     path: PathBuf,
     warm: u64,
     requests: u64,
@@ -267,8 +269,9 @@ fn one(path: &Path) -> Result<()> {
             let source = args.source.clone();
             json_line(&languages::consume(&Work { source, block_len, queue, blocks })?)?;
         }
-        Path::WaitServer(Server { library, path, warm, requests }) => {
-            json_line(&wait::server::serve(library, path, *warm, *requests)?)?;
+        Path::WaitServer(Server { library, mode, path, warm, requests }) => {
+            let rearms = mode == "rearm";
+            json_line(&wait::server::serve(library, rearms, path, *warm, *requests)?)?;
         }
     }
     Ok(())

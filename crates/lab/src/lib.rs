@@ -192,6 +192,9 @@ impl Lab {
     fn compile(&self, architecture: Architecture, flavour: Flavour) -> Result<Built> {
         let source = Source::find(&self.cache, &self.kernel)?;
         let kernel = Kernel::find(architecture, flavour, &self.kernel, &source)?;
+        if architecture.is_foreign() {
+            tools::require(architecture.tools())?;
+        }
         let root = Root::of(architecture).made(&self.cache)?;
         let folder = kernel.built(&self.cache, &source)?;
         let build = folder.join("build");

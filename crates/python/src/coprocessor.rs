@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use busbar::Error;
 use busbar_coprocessor::message::MTU;
-use busbar_coprocessor::remoteproc;
+use busbar_coprocessor::remoteproc::{self, Remoteproc};
 use busbar_coprocessor::service::{self, Service, Services, Spec};
 use busbar_coprocessor::{Core, Notice, Options, Statistics, Stop, StopHandle};
 use pyo3::exceptions::{PyBlockingIOError, PyRuntimeError, PyTypeError, PyValueError};
@@ -309,9 +309,9 @@ impl Coprocessor {
         }
         let argument =
             |field: &str| if field == "coprocessor device" { "device" } else { field }.to_owned();
-        let core = py.detach(|| this.open()).or_raise_by(py, argument)?;
+        let opened = py.detach(|| this.open()).or_raise_by(py, argument)?;
         let services = this.take_services().ok_or_else(started)?;
-        let running = py.detach(|| this.spawn(core, services)).or_raise(py)?;
+        let running = py.detach(|| this.spawn(opened, services)).or_raise(py)?;
         *lock(&this.running) = Some(running);
         py.import("busbar._exit")?.call_method1("remember", (slf,))?;
         let came = this.wait(py, limit, |told| {
@@ -439,16 +439,20 @@ impl Coprocessor {
         services
     }
 
-    fn open(&self) -> busbar::Result<Core> {
-        match &self.device {
-            Some(node) => Core::open(node),
-            None => Core::open_free(),
-        }
+    fn open(&self) -> busbar::Result<(Core, Remoteproc, Stop)> {
+        let core = match &self.device {
+            Some(node) => Core::open(node)?,
+            None => Core::open_free()?,
+        };
+        let side = remoteproc::Coprocessor::find(core.node().unwrap_or(Path::new("")))?.remoteproc;
+        Ok((core, side, Stop::new()?))
     }
 
-    fn spawn(&self, core: Core, mut services: Services) -> busbar::Result<Running> {
-        let side = remoteproc::Coprocessor::find(core.node().unwrap_or(Path::new("")))?.remoteproc;
-        let stop = Stop::new()?;
+    fn spawn(
+        &self,
+        (core, side, stop): (Core, Remoteproc, Stop),
+        mut services: Services,
+    ) -> busbar::Result<Running> {
         let handle = stop.handle();
         let news = Arc::clone(&self.news);
         let body = move || {

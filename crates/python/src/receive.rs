@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,8 @@ use busbar::receive::{self, Piece, ReceiveSetup};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use crate::arguments::{Seconds, Size, Whole, parsed, timeout, without_nul};
 use crate::error::{OrRaise, invalid};
@@ -273,12 +275,30 @@ pub struct Connection {
 }
 
 struct Connected {
-    /// Locked only while the interpreter is free. The lock is a fair one: a thread that waits again and again leaves it to
-    /// others in between.
+    /// Locked only while the interpreter is free, and for moments: no wait has it.
     connection: Mutex<receive::Connection>,
     /// The connection's own, which nobody need wait for.
     fd: RawFd,
     socket: RawFd,
+}
+
+impl Connected {
+    /// The next piece, if it is there, and whether that is all.
+    fn take(&self) -> busbar::Result<(Option<Piece>, bool)> {
+        let mut connection = self.connection.lock();
+        Ok((connection.try_next()?, connection.is_finished()))
+    }
+
+    /// Waits for news, without the lock. Another thread may take them: so this is for moments.
+    fn wait(&self, time: Duration) -> busbar::Result<()> {
+        // SAFETY: the connection has it open.
+        #[allow(unsafe_code)]
+        let fd = unsafe { BorrowedFd::borrow_raw(self.fd) };
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Timespec::try_from(time).ok().as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(busbar::Error::new("wait for", "a connection", errno)),
+        }
+    }
 }
 
 impl Connection {
@@ -313,49 +333,59 @@ impl Connection {
         let limit = self::timeout("timeout", timeout)?;
         // `Some(None)` is the end.
         let next = self.connection.until(py, limit, |connection, slice| {
-            let mut connection = connection.connection.lock();
-            let piece = connection.next_timeout(slice)?;
-            Ok((piece.is_some() || connection.is_finished()).then_some(piece))
+            let (mut piece, mut ended) = connection.take()?;
+            if piece.is_none() && !ended {
+                connection.wait(slice)?;
+                (piece, ended) = connection.take()?;
+            }
+            Ok((piece.is_some() || ended).then_some(piece))
         })?;
         next.flatten().map(|next| piece(py, next)).transpose()
     }
 
-    /// The next piece, or `None` if there is none now, if another thread is taking it, or at the end: `finished` tells.
-    /// Does not wait. Errors: as `next`.
+    /// The next piece, or `None` if there is none now, or at the end: `finished` tells. Does not wait. Errors: as
+    /// `next`.
     fn try_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let connection = self.connection.get()?;
-        let next = py.detach(|| match connection.connection.try_lock() {
-            Some(mut connection) => connection.try_next(),
-            None => Ok(None),
-        });
-        let next = next.or_raise(py)?;
+        let (next, _) = py.detach(|| connection.take()).or_raise(py)?;
         next.map(|next| piece(py, next)).transpose()
     }
 
-    /// Whether the peer has ended and everything was received; not while another thread waits for the next piece.
-    /// Errors: `ValueError` once it is closed.
+    /// Whether the peer has ended and everything was received. Errors: `ValueError` once it is closed.
     #[getter]
-    fn finished(&self) -> PyResult<bool> {
+    fn finished(&self, py: Python<'_>) -> PyResult<bool> {
         let connection = self.connection.get()?;
-        Ok(connection.connection.try_lock().is_some_and(|it| it.is_finished()))
+        Ok(py.detach(|| connection.connection.lock().is_finished()))
     }
 
-    /// A descriptor that is readable while a piece is there. Its number belongs to the connection. Errors:
-    /// `ValueError` once it is closed.
+    /// A descriptor that is readable when there may be something new: then call `try_next` until it returns `None`. Its
+    /// number belongs to the connection. Errors: `ValueError` once it is closed.
     fn fileno(&self) -> PyResult<RawFd> {
         Ok(self.connection.get()?.fd)
     }
 
     /// The connection as a `socket.socket` with a descriptor of its own, which the caller closes: to send, to ask for
-    /// addresses, to set options. It does not block. What is received by it is missing in the pieces. Errors: `OSError`
-    /// with `EMFILE` if the process has too many descriptors; `ValueError` once it is closed.
+    /// addresses, to set options. It does not block; after `settimeout(seconds)`, `sendall` waits. What is received by
+    /// it is missing in the pieces. Errors: `OSError` with `EMFILE` if the process has too many descriptors;
+    /// `ValueError` once it is closed.
     fn socket<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         // Open until this returns.
         let connection = self.connection.get()?;
-        let fd = py.import("os")?.call_method1("dup", (connection.socket,))?;
-        let (module, keywords) = (py.import("socket")?, PyDict::new(py));
-        keywords.set_item("fileno", fd)?;
-        module.getattr("socket")?.call((), Some(&keywords))
+        let (os, keywords) = (py.import("os")?, PyDict::new(py));
+        let class = py.import("socket")?.getattr("socket")?;
+        let fd = os.call_method1("dup", (connection.socket,))?;
+        keywords.set_item("fileno", &fd)?;
+        match class.call((), Some(&keywords)) {
+            Ok(socket) => {
+                // What the descriptor already is.
+                socket.call_method1("settimeout", (0,))?;
+                Ok(socket)
+            }
+            Err(error) => {
+                os.call_method1("close", (fd,))?;
+                Err(error)
+            }
+        }
     }
 
     /// Closes it. Views stay valid. To close it again does nothing. Errors: none.

@@ -86,12 +86,10 @@ impl<T: Send + Sync> Slot<T> {
 
 impl<T: Send + Sync> Drop for Slot<T> {
     fn drop(&mut self) {
-        let held = self.take();
-        // To close it may take long: other threads of Python go on. At the end of the interpreter there are none.
-        let held = Mutex::new(Some(held));
-        let close = || drop(held.lock().unwrap_or_else(PoisonError::into_inner).take());
-        if Python::try_attach(|py| py.detach(close)).is_none() {
-            close();
+        let mut held = self.take();
+        if held.is_some() {
+            // To close it may take long, and other threads of Python go on. At the end of the interpreter there are none.
+            Python::try_attach(|py| py.detach(|| drop(held.take())));
         }
     }
 }

@@ -525,7 +525,7 @@ impl Block {
         let made = plain.call_method("__dlpack__", (), keywords);
         // NumPy before 2.1 knows nothing of DLPack 1.0, and refuses what is read-only.
         made.map_err(|error| {
-            if !error.is_instance_of::<PyTypeError>(py) {
+            if !error.is_instance_of::<PyTypeError>(py) || !is_before_2_1(py).unwrap_or(false) {
                 return error;
             }
             let new = PyBufferError::new_err("read-only memory needs NumPy 2.1 for DLPack");
@@ -604,6 +604,13 @@ impl Block {
     }
 }
 
+/// Whether NumPy is older than 2.1.
+fn is_before_2_1(py: Python<'_>) -> PyResult<bool> {
+    let version: String = py.import("numpy")?.getattr("__version__")?.extract()?;
+    let mut numbers = version.split('.').map(|it| it.parse::<u32>().unwrap_or(0));
+    Ok((numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (2, 1))
+}
+
 /// Whether an error may be that of a stream that was closed.
 fn says_closed(py: Python<'_>, error: &PyErr) -> bool {
     error.is_instance_of::<PyValueError>(py) || error.is_instance_of::<PyBrokenPipeError>(py)
@@ -623,14 +630,22 @@ impl<'py> FromPyObject<'_, 'py> for DtypeName {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        let dtype = object.py().import("numpy")?.call_method1("dtype", (object,));
-        match dtype.and_then(|it| it.getattr("name")?.extract::<String>()) {
-            Ok(name) => Ok(Self(name)),
+        let numpy = object.py().import("numpy")?;
+        let name = |dtype: Bound<'_, PyAny>| -> PyResult<Option<String>> {
+            let is_native: bool = dtype.getattr("isnative")?.extract()?;
+            is_native.then(|| dtype.getattr("name")?.extract()).transpose()
+        };
+        // To NumPy, None is a type of its own choice.
+        let made = if object.is_none() {
+            Ok(None)
+        } else {
+            numpy.call_method1("dtype", (object,)).and_then(name)
+        };
+        match made {
+            Ok(Some(name)) => Ok(Self(name)),
+            Err(error) if !error.is_instance_of::<PyTypeError>(object.py()) => Err(error),
             // Which types are allowed is told by whoever uses it.
-            Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => {
-                Ok(Self(object.str()?.to_string()))
-            }
-            Err(error) => Err(error),
+            _ => Ok(Self(object.str()?.to_string())),
         }
     }
 }

@@ -55,6 +55,15 @@ struct Told<T> {
     home: Process,
 }
 
+impl<T> Told<T> {
+    /// In a child, a thread of the parent may have had a lock of it during the fork.
+    fn leave(self) {
+        if self.home.is_parent() {
+            std::mem::forget(self.result);
+        }
+    }
+}
+
 /// Begins a call in a thread of its own.
 fn begin<T: Send + 'static>(
     py: Python<'_>,
@@ -105,7 +114,10 @@ pub fn aside<T: Send + 'static>(
     goes_on: impl Fn() -> PyResult<()>,
     call: impl FnOnce() -> busbar::Result<T> + Send + 'static,
 ) -> PyResult<busbar::Result<T>> {
-    finish(py, begin(py, call)?, goes_on).unwrap_or_else(|(why, _)| Err(why))
+    finish(py, begin(py, call)?, goes_on).unwrap_or_else(|(why, told)| {
+        told.leave();
+        Err(why)
+    })
 }
 
 /// Runs a call of the library that has a deadline in a thread of its own, and waits for it. If a signal or `goes_on`
@@ -123,10 +135,17 @@ pub fn ended<T: Send + 'static>(
         call()
     })?;
     finish(py, told, goes_on).unwrap_or_else(|(why, told)| {
+        if told.home.is_parent() {
+            told.leave();
+            return Err(why);
+        }
         quit.store(true, Ordering::Relaxed);
         match finish(py, told, || Ok(())) {
             Ok(result) => py.detach(move || drop(result)),
-            Err((another, _)) => return Err(another),
+            Err((another, told)) => {
+                told.leave();
+                return Err(another);
+            }
         }
         Err(why)
     })

@@ -104,6 +104,8 @@ def test_arguments_of_every_call_are_named(tmp_path):
             (lambda: block.pairs("voltage0_i", "no"), "q"),
             (lambda: block.complex("voltage0_i", "voltage0_i"), "q"),
             (lambda: block.values("voltage0_i", "no such type"), "dtype"),
+            (lambda: block.values("voltage0_i", None), "dtype"),
+            (lambda: block.values("voltage0_i", ">i4"), "dtype"),
             (lambda: busbar.Coprocessor([]), "services"),
             (lambda: busbar.Coprocessor(["ehco"]), "services"),
             (lambda: busbar.Coprocessor(["echo"], device="a\0b"), "device"),
@@ -416,22 +418,30 @@ def test_a_source_elsewhere_that_a_signal_has_ended_is_given_up(alarm, descripto
         assert no_calls() and descriptors() <= before
 
 
-def test_a_fork_in_a_signal_handler_does_not_hang_the_child():
+@pytest.mark.parametrize("ends", ["None", "sys.exit(7)"])
+def test_a_fork_in_a_signal_handler_does_not_hang_the_child(ends):
     with full() as address:
         program = f"""
 import os, signal, sys, busbar
 parent = os.getpid()
-signal.signal(signal.SIGALRM, lambda *_: os.fork() and None)
+def handler(*_):
+    if os.fork() == 0:
+        {ends}
+signal.signal(signal.SIGALRM, handler)
 signal.setitimer(signal.ITIMER_REAL, 0.3)
 try:
     busbar.Receiver().connect({address[0]!r}, {address[1]}, timeout=3)
 except (ValueError, TimeoutError) as error:
     print(type(error).__name__, os.getpid() == parent, flush=True)
 if os.getpid() == parent:
-    os.wait()
+    print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
         _, out, _ = run(program)
-    assert sorted(out.splitlines()) == ["TimeoutError True", "ValueError False"]
+    if ends == "None":
+        assert sorted(out.splitlines()) == ["0", "TimeoutError True", "ValueError False"]
+    else:
+        # The exception of the handler is that of the call.
+        assert sorted(out.splitlines()) == ["7", "TimeoutError True"]
 
 
 @pytest.mark.parametrize("from_thread", [False, True])

@@ -116,7 +116,7 @@ def test_a_connection_sends_by_its_socket(descriptors):
             peer, _ = server.accept()
             with peer, connection.socket() as own:
                 assert own.getsockname() == peer.getpeername() and own.type == socket.SOCK_STREAM
-                assert own.fileno() != connection.fileno()
+                assert own.fileno() != connection.fileno() and own.gettimeout() == 0
                 own.sendall(b"question")
                 assert peer.recv(100) == b"question"
                 peer.sendall(b"answer")
@@ -139,6 +139,22 @@ def test_nobody_waits_for_a_thread_that_takes_the_next_piece():
             sender.sendall(b"x")
             thread.join()
             assert bytes(numpy.asarray(taken.pop())) == b"x"
+
+
+async def test_a_task_misses_nothing_that_a_thread_has_left():
+    with busbar.Receiver() as receiver, receiver.listen("127.0.0.1") as listener:
+        for _ in range(20):
+            with socket.create_connection(listener.address) as sender:
+                sender.sendall(bytes(60_000))
+            with listener.accept(30) as connection:
+                taken = []
+                thread = threading.Thread(target=lambda: taken.append(connection.next(1)))
+                thread.start()
+                async with asyncio.timeout(30):
+                    taken += [piece async for piece in connection]
+                thread.join()
+                assert sum(len(it) for it in taken if it is not None) == 60_000 and connection.finished
+                taken.clear()
 
 
 async def test_pieces_in_an_event_loop():

@@ -96,6 +96,8 @@ def test_dlpack_passes_memory_on():
         # Whoever does not know that memory can be read-only does not get it.
         with pytest.raises(BufferError):
             block.__dlpack__()
+        with pytest.raises(TypeError):
+            block.__dlpack__(unknown=1)
         with pytest.raises(BufferError):
             block.release()
         del array

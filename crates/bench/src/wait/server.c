@@ -2,17 +2,14 @@
 /* The server with libuv of `busbar bench wait`: as serve() in server.rs. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include <uv.h>
 
-#define REQUEST 64
-
-struct connection {
-	uv_pipe_t pipe;
-	char request[REQUEST];
-};
-
+/* What libuv suggests: a read that does not fill it was all. */
+static char buffer[65536];
+static int rearms;
 static unsigned long long warm, requests, answered;
 static double start;
 
@@ -34,15 +31,14 @@ static void check(int error)
 
 static void room(uv_handle_t *handle, size_t wanted, uv_buf_t *buf)
 {
-	struct connection *connection = handle->data;
-
+	(void)handle;
 	(void)wanted;
-	*buf = uv_buf_init(connection->request, sizeof(connection->request));
+	*buf = uv_buf_init(buffer, sizeof(buffer));
 }
 
 static void closed(uv_handle_t *handle)
 {
-	free(handle->data);
+	free(handle);
 }
 
 static void answer(uv_stream_t *stream, ssize_t len, const uv_buf_t *buf)
@@ -55,11 +51,13 @@ static void answer(uv_stream_t *stream, ssize_t len, const uv_buf_t *buf)
 		uv_close((uv_handle_t *)stream, closed);
 		return;
 	}
-	check(uv_read_stop(stream));
+	if (rearms)
+		check(uv_read_stop(stream));
 	reply = uv_buf_init(buf->base, len);
 	if (uv_try_write(stream, &reply, 1) != len)
 		exit(1);
-	check(uv_read_start(stream, room, answer));
+	if (rearms)
+		check(uv_read_start(stream, room, answer));
 	if (++answered == warm)
 		start = now();
 	if (answered == warm + requests)
@@ -68,15 +66,14 @@ static void answer(uv_stream_t *stream, ssize_t len, const uv_buf_t *buf)
 
 static void accepted(uv_stream_t *listener, int status)
 {
-	struct connection *connection = malloc(sizeof(*connection));
+	uv_pipe_t *connection = malloc(sizeof(*connection));
 
 	check(status);
 	if (!connection)
 		exit(1);
-	check(uv_pipe_init(listener->loop, &connection->pipe, 0));
-	connection->pipe.data = connection;
-	check(uv_accept(listener, (uv_stream_t *)&connection->pipe));
-	check(uv_read_start((uv_stream_t *)&connection->pipe, room, answer));
+	check(uv_pipe_init(listener->loop, connection, 0));
+	check(uv_accept(listener, (uv_stream_t *)connection));
+	check(uv_read_start((uv_stream_t *)connection, room, answer));
 }
 
 int main(int argc, char **argv)
@@ -84,12 +81,13 @@ int main(int argc, char **argv)
 	uv_loop_t *loop = uv_default_loop();
 	uv_pipe_t listener;
 
-	if (argc != 4)
+	if (argc != 5)
 		return 2;
-	warm = strtoull(argv[2], NULL, 10);
-	requests = strtoull(argv[3], NULL, 10);
+	rearms = !strcmp(argv[1], "rearm");
+	warm = strtoull(argv[3], NULL, 10);
+	requests = strtoull(argv[4], NULL, 10);
 	check(uv_pipe_init(loop, &listener, 0));
-	check(uv_pipe_bind(&listener, argv[1]));
+	check(uv_pipe_bind(&listener, argv[2]));
 	check(uv_listen((uv_stream_t *)&listener, 4096, accepted));
 	uv_run(loop, UV_RUN_DEFAULT);
 	printf("{\"cpu_micros\":%.3f}\n", now() - start);

@@ -1,14 +1,15 @@
 //! Servers: the same one with [`Poller`], mio, polling and libuv.
 //!
-//! | case | what the clients do |
-//! |---|---|
-//! | `server` | they stay connected |
-//! | `server-churn` | after each round an eighth of them leave, and as many others come |
+//! | case | what the clients do | what the server asks for |
+//! |---|---|---|
+//! | `server` | they stay connected | to hear of a connection whenever something comes |
+//! | `server-churn` | after each round an eighth of them leave, and as many others come | the same |
+//! | `server-rearm` | they stay connected | to hear of a connection once, and again after each answer |
 //!
-//! A server answers each request of 64 bytes with the same bytes, through Unix sockets. As one that hands requests to
-//! other threads, it does not want to hear of a connection again before it has answered, so it asks anew after each
-//! request: by a one-shot interest with `Poller` and polling, `reregister` with mio, and `uv_read_start` with libuv, as
-//! these are meant to be used. In a round, every client sends a request and then takes its answer.
+//! A server answers each request of 64 bytes with the same bytes, through Unix sockets. In a round, every client sends a
+//! request and then takes its answer. The first two cases have each library as it is fastest: edge-triggered with `Poller`,
+//! mio and polling, `uv_read_start` once with libuv. The third is for a server that hands requests to other threads: a
+//! one-shot interest with `Poller` and polling, `uv_read_stop` and `uv_read_start` with libuv. mio has no such interest.
 //!
 //! Each server is a process ([`serve`], and `server.c` for libuv), which prints its processor time after the first round.
 
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 use busbar::wait::{Events, Interest, Poller};
 use busbar::{Error, Result};
 use mio::unix::SourceFd;
+use polling::PollMode;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, listen};
 use rustix::time::ClockId;
@@ -36,8 +38,12 @@ use crate::clock::{Cost, cases, float, in_turn, micros_each, now};
 /// Connected clients.
 const CLIENTS: [usize; 3] = [64, 512, 2_000];
 const REQUEST: usize = 64;
-/// Events of one wait, for all of them.
-const ROOM: usize = 256;
+/// Bytes of one read: what is shorter was all.
+const BUFFER: usize = 4_096;
+/// Events of one wait; libuv has 1 024.
+const ROOM: usize = 1_024;
+/// How long clients wait for a server.
+const PATIENCE: Duration = Duration::from_secs(60);
 const C: &str = include_str!("server.c");
 
 /// The libraries that a server in Rust can be made with; the first one is Busbar.
@@ -64,34 +70,48 @@ trait Set {
     fn wait(&mut self, ready: &mut Vec<usize>) -> io::Result<()>;
 }
 
-struct Busbar(Poller, Events);
+struct Busbar {
+    poller: Poller,
+    events: Events,
+    rearms: bool,
+}
+
+impl Busbar {
+    fn interest(&self) -> Interest {
+        if self.rearms { Interest::READABLE.one_shot() } else { Interest::READABLE.edge() }
+    }
+}
 
 impl Set for Busbar {
     fn add(&mut self, connection: &Connection, key: usize) -> io::Result<()> {
-        self.0.queue_add(connection, key as u64, Interest::READABLE.one_shot());
+        self.poller.queue_add(connection, key as u64, self.interest());
         Ok(())
     }
 
     fn again(&mut self, connection: &Connection, key: usize) -> io::Result<()> {
-        self.0.queue_change(connection, key as u64, Interest::READABLE.one_shot());
+        if self.rearms {
+            self.poller.queue_change(connection, key as u64, self.interest());
+        }
         Ok(())
     }
 
     fn remove(&mut self, connection: &Connection) -> io::Result<()> {
-        self.0.queue_remove(connection);
+        self.poller.queue_remove(connection);
         Ok(())
     }
 
     fn wait(&mut self, ready: &mut Vec<usize>) -> io::Result<()> {
-        self.0.wait(&mut self.1)?;
-        if let Some(failure) = self.1.failures().first() {
+        self.poller.wait(&mut self.events)?;
+        if let Some(failure) = self.events.failures().first() {
             return Err(failure.errno().into());
         }
-        ready.extend(self.1.iter().map(|event| usize::try_from(event.key()).unwrap_or(usize::MAX)));
+        let key = |key: u64| usize::try_from(key).unwrap_or(usize::MAX);
+        ready.extend(self.events.iter().map(|event| key(event.key())));
         Ok(())
     }
 }
 
+/// Always edge-triggered.
 struct Mio(mio::Poll, mio::Events);
 
 impl Set for Mio {
@@ -100,9 +120,8 @@ impl Set for Mio {
         self.0.registry().register(&mut SourceFd(&fd), mio::Token(key), interest)
     }
 
-    fn again(&mut self, connection: &Connection, key: usize) -> io::Result<()> {
-        let (fd, interest) = (connection.as_raw_fd(), mio::Interest::READABLE);
-        self.0.registry().reregister(&mut SourceFd(&fd), mio::Token(key), interest)
+    fn again(&mut self, _: &Connection, _: usize) -> io::Result<()> {
+        Ok(())
     }
 
     fn remove(&mut self, connection: &Connection) -> io::Result<()> {
@@ -116,51 +135,72 @@ impl Set for Mio {
     }
 }
 
-struct Polling(polling::Poller, polling::Events);
+struct Polling {
+    poller: polling::Poller,
+    events: polling::Events,
+    rearms: bool,
+}
 
 impl Set for Polling {
     #[allow(unsafe_code)]
     fn add(&mut self, connection: &Connection, key: usize) -> io::Result<()> {
+        let mode = if self.rearms { PollMode::Oneshot } else { PollMode::Edge };
         // SAFETY: the connection is removed before it is closed.
-        unsafe { self.0.add(connection, polling::Event::readable(key)) }
+        unsafe { self.poller.add_with_mode(connection, polling::Event::readable(key), mode) }
     }
 
     fn again(&mut self, connection: &Connection, key: usize) -> io::Result<()> {
-        self.0.modify(connection, polling::Event::readable(key))
+        if !self.rearms {
+            return Ok(());
+        }
+        self.poller.modify(connection, polling::Event::readable(key))
     }
 
     fn remove(&mut self, connection: &Connection) -> io::Result<()> {
-        self.0.delete(connection)
+        self.poller.delete(connection)
     }
 
     fn wait(&mut self, ready: &mut Vec<usize>) -> io::Result<()> {
-        self.1.clear();
-        self.0.wait(&mut self.1, None)?;
-        ready.extend(self.1.iter().map(|event| event.key));
+        self.events.clear();
+        self.poller.wait(&mut self.events, None)?;
+        ready.extend(self.events.iter().map(|event| event.key));
         Ok(())
     }
 }
 
 /// Serves `warm` requests, and then `requests` others, which are measured. `library` is one of [`LIBRARIES`]; `path` is
-/// that of the socket, which is made.
+/// that of the socket, which is made. With `rearms`, it asks again after each answer.
 ///
 /// # Errors
 ///
-/// Bad input for another library; those of the calls.
-pub fn serve(library: &str, path: &Path, warm: u64, requests: u64) -> Result<Outcome> {
+/// Bad input for another library, and for mio if it is to ask again; those of the calls.
+pub fn serve(
+    library: &str,
+    rearms: bool,
+    path: &Path,
+    warm: u64,
+    requests: u64,
+) -> Result<Outcome> {
     super::allow_descriptors()?;
     let failed = |why| failed(library, why);
     let mut server = UnixListener::bind(path).and_then(Server::new).map_err(failed)?;
     let cpu = match library {
-        "busbar" => server.run(Busbar(Poller::new()?, Events::new(ROOM)?), warm, requests),
-        "mio" => mio::Poll::new().and_then(|poll| {
+        "busbar" => {
+            let (poller, events) = (Poller::new()?, Events::new(ROOM)?);
+            server.run(Busbar { poller, events, rearms }, warm, requests)
+        }
+        "mio" if !rearms => mio::Poll::new().and_then(|poll| {
             server.run(Mio(poll, mio::Events::with_capacity(ROOM)), warm, requests)
         }),
         "polling" => polling::Poller::new().and_then(|poller| {
             let room = ROOM.try_into().map_err(io::Error::other)?;
-            server.run(Polling(poller, polling::Events::with_capacity(room)), warm, requests)
+            let events = polling::Events::with_capacity(room);
+            server.run(Polling { poller, events, rearms }, warm, requests)
         }),
-        other => return Err(Error::invalid("library", other, LIBRARIES.join(", "))),
+        other => {
+            let allowed = if rearms { "busbar, polling".into() } else { LIBRARIES.join(", ") };
+            return Err(Error::invalid("library", other, allowed));
+        }
     };
     Ok(Outcome { cpu_micros: cpu.map_err(failed)?.as_secs_f64() * 1e6 })
 }
@@ -173,6 +213,7 @@ struct Server {
     listener: Connection,
     open: Vec<Option<Connection>>,
     free: Vec<usize>,
+    buffer: Box<[u8; BUFFER]>,
 }
 
 /// The key of the listener. The first place for a connection stays empty.
@@ -184,7 +225,8 @@ impl Server {
         // More than the clients that come at once.
         listen(&listener, 4_096)?;
         let listener = Arc::new(OwnedFd::from(listener));
-        Ok(Self { listener, open: vec![None], free: Vec::new() })
+        let buffer = Box::new([0; BUFFER]);
+        Ok(Self { listener, open: vec![None], free: Vec::new(), buffer })
     }
 
     /// Returns the processor time of the requests behind the first ones.
@@ -227,8 +269,7 @@ impl Server {
     /// Answers a request; false if there was none, as its client has left.
     fn answer(&mut self, set: &mut impl Set, key: usize) -> io::Result<bool> {
         let Some(connection) = &self.open[key] else { return Ok(false) };
-        let mut request = [0; REQUEST];
-        let len = rustix::io::read(connection, &mut request)?;
+        let len = rustix::io::read(connection, &mut *self.buffer)?;
         if len == 0 {
             set.remove(connection)?;
             self.open[key] = None;
@@ -236,7 +277,7 @@ impl Server {
             return Ok(false);
         }
         // There is room for what the client waits for.
-        rustix::io::write(connection, &request[..len])?;
+        rustix::io::write(connection, &self.buffer[..len])?;
         set.again(connection, key)?;
         Ok(true)
     }
@@ -250,6 +291,8 @@ struct Load {
     rounds: usize,
     /// Clients that leave after each round.
     leave: usize,
+    /// Whether the server asks again after each answer.
+    rearms: bool,
 }
 
 impl Load {
@@ -264,6 +307,7 @@ impl Load {
         let [warm, requests] = [self.clients as u64, self.requests()].map(|it| it.to_string());
         let mut child = Command::new(&server[0])
             .args(&server[1..])
+            .arg(if self.rearms { "rearm" } else { "stay" })
             .arg(&path)
             .args([warm, requests])
             .stdout(Stdio::piped())
@@ -299,9 +343,12 @@ impl Load {
 
 /// The first client, who waits until the server is there.
 fn first(path: &Path, server: &mut Child) -> io::Result<UnixStream> {
+    let begin = Instant::now();
     loop {
         match connect(path) {
-            Err(_) if server.try_wait()?.is_none() => std::thread::sleep(Duration::from_millis(1)),
+            Err(_) if server.try_wait()?.is_none() && begin.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             connected => return connected,
         }
     }
@@ -309,7 +356,7 @@ fn first(path: &Path, server: &mut Child) -> io::Result<UnixStream> {
 
 fn connect(path: &Path) -> io::Result<UnixStream> {
     let client = UnixStream::connect(path)?;
-    client.set_read_timeout(Some(Duration::from_secs(60)))?;
+    client.set_read_timeout(Some(PATIENCE))?;
     Ok(client)
 }
 
@@ -329,7 +376,7 @@ fn round(clients: &mut [UnixStream]) -> io::Result<()> {
 
 // -- Cases
 
-/// `command` runs [`serve`], and gets the name of a library, and then the path and the two numbers.
+/// `command` runs [`serve`], and gets the name of a library, `rearm` or `stay`, the path and the two numbers.
 pub(super) fn run(
     plan: &Plan,
     command: &[PathBuf],
@@ -349,9 +396,11 @@ pub(super) fn run(
     let mut all = Vec::new();
     for &clients in &CLIENTS[..plan.servers] {
         let rounds = usize::try_from(plan.requests).unwrap_or(usize::MAX) / clients;
-        for (name, leave) in [("server", 0), ("server-churn", clients / 8)] {
-            let load = Load { clients, rounds: rounds.max(4), leave };
-            for (library, usual) in &others {
+        for (name, leave, rearms) in
+            [("server", 0, false), ("server-churn", clients / 8, false), ("server-rearm", 0, true)]
+        {
+            let load = Load { clients, rounds: rounds.max(4), leave, rearms };
+            for (library, usual) in others.iter().filter(|(name, _)| !rearms || *name != "mio") {
                 progress(&format!("{name} of {clients} clients, {library}"));
                 let run = |by: &str, server| {
                     load.run(server, folder.path()).map_err(|why| failed(by, why))
@@ -387,13 +436,18 @@ mod tests {
 
     #[test]
     fn each_server_answers_clients_that_come_and_go() {
-        for library in LIBRARIES {
+        for (library, rearms) in LIBRARIES.into_iter().flat_map(|it| [(it, false), (it, true)]) {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("socket");
-            let load = Load { clients: 16, rounds: 4, leave: 2 };
+            if library == "mio" && rearms {
+                let error = serve(library, rearms, &path, 0, 0).unwrap_err();
+                assert!(error.to_string().contains("busbar, polling"), "{error}");
+                continue;
+            }
+            let load = Load { clients: 16, rounds: 4, leave: 2, rearms };
             let server = {
                 let path = path.clone();
-                std::thread::spawn(move || serve(library, &path, 16, load.requests()))
+                std::thread::spawn(move || serve(library, rearms, &path, 16, load.requests()))
             };
             // Any process that runs for as long.
             let mut child = Command::new("sleep").arg("60").spawn().unwrap();
@@ -402,7 +456,7 @@ mod tests {
             child.wait().unwrap();
             assert!(server.join().unwrap().unwrap().cpu_micros > 0.0, "{library}");
         }
-        let error = serve("other", Path::new("/nonexistent/socket"), 0, 0).unwrap_err();
-        assert!(error.to_string().contains("the server with other"), "{error}");
+        let error = serve("mio", false, Path::new("/nonexistent/socket"), 0, 0).unwrap_err();
+        assert!(error.to_string().contains("the server with mio"), "{error}");
     }
 }

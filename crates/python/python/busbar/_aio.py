@@ -115,7 +115,8 @@ class Pieces:
         while (piece := self._connection.try_next()) is None:
             if self._connection.finished:
                 raise StopAsyncIteration
-            await _ready(self._connection)
+            # Another thread may have taken what was new, and left some of it.
+            await _ready_within(0.1, self._connection)
         return piece
 
 

@@ -596,22 +596,21 @@ class Connection:
         `TimeoutError` if the peer has disappeared; `ValueError` for a bad `timeout`, and once it is closed.
         """
     def try_next(self) -> View | bytes | None:
-        """The next piece, or `None` if there is none now, if another thread is taking it, or at the end: `finished` tells.
-        Does not wait. Errors: as `next`.
+        """The next piece, or `None` if there is none now, or at the end: `finished` tells. Does not wait. Errors: as
+        `next`.
         """
     @property
     def finished(self) -> bool:
-        """Whether the peer has ended and everything was received; not while another thread waits for the next piece.
-        Errors: `ValueError` once it is closed.
-        """
+        """Whether the peer has ended and everything was received. Errors: `ValueError` once it is closed."""
     def fileno(self) -> int:
-        """A descriptor that is readable while a piece is there. Its number belongs to the connection. Errors:
-        `ValueError` once it is closed.
+        """A descriptor that is readable when there may be something new: then call `try_next` until it returns `None`. Its
+        number belongs to the connection. Errors: `ValueError` once it is closed.
         """
     def socket(self) -> Socket:
         """The connection as a `socket.socket` with a descriptor of its own, which the caller closes: to send, to ask for
-        addresses, to set options. It does not block. What is received by it is missing in the pieces. Errors: `OSError`
-        with `EMFILE` if the process has too many descriptors; `ValueError` once it is closed.
+        addresses, to set options. It does not block; after `settimeout(seconds)`, `sendall` waits. What is received by
+        it is missing in the pieces. Errors: `OSError` with `EMFILE` if the process has too many descriptors;
+        `ValueError` once it is closed.
         """
     def close(self) -> None:
         """Closes it. Views stay valid. To close it again does nothing. Errors: none."""
