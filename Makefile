@@ -39,14 +39,16 @@ test-host: deps test-features test-targets
 	cargo test --workspace --all-features --locked
 	mandoc -T lint -W style docs/man/*
 
-# The C programs on 32 bit, where rustup can add the target.
+# The library and the C programs on 32 bit, where rustup can add the target.
 I686 := i686-unknown-linux-gnu
 test-c32: deps
 	if ! command -v rustup >/dev/null; then \
 		echo "test-c32: skipped: there is no rustup"; \
 	else \
 		rustup -q target add $(I686) && \
-		CARGO_TARGET_I686_UNKNOWN_LINUX_GNU_LINKER=gcc cargo build -p busbar-c --locked --target $(I686) && \
+		export CARGO_TARGET_I686_UNKNOWN_LINUX_GNU_LINKER=gcc && \
+		cargo test -p busbar -p busbar-uapi --locked --target $(I686) && \
+		cargo build -p busbar-c --locked --target $(I686) && \
 		BUSBAR_C_LIBRARY=$(CURDIR)/target/$(I686)/debug/libbusbar_c.so BUSBAR_C_FLAGS=-m32 \
 			cargo test -p busbar-c --test c --test c_examples --locked -- --skip valgrind; \
 	fi

@@ -218,13 +218,18 @@ mod tests {
 
     #[test]
     fn layouts_are_those_of_the_headers() {
+        assert!(size_of::<Request>() >= size_of::<libc::ifreq>());
+        if align_of::<u64>() < 8 {
+            // i386 is the only processor with another layout, which its kernel and compilers agree on.
+            assert_eq!((size_of::<FlowSpec>(), offset_of!(FlowSpec, ring_cookie)), (160, 148));
+            return;
+        }
         // As printed by a C program that includes them.
         assert_eq!(size_of::<FlowSpec>(), 168);
         assert_eq!(offset_of!(FlowSpec, ring_cookie), 152);
         assert_eq!(offset_of!(FlowSpec, location), 160);
         assert_eq!(size_of::<Rules>(), 192);
         assert_eq!((offset_of!(Rules, spec), offset_of!(Rules, count)), (16, 184));
-        assert!(size_of::<Request>() >= 40);
     }
 
     #[test]

@@ -98,7 +98,7 @@ mod tests {
         shares.add(&last).unwrap();
         assert!(((1 << 20) / 4..=(1 << 20) / 4 * 3).contains(&kept(&last)), "{}", kept(&last));
         // Enough for whatever the kernel would keep.
-        let (large, free) = (Shares::new(1 << 40), connect());
+        let (large, free) = (Shares::new(1 << 30), connect());
         let before = kept(&free);
         large.add(&free).unwrap();
         assert_eq!(kept(&free), before);
