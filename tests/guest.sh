@@ -10,9 +10,8 @@ arguments=$*
 busbar=/tmp/busbar
 # Programs for another processor are in another folder, without the C library.
 target=${BUSBAR_TARGET:-target/release}
-for file in busbar busbar-dev libbusbar_c.so; do
-    [ ! -e "$target/$file" ] || cp "$target/$file" /tmp
-done
+cp "$target/busbar" "$target/busbar-dev" /tmp
+[ "${BUSBAR_TARGET-target/release}" != target/release ] || cp target/release/libbusbar_c.so /tmp
 export BUSBAR_PROGRAM=$busbar
 # For `busbar bench languages`.
 export BUSBAR_PYTHON="$PWD/target/python/bin/python"

@@ -15,6 +15,7 @@
 //! seconds to start in the lab.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -294,10 +295,7 @@ fn compare(
 /// The consumer in C, compiled with the library beside this program, or else with the installed one.
 fn c(folder: &Path) -> Result<Consumer> {
     let failed = |why| Error::new("compile", "the consumer in C", why);
-    let (source, program) = (folder.join("consume.c"), folder.join("consume"));
-    std::fs::write(&source, C).map_err(failed)?;
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).args([&program, &source]);
+    let mut arguments: Vec<OsString> = Vec::new();
     let built =
         std::env::current_exe().ok().and_then(|it| Some(it.parent()?.join("libbusbar_c.so")));
     if let Some(library) = built.filter(|library| library.exists()) {
@@ -309,20 +307,36 @@ fn c(folder: &Path) -> Result<Consumer> {
             std::os::unix::fs::symlink(&library, name).map_err(failed)?;
         }
         let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../c/include");
-        compiler.arg("-I").arg(headers).arg(&name);
-        compiler.arg(format!("-Wl,-rpath,{}", folder.display()));
+        let path = format!("-Wl,-rpath,{}", folder.display());
+        arguments.extend(["-I".into(), headers.into(), name.into(), path.into()]);
     } else {
         let mut flags = Command::new("pkg-config");
         let flags = flags.args(["--cflags", "--libs", "busbar"]).output().map_err(failed)?;
-        compiler.args(String::from_utf8_lossy(&flags.stdout).split_whitespace());
+        let flags = String::from_utf8_lossy(&flags.stdout);
+        arguments.extend(flags.split_whitespace().map(OsString::from));
     }
-    let output = compiler.output().map_err(failed)?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        let help = "it needs cc, and libbusbar: make build install-c";
-        return Err(failed(std::io::Error::other(text)).help(help));
-    }
+    let help = "it needs cc, and libbusbar: make build install-c";
+    let program =
+        compile(folder, "consume", C, &arguments).map_err(|why| failed(why).help(help))?;
     Ok(Consumer::new("C", vec![program]))
+}
+
+/// Compiles a program. The error is what the compiler prints.
+pub(crate) fn compile(
+    folder: &Path,
+    name: &str,
+    text: &str,
+    arguments: &[OsString],
+) -> io::Result<PathBuf> {
+    let (source, program) = (folder.join(format!("{name}.c")), folder.join(name));
+    std::fs::write(&source, text)?;
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).args([&program, &source]);
+    let output = compiler.args(arguments).output()?;
+    if output.status.success() {
+        return Ok(program);
+    }
+    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
 /// A consumer in Python that needs a package: in the interpreter that `BUSBAR_PYTHON` names, or in that of the package's

@@ -51,7 +51,7 @@ enum Phase {
     Serving,
     /// Names are being withdrawn, until then at the latest.
     Withdrawing(Instant),
-    /// The remoteproc is being stopped, until then at the latest.
+    /// The remoteproc is being stopped, or a start is awaited before the end, until then at the latest.
     Stopping(Instant),
     Ended,
 }

@@ -79,8 +79,8 @@ fn argument(field: &str) -> String {
 /// number of blocks, 1 to 1024. `block_len` is a number of bytes or a text such as `"1M"` (K is 1024), rounded down
 /// to whole samples. `memory` is `heap:NAME`, `pages`, `huge` or `memfd`, and `interface` is `dmabuf`, `fileio`,
 /// `synth` or `iiod`; without them the library chooses. `channels` are the names of the channels to receive, in any
-/// order; without it, all voltages, or if there are none, all but `timestamp`. With `on_loss="raise"`, iterators raise `LossError` before a block in front of whose end
-/// samples are missing, or may be.
+/// order; without it, all voltages, or if there are none, all but `timestamp`. With `on_loss="raise"`, iterators raise
+/// `LossError` before a block in front of whose end samples are missing, or may be.
 ///
 /// Errors: `ValueError` for a bad argument; `FileNotFoundError` if there is no such device; `PermissionError`;
 /// `OSError` with `EBUSY` if another program uses it.
@@ -420,9 +420,9 @@ impl Block {
     }
 
     /// The values of a channel as a new array of shape `(samples,)` and type `dtype`, which is `int16`, `int32`,
-    /// `int64`, `float32` or `float64`, by name or as NumPy has it: shifted and sign-extended. With a `scale`, the result of `Source.scale`, they
-    /// are in the channel's unit; it needs a float. Errors: `ValueError` for an unknown channel, for a type that
-    /// cannot hold its values, and once the block was given back.
+    /// `int64`, `float32` or `float64`, by name or as NumPy has it: shifted and sign-extended. With a `scale`, the result
+    /// of `Source.scale`, they are in the channel's unit; it needs a float. Errors: `ValueError` for an unknown channel,
+    /// for a type that cannot hold its values, and once the block was given back.
     #[pyo3(signature = (channel, dtype=DtypeName::new("float32"), scale=None), text_signature = "($self, channel, dtype=\"float32\", scale=None)")]
     fn values<'py>(
         &self,
@@ -431,8 +431,7 @@ impl Block {
         dtype: DtypeName,
         scale: Option<(f64, f64)>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let DtypeName(dtype) = &dtype;
-        let dtype = dtype.as_str();
+        let dtype = dtype.0.as_str();
         if scale.is_some() && !dtype.starts_with("float") {
             return Err(invalid("dtype", dtype, "\"float32\", \"float64\", with a scale"));
         }
@@ -465,8 +464,7 @@ impl Block {
         dtype: DtypeName,
         scale: Option<(f64, f64)>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let DtypeName(dtype) = &dtype;
-        let dtype = dtype.as_str();
+        let dtype = dtype.0.as_str();
         let format = &self.layout.format;
         format.channel(i).or_raise_as(py, "i")?;
         format.channel(q).or_raise_as(py, "q")?;

@@ -55,14 +55,8 @@ struct Told<T> {
     home: Process,
 }
 
-impl<T> Told<T> {
-    /// In a child, a thread of the parent may have had a lock of it during the fork.
-    fn leave(self) {
-        if self.home.is_parent() {
-            std::mem::forget(self.result);
-        }
-    }
-}
+/// What a call has returned, or why the wait for it has ended and, unless in a child, what still tells.
+type Finished<T> = Result<PyResult<busbar::Result<T>>, (PyErr, Option<Told<T>>)>;
 
 /// Begins a call in a thread of its own.
 fn begin<T: Send + 'static>(
@@ -79,25 +73,27 @@ fn begin<T: Send + 'static>(
     Ok(Told { result, home: Process::current() })
 }
 
-/// Waits for the result. If `goes_on` fails, or a signal handler, the wait ends; it can be begun again.
+/// Waits for the result. If `goes_on` fails, or a signal handler, the wait ends; it can be begun again by the process that
+/// has the thread.
 fn finish<T: Send>(
     py: Python<'_>,
     mut told: Told<T>,
     goes_on: impl Fn() -> PyResult<()>,
-) -> Result<PyResult<busbar::Result<T>>, (PyErr, Told<T>)> {
+) -> Finished<T> {
     loop {
         let result;
         (result, told) = py.detach(move || (told.result.recv_timeout(SLICE), told));
         match result {
             Ok(result) => return Ok(Ok(result)),
             Err(RecvTimeoutError::Timeout) => {
-                let mut result = py.check_signals().and_then(|()| goes_on());
-                // In a child that a signal handler has forked, nobody will tell.
+                let ends = py.check_signals().and_then(|()| goes_on()).err();
                 if told.home.is_parent() {
-                    result = result.and(Err(inherited("call")));
+                    // A signal handler has forked: nobody will tell the child, and the thread of its parent may have had a lock.
+                    std::mem::forget(told);
+                    return Err((ends.unwrap_or_else(|| inherited("call")), None));
                 }
-                if let Err(why) = result {
-                    return Err((why, told));
+                if let Some(why) = ends {
+                    return Err((why, Some(told)));
                 }
             }
             Err(RecvTimeoutError::Disconnected) => {
@@ -114,10 +110,7 @@ pub fn aside<T: Send + 'static>(
     goes_on: impl Fn() -> PyResult<()>,
     call: impl FnOnce() -> busbar::Result<T> + Send + 'static,
 ) -> PyResult<busbar::Result<T>> {
-    finish(py, begin(py, call)?, goes_on).unwrap_or_else(|(why, told)| {
-        told.leave();
-        Err(why)
-    })
+    finish(py, begin(py, call)?, goes_on).unwrap_or_else(|(why, _)| Err(why))
 }
 
 /// Runs a call of the library that has a deadline in a thread of its own, and waits for it. If a signal or `goes_on`
@@ -135,17 +128,11 @@ pub fn ended<T: Send + 'static>(
         call()
     })?;
     finish(py, told, goes_on).unwrap_or_else(|(why, told)| {
-        if told.home.is_parent() {
-            told.leave();
-            return Err(why);
-        }
+        let Some(told) = told else { return Err(why) };
         quit.store(true, Ordering::Relaxed);
         match finish(py, told, || Ok(())) {
             Ok(result) => py.detach(move || drop(result)),
-            Err((another, told)) => {
-                told.leave();
-                return Err(another);
-            }
+            Err((another, _)) => return Err(another),
         }
         Err(why)
     })

@@ -34,6 +34,7 @@ use serde::{Deserialize, Serialize};
 use super::Plan;
 use crate::Case;
 use crate::clock::{Cost, cases, float, in_turn, micros_each, now};
+use crate::languages::compile;
 
 /// Connected clients.
 const CLIENTS: [usize; 3] = [64, 512, 2_000];
@@ -388,8 +389,9 @@ pub(super) fn run(
         command.chain([library.into()]).collect::<Vec<_>>()
     };
     let [ours, others @ ..] = LIBRARIES;
+    let ours = of(ours);
     let mut others: Vec<_> = others.map(|library| (library, of(library))).into();
-    match libuv(folder.path()) {
+    match compile(folder.path(), "server", C, &["-luv".into()]) {
         Ok(program) => others.push(("libuv", vec![program.into()])),
         Err(why) => eprintln!("left out: libuv: {why}"),
     }
@@ -405,7 +407,6 @@ pub(super) fn run(
                 let run = |by: &str, server| {
                     load.run(server, folder.path()).map_err(|why| failed(by, why))
                 };
-                let ours = of(ours);
                 let runs = in_turn(plan.rows, || run(library, usual), || run("Busbar", &ours))?;
                 let params = [("clients", clients as u64), ("requests", load.requests())];
                 all.extend(cases(name, &params, "us/request", library, &runs));
@@ -413,21 +414,6 @@ pub(super) fn run(
         }
     }
     Ok(all)
-}
-
-/// The server with libuv, compiled.
-fn libuv(folder: &Path) -> io::Result<PathBuf> {
-    let (source, program) = (folder.join("server.c"), folder.join("server"));
-    std::fs::write(&source, C)?;
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).args([&program, &source]);
-    let output = compiler.arg("-luv").output()?;
-    if output.status.success() {
-        return Ok(program);
-    }
-    let text = String::from_utf8_lossy(&output.stderr);
-    let line = text.lines().find(|line| line.contains("error")).unwrap_or("cc failed").to_owned();
-    Err(io::Error::other(line))
 }
 
 #[cfg(test)]

@@ -48,6 +48,27 @@ pub struct Format {
     pub rate: Option<f64>,
 }
 
+/// Formats of tests.
+#[cfg(any(test, fuzzing))]
+impl Format {
+    /// Channels of 16 bits, signed.
+    #[must_use]
+    pub fn of_shorts(names: &[&str]) -> Self {
+        let channel = |(index, name): (usize, &&str)| Channel {
+            name: (*name).into(),
+            signed: true,
+            bits: 16,
+            storage_bits: 16,
+            shift: 0,
+            big_endian: false,
+            repeat: 1,
+            offset: 2 * index,
+        };
+        let channels = names.iter().enumerate().map(channel).collect();
+        Self { channels, sample_len: 2 * names.len(), rate: None }
+    }
+}
+
 /// Number of samples that are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lost {

@@ -237,18 +237,7 @@ mod tests {
     use super::*;
 
     fn format(names: &[&str]) -> Format {
-        let channel = |(index, name): (usize, &&str)| Channel {
-            name: (*name).into(),
-            signed: true,
-            bits: 16,
-            storage_bits: 16,
-            shift: 0,
-            big_endian: false,
-            repeat: 1,
-            offset: 2 * index,
-        };
-        let channels = names.iter().enumerate().map(channel).collect();
-        Format { channels, sample_len: 2 * names.len(), rate: None }
+        Format::of_shorts(names)
     }
 
     fn verify(counter: &mut Counter, block: &[u8], lost: Lost) -> Result<()> {

@@ -13,22 +13,9 @@ use crate::stream::{Channel, Format, Lost, Meta, Samples, StreamSetup};
 
 /// A format as `vconv` has it, and what may be wrong with one.
 fn format(names: &[&str], change: impl Fn(usize, &mut Channel)) -> Format {
-    let channel = |(index, name): (usize, &&str)| {
-        let mut channel = Channel {
-            name: (*name).into(),
-            signed: true,
-            bits: 16,
-            storage_bits: 16,
-            shift: 0,
-            big_endian: false,
-            repeat: 1,
-            offset: 2 * index,
-        };
-        change(index, &mut channel);
-        channel
-    };
-    let channels = names.iter().enumerate().map(channel).collect();
-    Format { channels, sample_len: 2 * names.len(), rate: Some(1000.0) }
+    let mut format = Format { rate: Some(1000.0), ..Format::of_shorts(names) };
+    format.channels.iter_mut().enumerate().for_each(|(index, channel)| change(index, channel));
+    format
 }
 
 fn iq() -> Format {

@@ -13,7 +13,7 @@ use super::wire::{HostWire, Transfers};
 use crate::block::{Block, Memory};
 use crate::poll::Bell;
 use crate::stream::net::{FrameReceiver, FrameSender, Options, Pool, Port, Wire};
-use crate::stream::{Channel, Format, Lost, Meta, Samples, StreamSetup};
+use crate::stream::{Format, Lost, Meta, Samples, StreamSetup};
 use crate::{Error, Result};
 
 /// What a device does in one connection. Behind the last step it is silent.
@@ -33,17 +33,7 @@ pub enum Step {
 /// What the samples of scripts are: 16 bits.
 #[must_use]
 pub fn format() -> Format {
-    let channel = Channel {
-        name: "voltage0".into(),
-        signed: true,
-        bits: 16,
-        storage_bits: 16,
-        shift: 0,
-        big_endian: false,
-        repeat: 1,
-        offset: 0,
-    };
-    Format { channels: vec![channel], sample_len: 2, rate: None }
+    Format::of_shorts(&["voltage0"])
 }
 
 /// What a host has of its devices.
