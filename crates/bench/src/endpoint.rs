@@ -11,6 +11,9 @@
 //! | `create-floor` | `eventfd`, close | create-fd ioctl, destroy, close |
 //! | `round-trip` | write and read on the node, answered by `echo` | the same on the descriptor |
 //! | `send` | messages as fast as `sink` takes them, counted and checked there | the same |
+//! | `send-many` | the same, one `write` on the descriptor for each message | 16 by one call |
+//! | `send-many-cpu` | the processor time of the sender for that | the same |
+//! | `recv-many` | one `read` on the descriptor for each message of `source` | up to 16 by one call |
 //!
 //! `create` is the program of the published figures (docs/measuring.md) with its ten rows for each count.
 //! Its clock stops when the loop ends, while `udevd` goes on: before the other side's turn,
@@ -18,28 +21,34 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use busbar::endpoint::{ADDR_ANY, Controller};
+use busbar::endpoint::{self, ADDR_ANY, Controller, MAX_MESSAGE, Messages};
 use busbar::{Error, Result};
 use busbar_coprocessor::service::data;
 use busbar_coprocessor::service::sink::{Answer, Query};
+use busbar_coprocessor::service::source::Request;
 use busbar_uapi::rpmsg::{self, EndpointFdInfo, EndpointInfo, NAME_SIZE};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::time::ClockId;
 
-use crate::clock::{clocked, in_turn, micros_each};
+use crate::clock::{self, Cost, clocked, float, in_turn, micros_each, now};
 use crate::{Case, Controllers, Extent, Report};
 
 /// The services that both coprocessors need.
-pub const SERVICES: [&str; 2] = ["echo", "sink"];
+pub const SERVICES: [&str; 3] = ["echo", "sink", "source"];
 
 /// Payloads, in bytes, up to the largest that one message carries.
 const SIZES: [u64; 4] = [16, 64, 256, 496];
+
+/// Messages of one call in the cases of many.
+const GROUP: usize = 16;
 
 /// Repetitions of each measurement.
 struct Plan {
@@ -111,7 +120,20 @@ pub fn run(
         let count = plan.messages;
         let runs = in_turn(plan.rows, || a.send(count, size), || b.send(count, size))?;
         let params = [("bytes", size), ("messages", count)];
-        cases.push(Case::new("send", &params, "us", "device node", &runs));
+        let [send, _] = clock::cases("send", &params, "us", "device node", &runs);
+        cases.push(send);
+    }
+    for size in SIZES {
+        progress(&format!("many by one call, {size} bytes"));
+        let (mut a, mut b) = (busbar.endpoint("sink")?, busbar.endpoint("sink")?);
+        let count = plan.messages;
+        let runs = in_turn(plan.rows, || a.send(count, size), || b.send_many(count, size))?;
+        let params = [("bytes", size), ("messages", count)];
+        cases.extend(clock::cases("send-many", &params, "us", "write()", &runs));
+
+        let (mut a, mut b) = (busbar.endpoint("source")?, busbar.endpoint("source")?);
+        let runs = in_turn(plan.rows, || a.recv(count, size), || b.recv_many(count, size))?;
+        cases.push(Case::new("recv-many", &params, "us", "read()", &runs));
     }
     Ok(Report::new("endpoint", plan.rows, cases))
 }
@@ -253,8 +275,30 @@ impl Endpoint {
     }
 
     /// Sends `count` messages as fast as possible, until `sink` has counted all; microseconds for
-    /// each. The messages are prepared beforehand.
-    fn send(&mut self, count: u64, size: u64) -> Result<f64> {
+    /// each, and the sender's processor time. The messages are prepared beforehand.
+    fn send(&mut self, count: u64, size: u64) -> Result<Cost> {
+        self.send_by(count, size, |endpoint, messages| {
+            messages.iter().try_for_each(|message| endpoint.write(message))
+        })
+    }
+
+    /// As [`Self::send`], but [`GROUP`] messages by one call.
+    fn send_many(&mut self, count: u64, size: u64) -> Result<Cost> {
+        let many = self.library()?;
+        self.send_by(count, size, |endpoint, messages| {
+            messages.chunks(GROUP).try_for_each(|group| match many.send_many(group)? {
+                sent if sent == group.len() => Ok(()),
+                sent => Err(endpoint.wrong(format!("{sent} messages of a group were sent"))),
+            })
+        })
+    }
+
+    fn send_by(
+        &mut self,
+        count: u64,
+        size: u64,
+        send: impl FnOnce(&mut Self, &[Vec<u8>]) -> Result<()>,
+    ) -> Result<Cost> {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let messages = (0..count)
             .map(|sequence| {
@@ -265,23 +309,87 @@ impl Endpoint {
             .collect::<Result<Vec<_>>>()?;
         self.ask(0)?;
 
-        let start = Instant::now();
-        for message in &messages {
-            self.write(message)?;
-        }
+        let (start, cpu) = (Instant::now(), now(ClockId::ThreadCPUTime));
+        send(self, &messages)?;
+        let cpu = now(ClockId::ThreadCPUTime).saturating_sub(cpu);
         let counts = self.ask(1)?.counts;
-        let each = micros_each(start, count);
+        let micros = micros_each(start, count);
         if counts.is_complete(count) {
-            Ok(each)
+            Ok(Cost { micros, cpu_micros: cpu.as_secs_f64() * 1e6 / float(count) })
         } else {
             Err(self.wrong(format!("of {count} messages, the sink counted {counts:?}")))
         }
     }
 
+    /// Takes `count` messages that are there already; microseconds for each.
+    fn recv(&mut self, count: u64, size: u64) -> Result<f64> {
+        let mut buffer = [0; MAX_MESSAGE];
+        self.recv_by(count, size, |endpoint| endpoint.read(&mut buffer).map(|len| (1, len)))
+    }
+
+    /// As [`Self::recv`], but up to [`GROUP`] messages by one call.
+    fn recv_many(&mut self, count: u64, size: u64) -> Result<f64> {
+        let many = self.library()?;
+        let mut messages = Messages::new(GROUP)?;
+        self.recv_by(count, size, |_| {
+            let received = many.recv_many(&mut messages)?;
+            Ok((received as u64, messages.iter().map(<[u8]>::len).sum()))
+        })
+    }
+
+    fn recv_by(
+        &mut self,
+        count: u64,
+        size: u64,
+        mut receive: impl FnMut(&mut Self) -> Result<(u64, usize)>,
+    ) -> Result<f64> {
+        let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        let (token, rate) = (1, 0);
+        let request = Request { token, count: narrow(count), size: narrow(size), rate };
+        self.write(&request.encode())?;
+        // All of them, and the summary behind them.
+        while self.queued()? <= count {
+            sleep(Duration::from_millis(1));
+        }
+
+        let (mut left, mut bytes) = (count, 0);
+        let start = Instant::now();
+        while left > 0 {
+            let (messages, length) = receive(self)?;
+            left = left.saturating_sub(messages);
+            bytes += length as u64;
+        }
+        let each = micros_each(start, count);
+        if self.queued()? == 1 {
+            bytes += self.read(&mut [0; MAX_MESSAGE])? as u64;
+        }
+        if (count * size..count * size + MAX_MESSAGE as u64).contains(&bytes) {
+            Ok(each)
+        } else {
+            Err(self.wrong(format!("{bytes} bytes came in {count} messages")))
+        }
+    }
+
+    /// Messages that nobody has read yet.
+    fn queued(&self) -> Result<u64> {
+        let path = format!("/proc/self/fdinfo/{}", self.file.as_raw_fd());
+        let info = std::fs::read_to_string(&path).map_err(|why| Error::new("read", path, why))?;
+        let queued = info.lines().find_map(|line| line.strip_prefix("rpmsg-queued:"));
+        queued
+            .and_then(|number| number.trim().parse().ok())
+            .ok_or_else(|| self.wrong(format!("no number of messages in `{info}`")))
+    }
+
+    /// The same endpoint, by the library.
+    fn library(&self) -> Result<endpoint::Endpoint> {
+        let copy = self.file.as_fd().try_clone_to_owned();
+        copy.map(endpoint::Endpoint::from).map_err(|why| Error::new("copy", &*self.on, why))
+    }
+
     /// The counts of the sink, which are then reset.
     fn ask(&mut self, token: u32) -> Result<Answer> {
         self.write(&Query { token, reset: true }.encode())?;
-        let mut answer = [0; 496];
+        let mut answer = [0; MAX_MESSAGE];
         let len = self.read(&mut answer)?;
         let answer = Answer::decode(&answer[..len])?;
         if answer.token == token {

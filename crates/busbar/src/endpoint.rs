@@ -29,6 +29,7 @@
 mod builder;
 mod controller;
 mod error;
+mod many;
 mod node;
 mod pass;
 mod sysfs;
@@ -47,6 +48,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 pub use self::builder::{Builder, Implementation};
 pub use self::controller::{Controller, ControllerInfo};
+pub use self::many::Messages;
 pub use self::sysfs::{ChannelInfo, Remoteproc};
 #[cfg(feature = "tokio")]
 pub use self::tokio::AsyncEndpoint;
@@ -82,6 +84,8 @@ pub struct Endpoint {
     /// Empty while `RWF_NOWAIT` tells the kernel not to wait. If it does not support that: whether
     /// the file is in non-blocking mode.
     nonblocking: OnceLock<bool>,
+    /// Whether the driver takes many messages by one call, once it was asked.
+    many: OnceLock<bool>,
     label: Label,
 }
 
@@ -105,7 +109,7 @@ impl std::fmt::Display for Label {
 
 impl Endpoint {
     fn new(fd: OwnedFd, node: bool, nonblocking: OnceLock<bool>, label: Label) -> Self {
-        Self { fd: Some(fd), node, nonblocking, label }
+        Self { fd: Some(fd), node, nonblocking, many: OnceLock::new(), label }
     }
 
     /// Sends one message. Waits for a free buffer without a time limit.

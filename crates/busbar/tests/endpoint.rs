@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use busbar::endpoint::{ADDR_ANY, Controller, Endpoint, Implementation, MAX_MESSAGE};
+use busbar::endpoint::{ADDR_ANY, Controller, Endpoint, Implementation, MAX_MESSAGE, Messages};
 use busbar_coprocessor::service::data;
 use busbar_coprocessor::service::sink::{Answer, Query};
 use busbar_coprocessor::service::source::{Outcome, Request, Summary};
@@ -239,6 +239,90 @@ on_both! {
         sink.send(&Query { token: 9, reset: true }.encode()).unwrap();
         let answer = Answer::decode(&take(&sink)).unwrap();
         assert!(answer.counts.is_complete(u64::from(count)), "{answer:?}");
+    }
+
+    fn many_messages_by_one_call_arrive_once_and_in_order(bench) {
+        let echo = bench.echo();
+        let sent: Vec<_> =
+            (0..200u8).map(|seed| message(usize::from(seed) * 31 % (MAX_MESSAGE + 1), seed)).collect();
+        thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(echo.send_many(&sent).unwrap(), sent.len()));
+            let mut messages = Messages::new(48).unwrap();
+            let mut received = Vec::new();
+            while received.len() < sent.len() {
+                let count = echo.recv_many(&mut messages).unwrap();
+                assert!((1..=48).contains(&count));
+                assert_eq!(count, messages.len());
+                received.extend(messages.iter().map(<[u8]>::to_vec));
+            }
+            assert_eq!(received, sent);
+            assert_eq!(echo.try_recv_many(&mut messages).unwrap(), 0);
+            assert!(messages.is_empty());
+        });
+        assert_eq!(echo.send_many::<&[u8]>(&[]).unwrap(), 0);
+    }
+
+    fn many_messages_go_up_to_one_that_fails(bench) {
+        let echo = bench.echo();
+        let long = vec![1; MAX_MESSAGE + 1];
+        let messages = [&b"one"[..], b"two", &long, b"four"];
+        assert_eq!(echo.send_many(&messages).unwrap(), 2);
+        assert_eq!(echo.try_send_many(&messages[..2]).unwrap(), 2);
+        for error in [
+            echo.send_many(&messages[2..]).unwrap_err(),
+            echo.try_send_many(&messages[2..]).unwrap_err(),
+        ] {
+            assert_eq!(error.errno(), Some(Errno::MSGSIZE), "{error}");
+        }
+        for sent in [b"one", b"two", b"one", b"two"] {
+            assert_eq!(take(&echo), sent);
+        }
+        let none = bench.builder("none", "echo").destination(ADDR_ANY).create().unwrap();
+        assert_eq!(none.send_many(&[b"x"]).unwrap_err().errno(), Some(Errno::INVAL));
+    }
+
+    fn many_messages_are_received_up_to_one_that_is_too_long(bench) {
+        let echo = bench.echo();
+        echo.send_many(&[&[1; 8][..], &[2; 8], &[3; 9], &[4; 8]]).unwrap();
+        let mut messages = Messages::with_size(16, 8).unwrap();
+        let mut received = Vec::new();
+        let error = loop {
+            match echo.recv_many(&mut messages) {
+                Ok(_) => received.extend(messages.iter().map(|message| message[0])),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.errno(), Some(Errno::MSGSIZE), "{error}");
+        assert_eq!(received, [1, 2]);
+        assert_eq!(echo.recv_many(&mut messages).unwrap(), 1);
+        assert_eq!(messages.get(0), Some(&[4; 8][..]));
+        assert_eq!(messages.get(1), None);
+    }
+
+    fn many_messages_wait_for_a_first_one_and_end_with_the_endpoint(bench) {
+        let source = bench.endpoint("source");
+        source.send(&Request { token: 1, count: 2, size: 100, rate: 2 }.encode()).unwrap();
+        let mut messages = Messages::new(64).unwrap();
+        assert_eq!(source.recv_many(&mut messages).unwrap(), 1);
+        // The second message comes half a second later, the summary behind it.
+        let mut left = 2;
+        while left > 0 {
+            left -= source.recv_many(&mut messages).unwrap();
+        }
+        thread::scope(|scope| {
+            let echo = bench.echo();
+            let reader = scope.spawn({
+                let echo = Endpoint::from(echo.as_fd().try_clone_to_owned().unwrap());
+                move || echo.recv_many(&mut Messages::new(4).unwrap())
+            });
+            thread::sleep(MOMENT);
+            assert!(!reader.is_finished());
+            echo.destroy().unwrap();
+            assert_gone(reader.join().unwrap());
+            assert_gone(echo.send_many(&[b"x"]));
+            assert_gone(echo.try_send_many(&[b"x"]));
+            assert_gone(echo.try_recv_many(&mut messages));
+        });
     }
 
     fn senders_in_many_threads_share_an_endpoint(bench) {

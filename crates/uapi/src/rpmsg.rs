@@ -1,9 +1,13 @@
 //! rpmsg control and endpoint files (`<linux/rpmsg.h>` and `kernel/uapi/linux/rpmsg_eptfd.h`).
 
+use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 use rustix::io::{self, Errno};
-use rustix::ioctl::{Getter, IntegerSetter, NoArg, Setter, Updater, ioctl, opcode};
+use rustix::ioctl::{
+    Getter, IntegerSetter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, Updater, ioctl, opcode,
+};
 
 /// No particular address (`RPMSG_ADDR_ANY`).
 pub const ADDR_ANY: u32 = 0xffff_ffff;
@@ -101,6 +105,123 @@ pub fn create_ept_fd(ctrl: impl AsFd, mut info: EndpointFdInfo) -> io::Result<Ow
     Ok(unsafe { OwnedFd::from_raw_fd(info.fd) })
 }
 
+/// `RPMSG_MESSAGES_MAX`: the most messages that one call takes.
+pub const MESSAGES_MAX: usize = 1024;
+
+/// A message to send: `struct rpmsg_message`.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a>(RawMessage, PhantomData<&'a [u8]>);
+
+/// Room for a message to receive: `struct rpmsg_message`.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Room<'a>(RawMessage, PhantomData<&'a mut [u8]>);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct RawMessage {
+    data: u64,
+    length: u32,
+    reserved: u32,
+}
+
+/// `struct rpmsg_messages`.
+#[repr(C)]
+struct Many {
+    messages: u64,
+    count: u32,
+    flags: u32,
+}
+
+impl RawMessage {
+    /// The kernel refuses a message of 4 GiB or more as it refuses one of 4 GiB less 1 byte.
+    fn new(data: *const u8, len: usize) -> Self {
+        let length = u32::try_from(len).unwrap_or(u32::MAX);
+        Self { data: data.expose_provenance() as u64, length, reserved: 0 }
+    }
+}
+
+impl<'a> Message<'a> {
+    /// The bytes of a message.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self(RawMessage::new(bytes.as_ptr(), bytes.len()), PhantomData)
+    }
+}
+
+impl<'a> Room<'a> {
+    /// Room for a message.
+    #[must_use]
+    pub fn new(bytes: &'a mut [u8]) -> Self {
+        Self(RawMessage::new(bytes.as_mut_ptr(), bytes.len()), PhantomData)
+    }
+
+    /// The length of the message, once one was received.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.length as usize
+    }
+
+    /// Whether the message is empty, or the room.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.length == 0
+    }
+}
+
+/// `RPMSG_SEND_MANY_IOCTL`: sends messages in order, of up to [`MESSAGES_MAX`]; returns how many.
+///
+/// Fails only if the first was not sent. Waits for room unless `wait` is false or the file is in
+/// non-blocking mode.
+pub fn send_many(ept: impl AsFd, messages: &[Message<'_>], wait: bool) -> io::Result<usize> {
+    let messages = Many::new(messages.as_ptr().expose_provenance(), messages.len(), wait);
+    // SAFETY: the opcode is that of a call that reads a `struct rpmsg_messages`, and the memory of the
+    // messages, which are borrowed meanwhile.
+    unsafe { ioctl(ept, Call::<{ opcode::write::<Many>(MAGIC, 0xa) }>(messages)) }
+}
+
+/// `RPMSG_RECV_MANY_IOCTL`: receives messages in order, into up to [`MESSAGES_MAX`] rooms; returns how
+/// many. Each room that has a message has its length then.
+///
+/// Fails only if none was received. Waits for the first one unless `wait` is false or the file is in
+/// non-blocking mode. A message that is longer than its room ends the call; as the first one it is
+/// lost, with `EMSGSIZE`.
+pub fn recv_many(ept: impl AsFd, rooms: &mut [Room<'_>], wait: bool) -> io::Result<usize> {
+    let messages = Many::new(rooms.as_mut_ptr().expose_provenance(), rooms.len(), wait);
+    // SAFETY: the opcode is that of a call that reads a `struct rpmsg_messages`, and writes into the
+    // rooms, which are borrowed meanwhile.
+    unsafe { ioctl(ept, Call::<{ opcode::write::<Many>(MAGIC, 0xb) }>(messages)) }
+}
+
+impl Many {
+    fn new(messages: usize, count: usize, wait: bool) -> Self {
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        Self { messages: messages as u64, count, flags: u32::from(!wait) }
+    }
+}
+
+/// A call that takes a `struct rpmsg_messages` and returns a number.
+struct Call<const OPCODE: Opcode>(Many);
+
+// SAFETY: the argument outlives the call.
+unsafe impl<const OPCODE: Opcode> Ioctl for Call<OPCODE> {
+    type Output = usize;
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        OPCODE
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        (&raw mut self.0).cast()
+    }
+
+    unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> io::Result<usize> {
+        Ok(usize::try_from(out).unwrap_or(0))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -113,6 +234,10 @@ mod tests {
         assert_eq!(size_of::<EndpointFdInfo>(), 48);
         assert_eq!(std::mem::offset_of!(EndpointFdInfo, src), 32);
         assert_eq!(std::mem::offset_of!(EndpointFdInfo, fd), 44);
+        assert_eq!((size_of::<Message<'_>>(), align_of::<Room<'_>>()), (16, align_of::<u64>()));
+        assert_eq!(std::mem::offset_of!(RawMessage, length), 8);
+        assert_eq!(size_of::<Many>(), 16);
+        assert_eq!(std::mem::offset_of!(Many, flags), 12);
     }
 
     #[test]
@@ -125,6 +250,8 @@ mod tests {
         assert_eq!(opcode::read::<i32>(MAGIC, 0x5), 0x8004_b505);
         assert_eq!(opcode::read::<i32>(MAGIC, 0x6), 0x8004_b506);
         assert_eq!(opcode::read_write::<EndpointFdInfo>(MAGIC, 0x7), 0xc030_b507);
+        assert_eq!(opcode::write::<Many>(MAGIC, 0xa), 0x4010_b50a);
+        assert_eq!(opcode::write::<Many>(MAGIC, 0xb), 0x4010_b50b);
     }
 
     #[test]
@@ -137,6 +264,8 @@ mod tests {
         assert_eq!(destroy_ept(&null), Err(Errno::NOTTY));
         assert_eq!(outgoing_flow_control(&null), Err(Errno::NOTTY));
         assert_eq!(set_incoming_flow_control(&null, true), Err(Errno::NOTTY));
+        assert_eq!(send_many(&null, &[], true), Err(Errno::NOTTY));
+        assert_eq!(recv_many(&null, &mut [], true), Err(Errno::NOTTY));
         let made = create_ept_fd(&null, EndpointFdInfo::default());
         assert_eq!(made.map(drop), Err(Errno::NOTTY));
     }

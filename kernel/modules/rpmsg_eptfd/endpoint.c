@@ -21,6 +21,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/uio.h>
+#include <linux/rpmsg_eptfd.h>
 
 #include <compat/hrtimer.h>
 
@@ -339,22 +340,45 @@ static bool iocb_blocks(const struct kiocb *iocb)
 	       !(iocb->ki_filp->f_flags & O_NONBLOCK);
 }
 
-static struct eptfd_msg *ep_next_msg(struct eptfd_ep *ep, bool block)
+/**
+ * eptfd_ep_take() - take the oldest messages
+ * @ep: endpoint
+ * @msgs: where to put them
+ * @count: how many at most
+ * @more: the caller has taken some before
+ * @block: wait for the first one
+ *
+ * Return: see eptfd_queue_pop(), and -ERESTARTSYS.
+ */
+int eptfd_ep_take(struct eptfd_ep *ep, struct eptfd_msg **msgs, int count, bool more,
+		  bool block)
 {
 	struct eptfd_queue *q = &ep->queue;
-	struct eptfd_msg *msg;
 	int ret;
 
 	for (;;) {
-		msg = eptfd_queue_pop(q);
-		if (msg != ERR_PTR(-EAGAIN) || !block)
-			return msg;
+		ret = eptfd_queue_pop(q, msgs, count, more);
+		if (ret != -EAGAIN || !block)
+			return ret;
 
 		ret = wait_event_interruptible(ep->wait, eptfd_queue_ready(q) ||
 					       eptfd_queue_ended(q));
 		if (ret)
-			return ERR_PTR(ret);
+			return ret;
 	}
+}
+
+/**
+ * eptfd_ep_untake() - put messages back in front
+ * @ep: endpoint
+ * @msgs: messages from eptfd_ep_take(), oldest first
+ * @count: how many
+ */
+void eptfd_ep_untake(struct eptfd_ep *ep, struct eptfd_msg **msgs, int count)
+{
+	while (count > 0)
+		eptfd_queue_unpop(&ep->queue, msgs[--count]);
+	wake_up_interruptible_poll(&ep->wait, EPOLLIN | EPOLLRDNORM);
 }
 
 /**
@@ -371,18 +395,18 @@ ssize_t eptfd_ep_read_iter(struct kiocb *iocb, struct iov_iter *to)
 	struct eptfd_ep *ep = iocb->ki_filp->private_data;
 	struct eptfd_msg *msg;
 	size_t len;
+	int ret;
 
 	if (!iov_iter_count(to))
 		return 0;
 
-	msg = ep_next_msg(ep, iocb_blocks(iocb));
-	if (IS_ERR(msg))
-		return PTR_ERR(msg);
+	ret = eptfd_ep_take(ep, &msg, 1, false, iocb_blocks(iocb));
+	if (ret < 0)
+		return ret;
 
 	len = min_t(size_t, iov_iter_count(to), msg->len);
 	if (copy_to_iter(msg->data, len, to) != len) {
-		eptfd_queue_unpop(&ep->queue, msg);
-		wake_up_interruptible_poll(&ep->wait, EPOLLIN | EPOLLRDNORM);
+		eptfd_ep_untake(ep, &msg, 1);
 		return -EFAULT;
 	}
 	kfree(msg);
@@ -452,10 +476,20 @@ static int ep_send_locked(struct eptfd_ep *ep, void *data, size_t len,
 	return ret;
 }
 
-static int ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
-		   bool block)
+/**
+ * eptfd_ep_send_group() - send messages until there is no room
+ * @ep: endpoint
+ * @group: the messages, none longer than eptfd_ep.mtu
+ * @count: how many, at least 1
+ * @nowait: do not even wait for a lock
+ * @block: ask the remote for a buffer, where the bus can do that
+ *
+ * Return: how many were sent, at least 1, or see eptfd_ep_send().
+ */
+int eptfd_ep_send_group(struct eptfd_ep *ep, const struct kvec *group, int count,
+			bool nowait, bool block)
 {
-	int ret;
+	int ret, sent;
 
 	if (!nowait)
 		ret = mutex_lock_interruptible(&ep->lock);
@@ -464,10 +498,14 @@ static int ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 	if (ret)
 		return ret == -EINTR ? -ERESTARTSYS : ret;
 
-	ret = ep_send_locked(ep, data, len, block);
+	for (sent = 0; sent < count; sent++) {
+		ret = ep_send_locked(ep, group[sent].iov_base, group[sent].iov_len, block);
+		if (ret)
+			break;
+	}
 	mutex_unlock(&ep->lock);
 
-	return ret;
+	return sent ?: ret;
 }
 
 /**
@@ -483,10 +521,15 @@ static int ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 int eptfd_ep_send_once(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 		       bool block)
 {
+	struct kvec message = { .iov_base = data, .iov_len = len };
+	int ret;
+
 	if (len > ep->mtu)
 		return -EMSGSIZE;
 
-	return ep_send(ep, data, len, nowait, block);
+	ret = eptfd_ep_send_group(ep, &message, 1, nowait, block);
+
+	return min(ret, 0);
 }
 
 /**
@@ -655,7 +698,7 @@ static int ep_set_flow(struct eptfd_ep *ep, unsigned long arg)
  * @cmd: call
  * @arg: its argument
  *
- * Return: 0, -ENOTTY for any other call, or the call's own error.
+ * Return: the call's own result, -ENOTTY for any other call.
  */
 long eptfd_ep_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 {
@@ -666,6 +709,10 @@ long eptfd_ep_ioctl(struct file *file, unsigned int cmd, unsigned long arg)
 		return ep_get_flow(ep, (int __user *)arg);
 	case RPMSG_SET_INCOMING_FLOWCONTROL:
 		return ep_set_flow(ep, arg);
+	case RPMSG_SEND_MANY_IOCTL:
+		return eptfd_many_send(file, (void __user *)arg);
+	case RPMSG_RECV_MANY_IOCTL:
+		return eptfd_many_recv(file, (void __user *)arg);
 	default:
 		return eptfd_dmabuf_ioctl(ep, file, cmd, arg);
 	}

@@ -5,6 +5,7 @@
  * Parts
  *	queue.c		a bounded queue of received messages
  *	endpoint.c	an endpoint: read, write, poll, flow control
+ *	many.c		many messages in one call
  *	share.c		users and end of the buffers that an endpoint shares
  *	owner.c		limits per user on endpoints that share buffers
  *	buffer.c	DMABUFs that are mapped for the remote
@@ -68,6 +69,8 @@
 struct file;
 struct iov_iter;
 struct kiocb;
+struct kvec;
+struct rpmsg_messages;
 struct seq_file;
 
 /**
@@ -112,7 +115,7 @@ struct eptfd_queue {
 
 void eptfd_queue_init(struct eptfd_queue *q);
 void eptfd_queue_push(struct eptfd_queue *q, const void *data, size_t len);
-struct eptfd_msg *eptfd_queue_pop(struct eptfd_queue *q);
+int eptfd_queue_pop(struct eptfd_queue *q, struct eptfd_msg **msgs, int count, bool more);
 void eptfd_queue_unpop(struct eptfd_queue *q, struct eptfd_msg *msg);
 void eptfd_queue_purge(struct eptfd_queue *q);
 void eptfd_queue_close(struct eptfd_queue *q);
@@ -225,8 +228,13 @@ int eptfd_ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 		  bool block);
 int eptfd_ep_send_once(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 		       bool block);
+int eptfd_ep_send_group(struct eptfd_ep *ep, const struct kvec *group, int count,
+			bool nowait, bool block);
 int eptfd_ep_wait_room(struct eptfd_ep *ep, u64 *pause);
 void eptfd_ep_mark_full(struct eptfd_ep *ep);
+int eptfd_ep_take(struct eptfd_ep *ep, struct eptfd_msg **msgs, int count, bool more,
+		  bool block);
+void eptfd_ep_untake(struct eptfd_ep *ep, struct eptfd_msg **msgs, int count);
 
 int eptfd_ep_rx(struct rpmsg_device *rpdev, void *data, int len, void *priv,
 		u32 addr);
@@ -238,6 +246,9 @@ ssize_t eptfd_ep_write_iter(struct kiocb *iocb, struct iov_iter *from);
 __poll_t eptfd_ep_poll(struct file *file, poll_table *wait);
 long eptfd_ep_ioctl(struct file *file, unsigned int cmd, unsigned long arg);
 void eptfd_ep_show_fdinfo(struct seq_file *m, struct file *file);
+
+long eptfd_many_send(struct file *file, const struct rpmsg_messages __user *arg);
+long eptfd_many_recv(struct file *file, const struct rpmsg_messages __user *arg);
 
 #if IS_ENABLED(CONFIG_DMA_SHARED_BUFFER)
 long eptfd_dmabuf_ioctl(struct eptfd_ep *ep, struct file *file,

@@ -105,43 +105,52 @@ void eptfd_queue_push(struct eptfd_queue *q, const void *data, size_t len)
 }
 
 /* Called with the queue's lock held */
-static struct eptfd_msg *queue_take(struct eptfd_queue *q)
+static int queue_take(struct eptfd_queue *q, struct eptfd_msg **msgs, int count, bool more)
 {
-	struct eptfd_msg *msg = q->head;
+	struct eptfd_msg *msg;
+	int taken;
 
+	if (q->lossy && more)
+		return -EAGAIN;
 	if (q->lossy) {
 		WRITE_ONCE(q->lossy, false);
-		return ERR_PTR(-ENOBUFS);
+		return -ENOBUFS;
 	}
-	if (!msg)
-		return ERR_PTR(q->ended ? -EPIPE : -EAGAIN);
-
-	WRITE_ONCE(q->head, msg->next);
 	if (!q->head)
-		q->tail = &q->head;
-	q->bytes -= msg_bytes(msg);
-	q->count--;
+		return q->ended ? -EPIPE : -EAGAIN;
 
-	return msg;
+	for (taken = 0, msg = q->head; taken < count && msg; msg = msg->next) {
+		q->bytes -= msg_bytes(msg);
+		msgs[taken++] = msg;
+	}
+	WRITE_ONCE(q->head, msg);
+	if (!msg)
+		q->tail = &q->head;
+	q->count -= taken;
+
+	return taken;
 }
 
 /**
- * eptfd_queue_pop() - take the oldest message
+ * eptfd_queue_pop() - take the oldest messages
  * @q: the queue
+ * @msgs: where to put them, oldest first; the caller gives each one to kfree() or
+ *	eptfd_queue_unpop()
+ * @count: how many at most
+ * @more: the caller has some already, so a loss is left for the next call to tell
  *
- * Return: a message that the caller gives to kfree() or eptfd_queue_unpop(),
- * -ENOBUFS once after a loss, -EPIPE if the queue is empty and has ended,
- * -EAGAIN if it is just empty.
+ * Return: how many were taken, at least 1, -ENOBUFS once after a loss, -EPIPE if
+ * the queue is empty and has ended, -EAGAIN if it is just empty, or for a loss.
  */
-struct eptfd_msg *eptfd_queue_pop(struct eptfd_queue *q)
+int eptfd_queue_pop(struct eptfd_queue *q, struct eptfd_msg **msgs, int count, bool more)
 {
-	struct eptfd_msg *msg;
+	int taken;
 
 	spin_lock_irq(&q->lock);
-	msg = queue_take(q);
+	taken = queue_take(q, msgs, count, more);
 	spin_unlock_irq(&q->lock);
 
-	return msg;
+	return taken;
 }
 
 /**

@@ -43,11 +43,12 @@ static void push(struct eptfd_queue *q, u8 first, size_t len)
 /* Returns the first byte of the oldest message, or the error. */
 static int pop(struct eptfd_queue *q)
 {
-	struct eptfd_msg *msg = eptfd_queue_pop(q);
+	struct eptfd_msg *msg;
 	int first;
 
-	if (IS_ERR(msg))
-		return PTR_ERR(msg);
+	first = eptfd_queue_pop(q, &msg, 1, false);
+	if (first < 0)
+		return first;
 	first = msg->data[0];
 	kfree(msg);
 
@@ -99,14 +100,42 @@ static void queue_counts_what_is_put_back(struct kunit *test)
 
 	push(q, 1, 1024);
 	bytes = q->bytes;
-	msg = eptfd_queue_pop(q);
-	KUNIT_ASSERT_NOT_ERR_OR_NULL(test, msg);
+	KUNIT_ASSERT_EQ(test, eptfd_queue_pop(q, &msg, 1, false), 1);
 	eptfd_queue_unpop(q, msg);
 	KUNIT_EXPECT_EQ(test, q->bytes, bytes);
 
 	push(q, 2, 16);
 	KUNIT_EXPECT_EQ(test, pop(q), 1);
 	KUNIT_EXPECT_EQ(test, pop(q), 2);
+}
+
+static void queue_gives_many_up_to_a_loss(struct kunit *test)
+{
+	struct eptfd_queue *q = test->priv;
+	struct eptfd_msg *msgs[4];
+	unsigned int i;
+
+	for (i = 0; i < 5; i++)
+		push(q, i, 600);
+	KUNIT_EXPECT_EQ(test, q->dropped, 1);
+	KUNIT_EXPECT_EQ(test, eptfd_queue_pop(q, msgs, 4, true), -EAGAIN);
+	KUNIT_EXPECT_EQ(test, eptfd_queue_pop(q, msgs, 4, false), -ENOBUFS);
+	KUNIT_ASSERT_EQ(test, eptfd_queue_pop(q, msgs, 3, false), 3);
+	KUNIT_EXPECT_EQ(test, q->count, 1);
+	for (i = 3; i-- > 1;)
+		eptfd_queue_unpop(q, msgs[i]);
+	kfree(msgs[0]);
+	KUNIT_ASSERT_EQ(test, eptfd_queue_pop(q, msgs, 4, true), 3);
+	for (i = 0; i < 3; i++) {
+		KUNIT_EXPECT_EQ(test, msgs[i]->data[0], i + 1);
+		kfree(msgs[i]);
+	}
+	KUNIT_EXPECT_EQ(test, q->bytes, 0);
+	KUNIT_EXPECT_EQ(test, q->count, 0);
+
+	/* The tail is valid after all were taken together. */
+	push(q, 9, 16);
+	KUNIT_EXPECT_EQ(test, pop(q), 9);
 }
 
 static void queue_takes_one_of_any_size(struct kunit *test)
@@ -152,6 +181,7 @@ static struct kunit_case queue_cases[] = {
 	KUNIT_CASE(queue_keeps_the_order),
 	KUNIT_CASE(queue_tells_losses_once),
 	KUNIT_CASE(queue_counts_what_is_put_back),
+	KUNIT_CASE(queue_gives_many_up_to_a_loss),
 	KUNIT_CASE(queue_takes_one_of_any_size),
 	KUNIT_CASE(queue_ends_behind_the_last),
 	KUNIT_CASE(queue_closed_takes_nothing),

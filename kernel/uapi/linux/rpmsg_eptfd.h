@@ -69,6 +69,46 @@ struct rpmsg_dmabuf {
 	__u64 reserved[4];
 };
 
+/**
+ * struct rpmsg_message - one of many messages
+ * @data: address of the message, or of room for one
+ * @length: bytes of the message, or of the room. Returned by RPMSG_RECV_MANY_IOCTL:
+ *	bytes of the message
+ * @reserved: 0
+ */
+struct rpmsg_message {
+	__u64 data;
+	__u32 length;
+	__u32 reserved;
+};
+
+/**
+ * struct rpmsg_messages - many messages
+ * @messages: address of an array of struct rpmsg_message
+ * @count: its elements. A call takes RPMSG_MESSAGES_MAX of them at most
+ * @flags: 0, or RPMSG_MESSAGES_DONTWAIT
+ */
+struct rpmsg_messages {
+	__u64 messages;
+	__u32 count;
+	__u32 flags;
+};
+
+#define RPMSG_MESSAGES_MAX	1024
+
+/* Do not wait, in any mode of the file */
+#define RPMSG_MESSAGES_DONTWAIT	1
+
+/*
+ * Calls of an endpoint that send and receive many messages, in order. They return
+ * how many were sent or received; an error only if it was none, so an error of a later
+ * message is returned by the next call. Sending waits for room for each message.
+ * Receiving waits for the first one, and then takes what is there. A message longer than
+ * its room is not cut: it ends the call, or, as the first one, is lost with EMSGSIZE.
+ */
+#define RPMSG_SEND_MANY_IOCTL	_IOW(0xb5, 0xa, struct rpmsg_messages)
+#define RPMSG_RECV_MANY_IOCTL	_IOW(0xb5, 0xb, struct rpmsg_messages)
+
 /*
  * Calls of an endpoint that pass DMABUFs to the remote by reference. They follow
  * IIO's DMABUF interface: attach once, send often, detach. For their semantics and
@@ -76,7 +116,7 @@ struct rpmsg_dmabuf {
  *
  * Numbers: 0x00 to 0x0f of 0xb5 belong to <linux/rpmsg.h>
  * (Documentation/userspace-api/ioctl/ioctl-number.rst). It uses 0x00 to 0x06, and
- * the call above uses 0x07. To avoid conflicts, these calls use the last numbers of
+ * the call above uses 0x07. To avoid conflicts, these calls and the two above use the last numbers of
  * the range, and 0x0f is reserved for one more.
  *
  * Extensions: flags and reserved fields must be 0, or the call fails with EINVAL. A

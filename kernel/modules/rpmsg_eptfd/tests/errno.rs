@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use busbar_lab::stage::Side;
-use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, EndpointInfo, NAME_SIZE};
+use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, EndpointInfo, Message, NAME_SIZE, Room};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, read, write};
@@ -27,6 +27,8 @@ const RELEASE_DEV: Opcode = opcode::write::<EndpointInfo>(0xb5, 0x4);
 const GET_OUTGOING: Opcode = opcode::read::<i32>(0xb5, 0x5);
 const SET_INCOMING: Opcode = opcode::read::<i32>(0xb5, 0x6);
 const CREATE_EPT_FD: Opcode = opcode::read_write::<EndpointFdInfo>(0xb5, 0x7);
+const SEND_MANY: Opcode = opcode::write::<[u64; 2]>(0xb5, 0xa);
+const RECV_MANY: Opcode = opcode::write::<[u64; 2]>(0xb5, 0xb);
 const UNKNOWN: Opcode = opcode::none(0xb5, 0x42);
 
 fn name(text: &str) -> [u8; NAME_SIZE] {
@@ -223,6 +225,114 @@ fn endpoint_calls() {
     side.kill().unwrap();
     assert_ended(&survivor);
     rpmsg::destroy_ept(&survivor).expect("destroy after the end");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn many_messages() {
+    let mut side = eptfd(&["echo"]);
+    let control = control(&side);
+    let ept = endpoint(&control, FIRST, nonblocking());
+    let send = |messages: &[&[u8]]| {
+        let messages: Vec<_> = messages.iter().map(|bytes| Message::new(bytes)).collect();
+        rpmsg::send_many(&ept, &messages, true)
+    };
+    let mut lengths = [0; 3];
+    let mut recv = || {
+        let mut buffers = [[0; 5]; 3];
+        let mut rooms = buffers.each_mut().map(|buffer| Room::new(buffer));
+        let received = rpmsg::recv_many(&ept, &mut rooms, true);
+        lengths = rooms.each_ref().map(Room::len);
+        received.map(|count| lengths[..count].to_vec())
+    };
+
+    for call in [SEND_MANY, RECV_MANY] {
+        assert_eq!(raw_ioctl(&ept, call, BAD_POINTER), Err(Errno::FAULT), "{call:#x}");
+        for flags in (1..32).map(|bit| 1u64 << bit) {
+            let unknown = [0, flags << 32].map(u64::to_ne_bytes).concat();
+            assert_eq!(raw_ioctl(&ept, call, address(&unknown)), Err(Errno::INVAL), "{flags:#x}");
+        }
+        // One message whose last field is not 0, and an array that cannot be read.
+        let element = [address(b"x") as u64, 1 | 1 << 32];
+        for (array, errno) in [(address(&element), Errno::INVAL), (BAD_POINTER, Errno::FAULT)] {
+            let many = [array as u64, 1];
+            assert_eq!(raw_ioctl(&ept, call, address(&many)), Err(errno));
+        }
+    }
+    let write_only = endpoint(&control, FIRST, OFlags::WRONLY);
+    assert_eq!(rpmsg::recv_many(&write_only, &mut [], true), Err(Errno::BADF));
+    let read_only = endpoint(&control, FIRST, OFlags::RDONLY);
+    assert_eq!(rpmsg::send_many(&read_only, &[], true), Err(Errno::BADF));
+    let nowhere = endpoint(&control, ADDR_ANY, blocking());
+    assert_eq!(rpmsg::send_many(&nowhere, &[Message::new(b"x")], true), Err(Errno::INVAL));
+
+    assert_eq!(send(&[]), Ok(0));
+    assert_eq!(recv(), Err(Errno::AGAIN));
+    assert_eq!(send(&[&[0; 497]]), Err(Errno::MSGSIZE));
+    assert_eq!(send(&[b"", b"1", &[0; 497]]), Ok(2));
+    let mut page = Inaccessible::new();
+    let bad = page.bytes();
+    assert_eq!(rpmsg::send_many(&ept, &[Message::new(bad)], true), Err(Errno::FAULT));
+    let partly = [Message::new(b"1234"), Message::new(bad)];
+    assert_eq!(rpmsg::send_many(&ept, &partly, true), Ok(1));
+    assert_eq!(send(&[b"123456", b"12"]), Ok(2));
+    wait_for_answers(&ept, 5);
+
+    assert_eq!(rpmsg::recv_many(&ept, &mut [Room::new(bad)], true), Ok(1), "an empty message");
+    assert_eq!(rpmsg::recv_many(&ept, &mut [Room::new(bad)], true), Err(Errno::FAULT));
+    assert_eq!(recv(), Ok(vec![1, 4]), "and the longer one ends the call");
+    assert_eq!(recv(), Err(Errno::MSGSIZE), "which loses it");
+    assert_eq!(recv(), Ok(vec![2]));
+    assert_eq!(recv(), Err(Errno::AGAIN));
+
+    // More than one group, and more than a call takes.
+    let limit = Path::new("/sys/module/rpmsg_eptfd/parameters/rx_limit");
+    let all = vec![Message::new(b"many"); 2000];
+    let blocking = endpoint(&control, FIRST, blocking());
+    assert_eq!(rpmsg::send_many(&blocking, &all, true), Ok(1024));
+    wait_for_answers(&blocking, 1024);
+    let default = std::fs::read_to_string(limit).unwrap();
+    std::fs::write(limit, "0").unwrap();
+    write(&blocking, b"lost").unwrap();
+    wait_until("a loss", || fdinfo(&blocking, "rpmsg-dropped") == 1);
+    std::fs::write(limit, default.trim()).unwrap();
+    let mut bytes = vec![[0; 4]; 2000];
+    let mut rooms: Vec<_> = bytes.iter_mut().map(|bytes| Room::new(bytes)).collect();
+    assert_eq!(rpmsg::recv_many(&blocking, &mut rooms[..20], true), Err(Errno::NOBUFS));
+    assert_eq!(rpmsg::recv_many(&blocking, &mut rooms, true), Ok(1024));
+    assert!(rooms[..1024].iter().all(|room| room.len() == 4));
+    assert_eq!(rpmsg::recv_many(&blocking, &mut rooms, false), Err(Errno::AGAIN));
+
+    kill_process(side.process().unwrap(), Signal::STOP).unwrap();
+    let room = rpmsg::send_many(&blocking, &all, false).unwrap();
+    assert!((1..=256).contains(&room), "the ring has 256 buffers, not {room}");
+    assert_eq!(rpmsg::send_many(&blocking, &all, false), Err(Errno::AGAIN));
+    let writer = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| rpmsg::send_many(&blocking, &all[..300], true));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!writer.is_finished());
+        kill_process(side.process().unwrap(), Signal::CONT).unwrap();
+        writer.join().unwrap()
+    });
+    assert_eq!(writer, Ok(300));
+
+    side.kill().unwrap();
+    assert_eq!(send(&[b"x"]), Err(Errno::PIPE));
+    assert_eq!(recv(), Err(Errno::PIPE));
+}
+
+fn address<T: ?Sized>(of: &T) -> usize {
+    std::ptr::from_ref(of).cast::<u8>().expose_provenance()
+}
+
+fn fdinfo(ept: &OwnedFd, field: &str) -> u64 {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", ept.as_raw_fd())).unwrap();
+    let line = info.lines().find_map(|line| line.strip_prefix(field)).expect("the field");
+    line.trim_start_matches(':').trim().parse().expect("a number")
+}
+
+fn wait_for_answers(ept: &OwnedFd, count: u64) {
+    wait_until("answers", || fdinfo(ept, "rpmsg-queued") == count);
 }
 
 fn assert_ended(ept: &OwnedFd) {

@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::path::Path;
 
 use busbar_uapi::dmabuf::{self, FROM_REMOTE};
-use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, EndpointInfo, NAME_SIZE};
+use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, EndpointInfo, Message, NAME_SIZE, Room};
 use remote::{Bench, PAGE, answer, fdinfo, heap, references};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev, mknodat};
@@ -116,6 +116,46 @@ fn write_loses_no_memory() {
     let nth = FailNth::open();
     let faults = each_fault(&nth, || rustix::io::write(&endpoint, b"message"), |_| {});
     assert!(faults >= 2, "the buffer and the copy, not {faults}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn many_messages_lose_no_memory_and_no_message() {
+    arm();
+    let side = eptfd(&["echo"]);
+    let control = File::options().read(true).write(true).open(side.controller()).unwrap();
+    let flags = (OFlags::RDWR | OFlags::CLOEXEC).bits();
+    let info = EndpointFdInfo { name: [b'x'; NAME_SIZE], src: ADDR_ANY, dst: FIRST, flags, fd: -1 };
+    let endpoint = rpmsg::create_ept_fd(&control, info).unwrap();
+    let nth = FailNth::open();
+    let messages: Vec<_> = (0..20u8).map(|n| [n; 30]).collect();
+    let group: Vec<_> = messages.iter().map(|message| Message::new(message)).collect();
+    let mut sent = 0;
+    let send_all = || {
+        let count = rpmsg::send_many(&endpoint, &group, true)?;
+        sent += count;
+        if count == group.len() { Ok(()) } else { Err(Errno::FAULT) }
+    };
+    let faults = each_fault(&nth, send_all, |_| {});
+    assert!(faults > 20, "the copies of messages, and more, not {faults}");
+
+    let mut received = 0;
+    let mut buffers = [[0; 30]; 20];
+    let recv_all = || {
+        let mut rooms = buffers.each_mut().map(|buffer| Room::new(buffer));
+        let count = rpmsg::recv_many(&endpoint, &mut rooms, true)?;
+        received += count;
+        if count == rooms.len() { Ok(()) } else { Err(Errno::FAULT) }
+    };
+    let faults = each_fault(&nth, recv_all, |_| {});
+    assert!(faults > 20, "the copies of messages, and more, not {faults}");
+    let mut buffer = [0; 30];
+    while received < sent {
+        rustix::io::read(&endpoint, &mut buffer).unwrap();
+        received += 1;
+    }
+    rustix::io::write(&endpoint, b"last").unwrap();
+    assert_eq!(rustix::io::read(&endpoint, &mut buffer), Ok(4), "none came twice");
 }
 
 #[test]
