@@ -15,7 +15,8 @@ GENERATE ?= $(BUSBAR)
 .PHONY: demo test test-host test-python wheel test-wheels test-cargo-c test-c32 test-features test-targets \
 	test-kernel-style test-lab test-lab-itself \
 	test-race test-full test-dkms test-builds test-install test-packages test-demo bench figures report deps build install \
-	install-c install-dev uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel miri upstream clean
+	install-c install-dev soapy install-soapy uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel \
+	miri upstream clean
 
 # The script says at the start how long it takes. It runs on Debian's own kernel; DEMO_KERNEL= for the release kernel.
 export DEMO_KERNEL ?= --stock
@@ -126,7 +127,7 @@ test-builds: deps
 	tests/builds.sh $(BUILDS)
 
 # Installs and uninstalls the command and all files that belong to it.
-test-install: build
+test-install: soapy
 	tests/install.sh
 
 # Ten minutes of crashes, links that go down and clocks that are set. SOAK_KERNEL=--debug uses the debug
@@ -198,6 +199,19 @@ install-c:
 		>$(lib_to)/pkgconfig/busbar.pc
 	$(ldconfig)
 
+# The module by which programs of SoapySDR use libbusbar (docs/soapy.md).
+soapy_build := $(CURDIR)/target/soapy
+soapy_module = $(lib_to)/SoapySDR/modules0.8/libbusbarSupport.so
+soapy: build
+	mkdir -p $(soapy_build)
+	ln -sf $(abspath $(library)).so $(soapy_build)/$(soname)
+	$(MAKE) -C soapy BUILD=$(soapy_build) BUSBAR_CFLAGS=-I$(CURDIR)/crates/c/include \
+		BUSBAR_LIBS="$(soapy_build)/$(soname) -Wl,-rpath-link,$(soapy_build)"
+
+install-soapy:
+	@test -e $(soapy_build)/$(notdir $(soapy_module)) || { echo "there is no module yet: make soapy" >&2; exit 1; }
+	$(MAKE) -C soapy install BUILD=$(soapy_build) PREFIX=$(PREFIX) LIBDIR=$(LIBDIR) DESTDIR=$(DESTDIR)
+
 # The list by which programs find libraries. A package, which has a DESTDIR, makes it where it is installed.
 ldconfig = @test -n "$(DESTDIR)" || PATH=$$PATH:/sbin:/usr/sbin ldconfig 2>/dev/null || \
 	echo "ldconfig, by which programs find libbusbar, needs root"
@@ -216,6 +230,7 @@ uninstall:
 	rm -f $(addprefix $(install_to)/share/man/man2/,$(notdir $(wildcard docs/man/*.2)))
 	rm -f $(addprefix $(install_to)/share/,$(completions))
 	rm -rf $(install_to)/include/busbar
+	rm -f $(soapy_module)
 	rm -f $(install_to)/include/busbar.h $(lib_to)/pkgconfig/busbar.pc $(lib_to)/libbusbar.a $(lib_to)/libbusbar.so*
 	$(ldconfig)
 

@@ -60,6 +60,11 @@ for stream in stream stream.static; do
     rm "$root/$stream"
 done
 
+# SoapySDR finds the module, and that the installed library.
+run install-soapy
+LD_LIBRARY_PATH="$to/lib" SOAPY_SDR_PLUGIN_PATH="$to/lib/SoapySDR/modules0.8" \
+    SoapySDRUtil --probe=driver=busbar,uri=synth:sine | grep -q 'Native format: CS16'
+
 # The developers' verbs are not installed, and the command prints what to install.
 [ ! -e "$to/bin/busbar-dev" ]
 for verb in lab bench report; do

@@ -23,6 +23,10 @@
 //! |---|---|
 //! | `iio:NAME`, `iio:iio:deviceN`, `iio:deviceN` | a device of Linux' Industrial I/O, by its name or number |
 //! | `iio:NAME@ip:HOST[:PORT]` | to receive from: a device of another machine, which `iiod` or `busbar serve` serves; feature `iiod` |
+//! | `file:NAME` | a `SigMF` recording, to play as fast as its blocks are taken, or to make. An existing one is not overwritten |
+//! | `tcp-listen:[HOST:]PORT` | to receive from: [frames](net) of a sender; opening waits for the first one |
+//! | `tcp:HOST:PORT` | to transmit to: such a receiver |
+//! | `verify:counter`, `verify:`, `null:` | to transmit to: samples are [verified](verify::Counter), or discarded |
 //! | `synth:counter`, `synth:sine`, `synth:noise` | made by the library, on any host; see [below](#synth) |
 //!
 //! # Samples as numbers
@@ -89,6 +93,7 @@ mod crc;
 mod device;
 mod dmabuf;
 mod driver;
+mod feed;
 mod fileio;
 mod format;
 pub mod frame;
@@ -120,6 +125,19 @@ pub use self::source::Source;
 pub use self::values::{Float, Number, Scale, Value, Values};
 
 use crate::Result;
+
+/// The value of an attribute of a device, `NAME`, `deviceN` or `NAME@ip:HOST[:PORT]`, without the newline at its end.
+///
+/// # Errors
+///
+/// As [`set_attribute`].
+pub fn attribute(device: &str, attribute: &str) -> Result<String> {
+    #[cfg(feature = "iiod")]
+    if let Some(remote) = iiod::remote::Remote::of(device) {
+        return remote.get(attribute);
+    }
+    device::get_attribute(device, attribute)
+}
 
 /// Writes a value to an attribute of a device, `NAME`, `deviceN` or `NAME@ip:HOST[:PORT]`, unless the attribute has that value.
 /// `Documentation/ABI/testing/sysfs-bus-iio` and the driver define the attributes and their values.

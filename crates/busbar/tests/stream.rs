@@ -1217,7 +1217,7 @@ fn names_that_are_none_say_what_there_is() {
             Source::open(&format!("synth:sine?{key}"), &StreamSetup::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{key}: {error}");
     }
-    for name in ["synth:sine", "null:", "iio"] {
+    for name in ["synth:sine", "null:x", "null", "verify:sine", "file:", "tcp:nowhere", "iio"] {
         let error = Sink::open(name, &StreamSetup::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{name}: {error}");
     }

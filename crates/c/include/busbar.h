@@ -23,8 +23,10 @@
  *    a connection has handed out is done, unless the program has passed it to another device. For other blocks call
  *    busbar_block_wait_filled or busbar_block_wait_unused before.
  *  - As long as it takes to find the address of another machine, "NAME@ip:HOST" or "tcp:HOST:PORT", and for a device
- *    of it up to 5 s to connect and for each answer: busbar_source_open, busbar_device_set, busbar_pipeline_open, and
- *    busbar_pipeline_turn when it opens a source or a sink again.
+ *    of it up to 5 s to connect and for each answer: busbar_source_open, busbar_devices_open, busbar_device_get,
+ *    busbar_device_set, busbar_pipeline_open, and busbar_pipeline_turn when it opens a source or a sink again.
+ *  - For the first sender to "tcp-listen:", for 30 s at most: busbar_source_open.
+ *  - For up to 1 s until the receiver of "tcp:" knows of the end, if it has all blocks: busbar_sink_stop, busbar_sink_free.
  *
  * Signals: writing to a socket or pipe that nobody reads any more raises no SIGPIPE; the call returns -EPIPE, or the
  * pipeline reports trouble. A thread that is cancelled (pthread_cancel) during a call ends after the call. No function
@@ -233,6 +235,11 @@ struct busbar_connection;
 struct busbar_controller;
 
 /**
+ * A list of IIO devices.
+ */
+struct busbar_devices;
+
+/**
  * An rpmsg endpoint on Linux's side.
  */
 struct busbar_endpoint;
@@ -325,7 +332,7 @@ struct busbar_stream_setup {
         const char *memory;
         /**
          * The interface to the driver: "dmabuf" or "fileio"; by default the best that the driver and the host offer. For
-         * a converter of another machine only "iiod".
+         * a converter of another machine only "iiod", and for what is no converter only busbar_stream_info.interface.
          */
         const char *interface;
         /**
@@ -333,6 +340,10 @@ struct busbar_stream_setup {
          * voltages, or if there are none, all but "timestamp".
          */
         const char *channels;
+        /**
+         * Samples per second of a sink that is no device, such as "file:"; 0 if the rate is not known.
+         */
+        double rate;
 };
 
 /**
@@ -372,7 +383,7 @@ struct busbar_stream_info {
          */
         uint64_t copied;
         /**
-         * The interface to the driver: "dmabuf", "fileio", "synth" or "iiod". Valid as long as the stream.
+         * The interface to the driver: "dmabuf", "fileio", "synth", "iiod" or "library". Valid as long as the stream.
          */
         const char *interface;
         /**
@@ -452,6 +463,40 @@ struct busbar_meta {
          * When the block was complete, in nanoseconds since 1970 (CLOCK_REALTIME).
          */
         int64_t time;
+};
+
+/**
+ * An IIO device.
+ */
+struct busbar_device {
+        /**
+         * sizeof(struct busbar_device), set by the caller.
+         */
+        size_t size;
+        /**
+         * Its number, "iio:deviceN". Valid as long as the list, as are the other texts.
+         */
+        const char *id;
+        /**
+         * Its name; "" if it has none.
+         */
+        const char *name;
+        /**
+         * Number of channels to receive from; 0 if it has no buffer for that.
+         */
+        size_t inputs;
+        /**
+         * Number of channels to transmit to; 0 if it has no buffer for that.
+         */
+        size_t outputs;
+        /**
+         * Names of its attributes and those of its channels, separated by commas, as for busbar_device_get.
+         */
+        const char *attributes;
+        /**
+         * Samples per second; 0 if the device does not tell.
+         */
+        double rate;
 };
 
 /**
@@ -1055,14 +1100,17 @@ int busbar_block_free(struct busbar_block *block);
  * Opens a source and starts it: "iio:NAME" for a converter, by its name or number ("iio:deviceN");
  * "iio:NAME@ip:HOST" or "iio:NAME@ip:HOST:PORT" for one of another machine, where iiod or busbar serve runs
  * (docs/iiod.md); "synth:counter", "synth:sine" or "synth:noise" for samples that the library makes (docs/stream.md has
- * their settings).
+ * their settings); "file:NAME" for a recording (SigMF), which is played as fast as its blocks are taken;
+ * "tcp-listen:PORT" or "tcp-listen:HOST:PORT" for what busbar stream or a sink sends to "tcp:", where this waits for the
+ * first sender.
  *
  * setup may be NULL. The source is to be freed by busbar_source_free.
  *
  * Errors: -ENOENT if there is no such device, -EBUSY if another program uses it, -EACCES; -EINVAL for a name,
  * channel or number that is not allowed; -EPERM or -ENOTTY if the setup names an interface that the driver does
  * not offer. For another machine also -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -EIO if its address is not found, and
- * -EBADMSG if what answers has another protocol.
+ * -EBADMSG if what answers has another protocol. For a recording -EINVAL if it is none; for the network -EADDRINUSE, and
+ * -ETIMEDOUT if no sender connects within 30 s.
  *
  * Threads: any.
  */
@@ -1119,7 +1167,8 @@ int busbar_source_scale(struct busbar_source *source,
  *
  * Errors: -EAGAIN if no block was complete within timeout nanoseconds. The driver's error if it has failed with a
  * block; the next call takes the next block. -EIO if the driver has completed a block without samples. -EPIPE once
- * the stream has ended: by busbar_source_stop, or because the device was disabled or has gone, or its server has.
+ * the stream has ended: by busbar_source_stop, with the last sample of a recording or a sender, or because the device
+ * was disabled or has gone, or its server has.
  *
  * Threads: any; each block goes to one of them.
  */
@@ -1204,23 +1253,16 @@ int busbar_samples_fd(struct busbar_samples *samples);
 int busbar_samples_free(struct busbar_samples *samples);
 
 /**
- * Writes a value to an attribute of a device, by its name or number, unless the attribute has that value. "NAME@ip:HOST"
- * is a device of another machine, as for busbar_source_open.
+ * Opens a sink and returns its handle: "iio:NAME" for a converter of this machine, which starts with the first block;
+ * "file:NAME" for a new recording (SigMF), which is complete when the sink is stopped or freed; "tcp:HOST:PORT" for a
+ * receiver of another machine, such as a source "tcp-listen:PORT"; "verify:counter" to verify the samples of
+ * "synth:counter", where busbar_space_send fails with the first wrong one; "null:" to discard samples. All but a
+ * converter take little-endian values of 16 bits, for the channels of the setup, by default "voltage0_i,voltage0_q".
  *
- * Errors: -ENOENT if there is no such device or attribute; -EACCES; what the driver returns, such as -EINVAL, or
- * -EBUSY while the device is used; for another machine also as busbar_source_open.
+ * setup may be NULL. The sink is to be freed by busbar_sink_free.
  *
- * Threads: any.
- */
-int busbar_device_set(const char *device,
-                      const char *attribute,
-                      const char *value);
-
-/**
- * Opens a sink, "iio:NAME", of this machine. The device starts with the first block. setup may be NULL. The sink is to
- * be freed by busbar_sink_free.
- *
- * Errors: as busbar_source_open.
+ * Errors: as busbar_source_open; -EEXIST if the recording exists; -EINVAL for channels that cannot be recorded or
+ * verified.
  *
  * Threads: any.
  */
@@ -1368,6 +1410,100 @@ int busbar_sink_stop(struct busbar_sink *sink);
  * Threads: any. Threads that wait for the sink get -EPIPE; the last of them frees it.
  */
 int busbar_sink_free(struct busbar_sink *sink);
+
+/**
+ * Lists the IIO devices of this machine, or of another one, "HOST" or "HOST:PORT", where iiod or busbar serve runs;
+ * host is NULL for this machine. Devices without a buffer are listed, too. The list is to be freed by
+ * busbar_devices_free.
+ *
+ * Errors: -EACCES; for another machine as busbar_source_open.
+ *
+ * Threads: any.
+ */
+int busbar_devices_open(const char *host,
+                        struct busbar_devices **devices);
+
+/**
+ * The number of devices in the list.
+ *
+ * Errors: -EINVAL for what is no such handle.
+ *
+ * Threads: any.
+ */
+int busbar_devices_count(struct busbar_devices *devices);
+
+/**
+ * A device of the list, by its place in it.
+ *
+ * Errors: -EINVAL if there are not so many, and for a size that no version has.
+ *
+ * Threads: any.
+ */
+int busbar_devices_device(struct busbar_devices *devices,
+                          size_t index,
+                          struct busbar_device *device);
+
+/**
+ * A channel to receive from, by its place in the sample: 0 to busbar_device.inputs - 1. Its offset is that in a sample
+ * of all these channels.
+ *
+ * Errors: -EINVAL if there are not so many.
+ *
+ * Threads: any.
+ */
+int busbar_devices_input(struct busbar_devices *devices,
+                         size_t device,
+                         size_t index,
+                         struct busbar_channel *input);
+
+/**
+ * As busbar_devices_input, for a channel to transmit to: 0 to busbar_device.outputs - 1.
+ *
+ * Errors: -EINVAL if there are not so many.
+ *
+ * Threads: any.
+ */
+int busbar_devices_output(struct busbar_devices *devices,
+                          size_t device,
+                          size_t index,
+                          struct busbar_channel *output);
+
+/**
+ * Frees the list.
+ *
+ * Errors: -EINVAL for NULL, and if it was freed.
+ *
+ * Threads: any.
+ */
+int busbar_devices_free(struct busbar_devices *devices);
+
+/**
+ * Reads an attribute of a device, by its name or number. "NAME@ip:HOST" is a device of another machine, as for
+ * busbar_source_open. Returns the length of the value, without the newline at its end. As much of it as has room is
+ * written to value, with a NUL behind it.
+ *
+ * Errors: -ENOENT if there is no such device or attribute; -EACCES; what the driver returns; -EINVAL for no room; for
+ * another machine also as busbar_source_open.
+ *
+ * Threads: any.
+ */
+int busbar_device_get(const char *device,
+                      const char *attribute,
+                      char *value,
+                      size_t room);
+
+/**
+ * Writes a value to an attribute of a device, by its name or number, unless the attribute has that value. "NAME@ip:HOST"
+ * is a device of another machine, as for busbar_source_open.
+ *
+ * Errors: -ENOENT if there is no such device or attribute; -EACCES; what the driver returns, such as -EINVAL, or
+ * -EBUSY while the device is used; for another machine also as busbar_source_open.
+ *
+ * Threads: any.
+ */
+int busbar_device_set(const char *device,
+                      const char *attribute,
+                      const char *value);
 
 /**
  * Opens a control device, "/dev/rpmsg_ctrlN". It is to be freed by busbar_controller_free.

@@ -26,6 +26,8 @@ mod stream;
 
 mod sink;
 
+mod device;
+
 mod endpoint;
 
 mod receive;
@@ -35,7 +37,9 @@ mod pipeline;
 use std::ffi::c_char;
 
 #[doc(inline)]
-pub use self::{block::*, endpoint::*, error::*, pipeline::*, receive::*, sink::*, stream::*};
+pub use self::{
+    block::*, device::*, endpoint::*, error::*, pipeline::*, receive::*, sink::*, stream::*,
+};
 
 /// The version of this header. busbar_version has that of the library.
 pub const BUSBAR_VERSION_MAJOR: u32 = 0;

@@ -59,10 +59,16 @@ impl Open {
     }
 }
 
-/// Opens a sink, "iio:NAME", of this machine. The device starts with the first block. setup may be NULL. The sink is to
-/// be freed by busbar_sink_free.
+/// Opens a sink and returns its handle: "iio:NAME" for a converter of this machine, which starts with the first block;
+/// "file:NAME" for a new recording (SigMF), which is complete when the sink is stopped or freed; "tcp:HOST:PORT" for a
+/// receiver of another machine, such as a source "tcp-listen:PORT"; "verify:counter" to verify the samples of
+/// "synth:counter", where busbar_space_send fails with the first wrong one; "null:" to discard samples. All but a
+/// converter take little-endian values of 16 bits, for the channels of the setup, by default "voltage0_i,voltage0_q".
 ///
-/// Errors: as busbar_source_open.
+/// setup may be NULL. The sink is to be freed by busbar_sink_free.
+///
+/// Errors: as busbar_source_open; -EEXIST if the recording exists; -EINVAL for channels that cannot be recorded or
+/// verified.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

@@ -37,11 +37,13 @@ pub struct busbar_stream_setup {
     /// The memory of the blocks: "heap:NAME", "pages", "huge" or "memfd"; by default the best that the host has.
     pub memory: *const c_char,
     /// The interface to the driver: "dmabuf" or "fileio"; by default the best that the driver and the host offer. For
-    /// a converter of another machine only "iiod".
+    /// a converter of another machine only "iiod", and for what is no converter only busbar_stream_info.interface.
     pub interface: *const c_char,
     /// Names of channels, without "in_" or "out_", separated by commas; at least one, none empty. By default all
     /// voltages, or if there are none, all but "timestamp".
     pub channels: *const c_char,
+    /// Samples per second of a sink that is no device, such as "file:"; 0 if the rate is not known.
+    pub rate: f64,
 }
 
 /// What is known of a stream.
@@ -64,7 +66,7 @@ pub struct busbar_stream_info {
     pub rate: f64,
     /// Bytes that were copied in memory.
     pub copied: u64,
-    /// The interface to the driver: "dmabuf", "fileio", "synth" or "iiod". Valid as long as the stream.
+    /// The interface to the driver: "dmabuf", "fileio", "synth", "iiod" or "library". Valid as long as the stream.
     pub interface: *const c_char,
     /// The memory of the blocks, in words. Valid as long as the stream.
     pub memory: *const c_char,
@@ -149,6 +151,9 @@ impl busbar_stream_setup {
         if let Some(interface) = interface {
             setup = setup.interface(interface.parse::<Interface>()?);
         }
+        if self.rate != 0.0 {
+            setup = setup.rate(self.rate);
+        }
         Ok(match channels {
             // An empty name is none of a channel, and none at all would mean the default.
             Some(channels) => setup.channels(channels.split(',')),
@@ -171,7 +176,7 @@ impl About {
         memory: &busbar::block::Memory,
     ) -> Self {
         Self {
-            names: format.channels.iter().map(|channel| string(&*channel.name)).collect(),
+            names: names(format),
             interface: string(interface.to_string()),
             memory: string(memory.to_string()),
         }
@@ -190,25 +195,33 @@ impl About {
     }
 
     pub(crate) fn channel(&self, format: &Format, index: usize) -> Result<busbar_channel> {
-        let (Some(channel), Some(name)) = (format.channels.get(index), self.names.get(index))
-        else {
-            let allowed = format!("less than {}", format.channels.len());
-            return Err(busbar::Error::invalid("the index of a channel", index, allowed).into());
-        };
-        let Channel { signed, bits, storage_bits, shift, big_endian, repeat, offset, .. } =
-            *channel;
-        Ok(busbar_channel {
-            name: name.as_ptr(),
-            offset,
-            bits,
-            storage_bits,
-            shift,
-            repeat,
-            is_signed: signed.into(),
-            big_endian: big_endian.into(),
-            ..args::Sized::ZERO
-        })
+        channel(format, &self.names, index)
     }
+}
+
+/// The names of the channels.
+pub(crate) fn names(format: &Format) -> Vec<CString> {
+    format.channels.iter().map(|channel| string(&*channel.name)).collect()
+}
+
+/// A channel of a format; its name is one of `names`.
+pub(crate) fn channel(format: &Format, names: &[CString], index: usize) -> Result<busbar_channel> {
+    let (Some(channel), Some(name)) = (format.channels.get(index), names.get(index)) else {
+        let allowed = format!("less than {}", format.channels.len());
+        return Err(busbar::Error::invalid("the index of a channel", index, allowed).into());
+    };
+    let Channel { signed, bits, storage_bits, shift, big_endian, repeat, offset, .. } = *channel;
+    Ok(busbar_channel {
+        name: name.as_ptr(),
+        offset,
+        bits,
+        storage_bits,
+        shift,
+        repeat,
+        is_signed: signed.into(),
+        big_endian: big_endian.into(),
+        ..args::Sized::ZERO
+    })
 }
 
 /// A source.
@@ -260,14 +273,17 @@ impl Received {
 /// Opens a source and starts it: "iio:NAME" for a converter, by its name or number ("iio:deviceN");
 /// "iio:NAME@ip:HOST" or "iio:NAME@ip:HOST:PORT" for one of another machine, where iiod or busbar serve runs
 /// (docs/iiod.md); "synth:counter", "synth:sine" or "synth:noise" for samples that the library makes (docs/stream.md has
-/// their settings).
+/// their settings); "file:NAME" for a recording (SigMF), which is played as fast as its blocks are taken;
+/// "tcp-listen:PORT" or "tcp-listen:HOST:PORT" for what busbar stream or a sink sends to "tcp:", where this waits for the
+/// first sender.
 ///
 /// setup may be NULL. The source is to be freed by busbar_source_free.
 ///
 /// Errors: -ENOENT if there is no such device, -EBUSY if another program uses it, -EACCES; -EINVAL for a name,
 /// channel or number that is not allowed; -EPERM or -ENOTTY if the setup names an interface that the driver does
 /// not offer. For another machine also -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -EIO if its address is not found, and
-/// -EBADMSG if what answers has another protocol.
+/// -EBADMSG if what answers has another protocol. For a recording -EINVAL if it is none; for the network -EADDRINUSE, and
+/// -ETIMEDOUT if no sender connects within 30 s.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -370,7 +386,8 @@ pub unsafe extern "C" fn busbar_source_scale(
 ///
 /// Errors: -EAGAIN if no block was complete within timeout nanoseconds. The driver's error if it has failed with a
 /// block; the next call takes the next block. -EIO if the driver has completed a block without samples. -EPIPE once
-/// the stream has ended: by busbar_source_stop, or because the device was disabled or has gone, or its server has.
+/// the stream has ended: by busbar_source_stop, with the last sample of a recording or a sender, or because the device
+/// was disabled or has gone, or its server has.
 ///
 /// Threads: any; each block goes to one of them.
 #[unsafe(no_mangle)]
@@ -515,25 +532,4 @@ pub unsafe extern "C" fn busbar_samples_fd(samples: *mut busbar_samples) -> c_in
 pub unsafe extern "C" fn busbar_samples_free(samples: *mut busbar_samples) -> c_int {
     // SAFETY: the caller keeps the rules of the header.
     done(|| unsafe { handle::free(samples) })
-}
-
-/// Writes a value to an attribute of a device, by its name or number, unless the attribute has that value. "NAME@ip:HOST"
-/// is a device of another machine, as for busbar_source_open.
-///
-/// Errors: -ENOENT if there is no such device or attribute; -EACCES; what the driver returns, such as -EINVAL, or
-/// -EBUSY while the device is used; for another machine also as busbar_source_open.
-///
-/// Threads: any.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn busbar_device_set(
-    device: *const c_char,
-    attribute: *const c_char,
-    value: *const c_char,
-) -> c_int {
-    // SAFETY: the caller keeps the rules of the header.
-    done(|| unsafe {
-        let device = args::text(device, "the name of the device")?;
-        let attribute = args::text(attribute, "the name of the attribute")?;
-        Ok(busbar::stream::set_attribute(device, attribute, args::text(value, "the value")?)?)
-    })
 }

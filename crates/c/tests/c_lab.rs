@@ -11,7 +11,7 @@ use std::process::Stdio;
 
 use busbar_lab::stage::{self, Driver, Side};
 use pair::{PATIENCE, Pair, Place};
-use tools::{Way, built, folder, run};
+use tools::{Way, built, built_soapy, folder, run, soapy};
 
 fn busbar() -> PathBuf {
     let built = folder().join("../../target/release/busbar");
@@ -26,6 +26,7 @@ fn programs_compile() {
             built(name, way);
         }
     }
+    built_soapy(Way::Plain);
 }
 
 #[test]
@@ -35,6 +36,15 @@ fn a_converter_fills_and_sends_blocks_in_place() {
     for way in Way::ALL {
         assert!(run(&mut way.command(&built("converter", way))).ends_with("done\n"));
     }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn soapysdr_uses_a_converter() {
+    stage::load_converter().unwrap();
+    let place = soapy(Way::Plain);
+    let mut command = Way::Plain.command(&place.join("converter"));
+    assert!(run(command.env("SOAPY_SDR_PLUGIN_PATH", &place)).ends_with("done\n"));
 }
 
 #[test]

@@ -344,3 +344,16 @@ def test_a_forked_child_reads_what_its_parent_has():
         if pid == 0:
             os._exit(0 if array["voltage0_i"][99] == 99 else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_recording_is_made_and_played(tmp_path):
+    numbers = numpy.arange(5000, dtype="u4").tobytes()
+    with busbar.Sink(f"file:{tmp_path}/recording") as sink:
+        sink.write(numbers)
+    played = []
+    with busbar.Source(f"file:{tmp_path}/recording", block_len="1K") as source:
+        assert source.interface == "library" and source.dtype.names == ("voltage0_i", "voltage0_q")
+        with pytest.raises(BrokenPipeError):
+            for block in source:
+                played.append(numpy.asarray(block).tobytes())
+    assert b"".join(played) == numbers

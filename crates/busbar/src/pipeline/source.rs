@@ -109,6 +109,7 @@ impl Source {
             memory: config.memory.clone().or_else(|| memory(config, all)),
             interface: config.interface,
             channels: config.channels.clone(),
+            rate: None,
         };
         let mut source = Self {
             config: config.clone(),

@@ -214,18 +214,30 @@ pub(super) fn is_same(one: &str, other: &str) -> bool {
     }
 }
 
+/// The device, and what its attribute is in errors.
+fn owner(device: &str, attribute: &str) -> Result<(Device, String)> {
+    let device = Device::find(Path::new("/sys"), device)?;
+    let on = format!("`{attribute}` of {}", device.label());
+    if attribute.is_empty() || attribute.contains('/') {
+        return Err(Error::invalid(on, attribute.escape_debug(), "the name of an attribute"));
+    }
+    Ok((device, on))
+}
+
+/// The value of an attribute of a device.
+pub(super) fn get_attribute(device: &str, name: &str) -> Result<String> {
+    let (device, on) = owner(device, name)?;
+    attribute(&device.dir.join(name)).map_err(|why| Error::new("read", on, why))
+}
+
 /// Writes a value to an attribute of a device, unless the attribute has that value.
 pub(super) fn set_attribute(device: &str, attribute: &str, value: &str) -> Result<()> {
-    let device = Device::find(Path::new("/sys"), device)?;
-    let on = || format!("`{attribute}` of {}", device.label());
-    if attribute.is_empty() || attribute.contains('/') {
-        return Err(Error::invalid(on(), attribute.escape_debug(), "the name of an attribute"));
-    }
+    let (device, on) = owner(device, attribute)?;
     // While the device is used, many drivers refuse every write, even of the value that is set.
     if device.attribute(attribute).is_some_and(|found| is_same(&found, value)) {
         return Ok(());
     }
-    let failed = |why| Error::new(format!("write `{value}` to"), on(), why);
+    let failed = |why| Error::new(format!("write `{value}` to"), on.as_str(), why);
     // The kernel takes an attribute in one write.
     let mut file = File::options().write(true).open(device.dir.join(attribute)).map_err(failed)?;
     file.write_all(value.as_bytes()).map_err(failed)

@@ -10,6 +10,7 @@ use rustix::event::PollFlags;
 use super::about::About;
 use super::format::Lost;
 use super::loss::Detector;
+use super::samples::Samples;
 use crate::block::Block;
 use crate::poll::Set;
 use crate::{Error, Result};
@@ -47,6 +48,8 @@ pub(super) enum Taken {
     /// It is not done yet.
     Nothing,
     Filled(Filled),
+    /// A block of another home, with all that is known of it.
+    Whole(Samples),
     /// The driver has failed with this block.
     Failed(Block, Error),
 }

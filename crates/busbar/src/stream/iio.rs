@@ -97,7 +97,7 @@ impl Opened {
                 Err(error) if is_not_offered(&error) => None,
                 done => Some(done?),
             },
-            Some(other @ (Interface::Synth | Interface::Iiod)) => {
+            Some(other @ (Interface::Synth | Interface::Iiod | Interface::Library)) => {
                 let allowed = "dmabuf, fileio";
                 return Err(Error::invalid("the interface of a device", other, allowed));
             }

@@ -61,11 +61,15 @@ mod transmit;
 mod unread;
 mod worker;
 
+use std::collections::BTreeSet;
+
 pub use self::server::{Server, ServerCounters, ServerEvent};
 pub use self::setup::ServerSetup;
 
 use self::context::Context;
 use self::sysfs::Roots;
+use super::format::Channel;
+use super::scan;
 use crate::{Error, Result};
 
 /// A device, as [`devices`] lists it.
@@ -76,10 +80,13 @@ pub struct DeviceInfo {
     pub id: String,
     /// Its name, if it has one.
     pub name: Option<String>,
-    /// Channels to receive from, as [`StreamSetup`](super::StreamSetup) names them, in the order of a sample.
-    pub inputs: Vec<String>,
+    /// Channels to receive from, as [`StreamSetup`](super::StreamSetup) names them, in the order and at the places of a
+    /// sample that has them all.
+    pub inputs: Vec<Channel>,
     /// Channels to transmit to.
-    pub outputs: Vec<String>,
+    pub outputs: Vec<Channel>,
+    /// Names of its attributes and those of its channels, as their files in Linux have them.
+    pub attributes: Vec<String>,
     /// Samples per second, if the device tells.
     pub rate: Option<f64>,
 }
@@ -102,9 +109,14 @@ pub fn devices(host: Option<&str>) -> Result<Vec<DeviceInfo>> {
     for device in context.devices.into_iter().filter(|device| !device.is_trigger()) {
         let channels = |is_output| {
             let channels = device.channels.iter().filter(move |it| it.is_output == is_output);
-            channels.filter_map(|it| it.scan.as_ref().map(|scan| scan.name.clone())).collect()
+            let scan = channels.filter_map(|it| it.scan.as_ref());
+            let scan = scan.map(|scan| (scan.index, scan.name.clone(), scan.kind)).collect();
+            scan::layout(scan).map(|(channels, _)| channels).unwrap_or_default()
         };
         let (inputs, outputs) = (channels(false), channels(true));
+        let of_channels = device.channels.iter().flat_map(|it| &it.attributes);
+        let files = device.attributes.iter().chain(of_channels.map(|(_, file)| file));
+        let attributes: BTreeSet<_> = files.cloned().collect();
         let place = device.rate_place();
         let rate = match (&mut connection, place) {
             (_, None) => None,
@@ -116,7 +128,14 @@ pub fn devices(host: Option<&str>) -> Result<Vec<DeviceInfo>> {
         };
         let rate = rate.and_then(|text| text.trim_end_matches(['\0', '\n']).parse::<f64>().ok());
         let rate = rate.filter(|rate| rate.is_finite() && *rate > 0.0);
-        found.push(DeviceInfo { id: device.id, name: device.name, inputs, outputs, rate });
+        found.push(DeviceInfo {
+            id: device.id,
+            name: device.name,
+            inputs,
+            outputs,
+            attributes: attributes.into_iter().collect(),
+            rate,
+        });
     }
     Ok(found)
 }

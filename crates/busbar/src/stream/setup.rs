@@ -7,7 +7,7 @@ use crate::block::Memory;
 use crate::{Error, Result};
 
 /// How a stream is opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StreamSetup {
     /// Number of blocks, 1 to 1024. `None`: as many as have a megabyte together, at least 4 and at most 64.
@@ -21,6 +21,8 @@ pub struct StreamSetup {
     /// Names of channels, without `in_` or `out_`. Empty: all voltages, or if there are none, all
     /// but `timestamp`.
     pub channels: Vec<String>,
+    /// Samples per second of a sink that is no device, such as `file:`. `None`: not known.
+    pub rate: Option<f64>,
 }
 
 impl Default for StreamSetup {
@@ -31,6 +33,7 @@ impl Default for StreamSetup {
             memory: None,
             interface: None,
             channels: Vec::new(),
+            rate: None,
         }
     }
 }
@@ -87,6 +90,13 @@ impl StreamSetup {
         self
     }
 
+    /// Sets [`rate`](Self#structfield.rate).
+    #[must_use]
+    pub fn rate(mut self, rate: impl Into<Option<f64>>) -> Self {
+        self.rate = rate.into();
+        self
+    }
+
     /// How many blocks of a length are enough: while some are filled, others wait, are under way, or come back. Short
     /// ones are many, so that a turn of the program has work for a while.
     pub(crate) fn enough(block_len: usize) -> usize {
@@ -115,7 +125,22 @@ impl StreamSetup {
             let allowed = format!("1 to {} bytes", Self::MAX_BLOCK_LEN);
             return Err(Error::invalid("the length of a block", self.block_len, allowed));
         }
+        if let Some(rate) = self.rate.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
+            return Err(Error::invalid("the rate", rate, "a number above 0"));
+        }
         Ok(())
+    }
+
+    /// A device has a rate of its own.
+    pub(super) fn expect_no_rate(&self) -> Result<()> {
+        let allowed = "none: a source or a device has one of its own";
+        self.rate.map_or(Ok(()), |rate| Err(Error::invalid("the rate", rate, allowed)))
+    }
+
+    /// That no other interface than this one is asked for.
+    pub(super) fn expect_interface(&self, only: Interface) -> Result<()> {
+        let other = self.interface.filter(|asked| *asked != only);
+        other.map_or(Ok(()), |asked| Err(Error::invalid("the interface", asked, only)))
     }
 }
 
@@ -131,6 +156,8 @@ pub enum Interface {
     Synth,
     /// The network, from a server of libiio's protocol.
     Iiod,
+    /// No driver: the library itself plays, records, sends, receives, verifies or discards samples.
+    Library,
 }
 
 impl fmt::Display for Interface {
@@ -140,6 +167,7 @@ impl fmt::Display for Interface {
             Self::Fileio => "fileio",
             Self::Synth => "synth",
             Self::Iiod => "iiod",
+            Self::Library => "library",
         })
     }
 }
@@ -153,7 +181,8 @@ impl FromStr for Interface {
             "fileio" => Ok(Self::Fileio),
             "synth" => Ok(Self::Synth),
             "iiod" => Ok(Self::Iiod),
-            _ => Err(Error::invalid("an interface", name, "dmabuf, fileio, synth, iiod")),
+            "library" => Ok(Self::Library),
+            _ => Err(Error::invalid("an interface", name, "dmabuf, fileio, synth, iiod, library")),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Transmits samples.
 
+mod outlet;
 mod space;
 mod state;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 pub use self::space::Space;
 
+use self::outlet::Outlet;
 use self::state::{Driver, State};
 use super::about::About;
 use super::device::Direction;
@@ -18,11 +20,11 @@ use super::iio::{Access, Opened};
 use super::samples::Samples;
 use super::setup::{Interface, StreamSetup};
 use super::shared::Shared;
-use crate::block::{Bytes, Memory};
+use crate::block::{Block, Bytes, Memory};
 use crate::poll::{self, Deadline};
 use crate::{Error, Result};
 
-/// A stream of samples to a converter.
+/// A stream of samples to a converter, or to what takes its place.
 ///
 /// ```no_run
 /// use busbar::stream::{Sink, StreamSetup};
@@ -53,16 +55,19 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Opens `iio:NAME`, see [Names](super#names). The device starts with the first block.
+    /// Opens `name`, see [Names](super#names). A device starts with the first block. A sink that is none takes values of
+    /// 16 bits for the channels of the setup, or for `voltage0_i` and `voltage0_q`.
     ///
     /// # Errors
     ///
-    /// As [`Source::open`](super::Source::open).
+    /// As [`Source::open`](super::Source::open), [`Recorder::create`](super::sigmf::Recorder::create),
+    /// [`FrameSender::open`](super::net::FrameSender::open) and [`Counter::new`](super::verify::Counter::new).
     pub fn open(name: &str, setup: &StreamSetup) -> Result<Self> {
         setup.check()?;
-        let device = name
-            .strip_prefix("iio:")
-            .ok_or_else(|| Error::invalid("the name of a sink", name, "iio:NAME"))?;
+        let Some(device) = name.strip_prefix("iio:") else {
+            return Self::without_device(name, outlet::format(setup)?, setup);
+        };
+        setup.expect_no_rate()?;
         let opened = Opened::new(device, setup, Direction::Transmit)?;
         let (label, samples, sample_len) =
             (opened.label.clone(), opened.samples, opened.format.sample_len);
@@ -74,12 +79,31 @@ impl Sink {
         Ok(Self { shared: Shared::new(label, State::new(driver, free))?, about })
     }
 
+    /// A sink that is no device.
+    fn without_device(name: &str, format: Format, setup: &StreamSetup) -> Result<Self> {
+        setup.expect_interface(Interface::Library)?;
+        let block_len = (setup.block_len / format.sample_len).max(1) * format.sample_len;
+        let memory = setup.memory.clone().unwrap_or(Memory::Memfd);
+        let blocks = setup.count();
+        let free = (0..blocks).map(|_| Block::with(block_len, &memory));
+        let free = free.collect::<Result<_>>()?;
+        let outlet = Outlet::open(name, &format, blocks, block_len)?;
+        let interface = Interface::Library;
+        let about = About { format, interface, memory, blocks, block_len, device: None };
+        let state = State::new(Driver::Outlet(Box::new(outlet)), free);
+        Ok(Self { shared: Shared::new(name.into(), state)?, about })
+    }
+
     /// Opens `name` for samples of `format` from another source, with the channels of the same names.
     ///
     /// # Errors
     ///
     /// As [`open`](Self::open); bad input if the channels have other types or places here.
     pub fn open_for(name: &str, format: &Format, setup: &StreamSetup) -> Result<Self> {
+        if !name.starts_with("iio:") {
+            setup.check()?;
+            return Self::without_device(name, format.clone(), setup);
+        }
         let channels = format.channels.iter().map(|channel| channel.name.clone()).collect();
         let sink = Self::open(name, &StreamSetup { channels, ..setup.clone() })?;
         let layout = |format: &Format| -> Vec<_> {

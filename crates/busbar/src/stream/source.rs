@@ -17,7 +17,7 @@ use super::samples::{self, Home, Kin, Samples, Shell};
 use super::setup::{Interface, StreamSetup};
 use super::shared::Shared;
 use super::values::Scale;
-use super::{iio, synth};
+use super::{feed, iio, synth};
 use crate::block::{Block, Bytes, Memory};
 use crate::poll::{self, Deadline};
 use crate::{Error, Result};
@@ -50,6 +50,13 @@ struct State {
     unwatched: bool,
 }
 
+/// A block that is complete.
+enum Next {
+    Block(Block, Meta),
+    /// One of another home.
+    Whole(Samples),
+}
+
 impl Source {
     /// Opens `name`, see [Names](super#names), and starts it.
     ///
@@ -57,9 +64,11 @@ impl Source {
     ///
     /// `ENOENT` if there is no such device, `EBUSY` if another program uses it, `EACCES`; bad input for an
     /// invalid name, channel or number; as [`Block::with`] for its memory. If the setup names an interface,
-    /// `EPERM` or `ENOTTY` if the driver does not offer it.
+    /// `EPERM` or `ENOTTY` if the driver does not offer it. As [`Recording::open`](super::sigmf::Recording::open) and
+    /// [`FrameReceiver::listen`](super::net::FrameReceiver::listen); `ETIMEDOUT` if no sender connects within 30 s.
     pub fn open(name: &str, setup: &StreamSetup) -> Result<Self> {
         setup.check()?;
+        setup.expect_no_rate()?;
         if let Some(synth) = name.strip_prefix("synth:") {
             return Self::start(synth::open(synth, setup)?);
         }
@@ -70,11 +79,14 @@ impl Source {
             }
             return Self::start(iio::receive(device, setup)?);
         }
-        Err(Error::invalid(
-            "the name of a source",
-            name,
-            "iio:NAME, iio:NAME@ip:HOST, synth:PATTERN",
-        ))
+        feed::open(name, setup).map_or_else(
+            || {
+                let allowed =
+                    "iio:NAME, iio:NAME@ip:HOST, synth:PATTERN, file:NAME, tcp-listen:[HOST:]PORT";
+                Err(Error::invalid("the name of a source", name, allowed))
+            },
+            |opened| Self::start(opened?),
+        )
     }
 
     /// Starts to hand out blocks.
@@ -187,12 +199,15 @@ impl Source {
     fn next_until(&self, deadline: Deadline) -> Result<Option<Samples>> {
         let mut state = self.shared.lock();
         loop {
-            if let Some(block) = self.shared.take(&mut state, self.about.format.sample_len)? {
-                let (block, meta) = block;
-                let (shell, total) = (state.shells.pop(), self.about.blocks);
-                let (home, kin) = (Arc::clone(&self.shared), Arc::clone(&self.kin));
-                let from = samples::Origin { home, kin, total, tag: 0, shell };
-                return Ok(Some(Samples::pooled(block, meta, from)));
+            match self.shared.take(&mut state, self.about.format.sample_len)? {
+                Some(Next::Whole(samples)) => return Ok(Some(samples)),
+                Some(Next::Block(block, meta)) => {
+                    let (shell, total) = (state.shells.pop(), self.about.blocks);
+                    let (home, kin) = (Arc::clone(&self.shared), Arc::clone(&self.kin));
+                    let from = samples::Origin { home, kin, total, tag: 0, shell };
+                    return Ok(Some(Samples::pooled(block, meta, from)));
+                }
+                None => {}
             }
             if deadline.has_passed() {
                 return Ok(None);
@@ -271,7 +286,7 @@ impl Shared<State> {
     }
 
     /// The next block, if it is complete.
-    fn take(&self, state: &mut State, sample_len: usize) -> Result<Option<(Block, Meta)>> {
+    fn take(&self, state: &mut State, sample_len: usize) -> Result<Option<Next>> {
         if let Some(error) = state.trouble.take() {
             return Err(error);
         }
@@ -282,7 +297,11 @@ impl Shared<State> {
         let _ = self.watch(state);
         match state.receiver.take() {
             Ok(Taken::Nothing) => Ok(None),
-            Ok(Taken::Filled(filled)) => self.filled(state, filled, sample_len).map(Some),
+            Ok(Taken::Filled(filled)) => {
+                let (block, meta) = self.filled(state, filled, sample_len)?;
+                Ok(Some(Next::Block(block, meta)))
+            }
+            Ok(Taken::Whole(samples)) => Ok(Some(Next::Whole(samples))),
             Ok(Taken::Failed(block, error)) => {
                 state.sequence += 1;
                 self.give_back(state, block);

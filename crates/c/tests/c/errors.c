@@ -15,7 +15,7 @@ static void *one_source(void)
 	return source;
 }
 
-/* Makes an object of each kind that any host has, and frees it. Sinks need a converter: converter.c. */
+/* Makes an object of each kind, and frees it. */
 static struct handles freed_handles(void)
 {
 	struct sockaddr_in to = { .sin_family = AF_INET };
@@ -25,6 +25,9 @@ static struct handles freed_handles(void)
 	OK(busbar_block_new(1, "memfd", &all.busbar_block));
 	all.busbar_source = one_source();
 	OK(busbar_source_next(all.busbar_source, PATIENCE, &all.busbar_samples));
+	OK(busbar_sink_open("null:", NULL, &all.busbar_sink));
+	OK(busbar_sink_space(all.busbar_sink, 0, &all.busbar_space));
+	OK(busbar_devices_open(NULL, &all.busbar_devices));
 	OK(busbar_controller_open("/dev/null", &all.busbar_controller));
 	OK(busbar_endpoint_from_fd(fd, &all.busbar_endpoint));
 	OK(busbar_receiver_host(all.busbar_block, &all.busbar_receiver));
@@ -44,6 +47,9 @@ static struct handles freed_handles(void)
 	OK(busbar_receiver_free(all.busbar_receiver));
 	OK(busbar_endpoint_free(all.busbar_endpoint));
 	OK(busbar_controller_free(all.busbar_controller));
+	OK(busbar_devices_free(all.busbar_devices));
+	OK(busbar_space_free(all.busbar_space));
+	OK(busbar_sink_free(all.busbar_sink));
 	OK(busbar_samples_free(all.busbar_samples));
 	OK(busbar_source_free(all.busbar_source));
 	OK(busbar_block_free(all.busbar_block));
@@ -57,15 +63,18 @@ static void handles(void)
 	struct busbar_endpoint *endpoint;
 	struct busbar_source *source;
 	struct busbar_block *block;
+	struct busbar_sink *sink;
 
 	OK(busbar_block_new(1, "memfd", &block));
+	OK(busbar_sink_open("null:", NULL, &sink));
 	OK(busbar_endpoint_from_fd(0, &endpoint));
 	source = one_source();
 	for (int i = 0; i < 3; i++)
-		refuse_handles(&freed, block, source, endpoint, NULL);
+		refuse_handles(&freed, block, source, endpoint, sink);
 	/* An address that is none. */
 	REFUSES(busbar_block_fd((void *)(intptr_t)1), "the handle is NULL");
 	OK(busbar_source_free(source));
+	OK(busbar_sink_free(sink));
 	OK(busbar_endpoint_free(endpoint));
 	OK(busbar_block_free(block));
 }
@@ -105,7 +114,7 @@ static void structures(void)
 	} large = { .meta.size = sizeof(large), .newer = 1 };
 
 	/* A structure without its size, or with another one. */
-	for (size_t size = 0; size < sizeof(setup); size += 4) {
+	for (size_t size = 0; size < offsetof(struct busbar_stream_setup, rate); size += 4) {
 		setup.size = size;
 		REFUSES(busbar_source_open("synth:counter", &setup, &source), "`size` of struct busbar_stream_setup");
 	}
@@ -113,6 +122,9 @@ static void structures(void)
 		setup.size = size;
 		REFUSES(busbar_source_open("synth:counter", &setup, &source), "sizeof(struct busbar_stream_setup)");
 	}
+	setup.size = offsetof(struct busbar_stream_setup, rate);
+	OK(busbar_source_open("synth:counter", &setup, &source));
+	OK(busbar_source_free(source));
 	setup.size = SIZE_MAX;
 	REFUSES(busbar_source_open("synth:counter", &setup, &source), "sizeof(struct busbar_stream_setup)");
 	setup.size = sizeof(setup) + 2;
@@ -140,6 +152,8 @@ static void arguments(void)
 	struct busbar_controller *controller;
 	struct busbar_pipeline *pipeline;
 	struct busbar_sink *sink;
+	struct busbar_devices *devices;
+	char value[8];
 	const void *data = "";
 	size_t len = 1;
 
@@ -147,7 +161,7 @@ static void arguments(void)
 	CHECK(!source);
 	REFUSES(busbar_source_open("synth:counter", NULL, NULL), "the address for the handle is NULL");
 	REFUSES(busbar_source_open("synth:\xc3\x28", NULL, &source), "not UTF-8");
-	REFUSES(busbar_source_open("cheese", NULL, &source), "iio:NAME@ip:HOST, synth:PATTERN");
+	REFUSES(busbar_source_open("cheese", NULL, &source), "iio:NAME@ip:HOST, synth:PATTERN, file:NAME, tcp-listen:");
 	REFUSES(busbar_source_open("synth:cheese", NULL, &source), "cheese");
 	CHECK(busbar_source_open("iio:none-such", NULL, &source) == -ENOENT);
 	CHECK(busbar_error_reason() == BUSBAR_REASON_NOT_FOUND && strlen(busbar_error()));
@@ -165,6 +179,9 @@ static void arguments(void)
 	CHECK(busbar_device_set("none-such", "a", "1") == -ENOENT);
 	CHECK(busbar_source_open("iio:a@ip:127.0.0.1:1", NULL, &source) == -ECONNREFUSED);
 	CHECK(busbar_device_set("a@ip:127.0.0.1:1", "a", "1") == -ECONNREFUSED);
+	CHECK(busbar_device_get("none-such", "a", value, sizeof(value)) == -ENOENT);
+	REFUSES(busbar_device_get("none-such", "a", value, 0), "no room");
+	CHECK(busbar_devices_open("127.0.0.1:1", &devices) == -ECONNREFUSED && !devices);
 
 	source = one_source();
 	struct busbar_samples *samples;

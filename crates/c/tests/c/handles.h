@@ -40,6 +40,11 @@
 	H(busbar_space, space_write(handle, &room, &len)) \
 	H(busbar_space, space_send(handle, 4)) \
 	H(busbar_space, space_free(handle)) \
+	H(busbar_devices, devices_count(handle)) \
+	H(busbar_devices, devices_device(handle, 0, &device)) \
+	H(busbar_devices, devices_input(handle, 0, 0, &channel)) \
+	H(busbar_devices, devices_output(handle, 0, 0, &channel)) \
+	H(busbar_devices, devices_free(handle)) \
 	H(busbar_controller, controller_path(handle) ? 0 : -EINVAL) \
 	H(busbar_controller, controller_address(handle, "a", &address)) \
 	H(busbar_controller, controller_free(handle)) \
@@ -99,6 +104,7 @@ struct handles {
 	struct busbar_samples *busbar_samples;
 	struct busbar_sink *busbar_sink;
 	struct busbar_space *busbar_space;
+	struct busbar_devices *busbar_devices;
 	struct busbar_controller *busbar_controller;
 	struct busbar_endpoint *busbar_endpoint;
 	struct busbar_receiver *busbar_receiver;
@@ -117,6 +123,7 @@ static void refuse_handles(const struct handles *freed, struct busbar_block *blo
 {
 	struct busbar_stream_info info = { .size = sizeof(info) };
 	struct busbar_channel channel = { .size = sizeof(channel) };
+	struct busbar_device device = { .size = sizeof(device) };
 	struct busbar_meta meta = { .size = sizeof(meta) };
 	struct busbar_block_info block_info = { .size = sizeof(block_info) };
 	struct busbar_counters counters = { .size = sizeof(counters) };

@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 /// The folder of the crate.
@@ -74,6 +75,11 @@ impl Way {
         }
     }
 
+    /// Ways with the same flags have the same programs.
+    fn kind(self) -> &'static str {
+        if self.flags().is_empty() { "plain" } else { "sanitizer" }
+    }
+
     pub fn command(self, program: &Path) -> Command {
         match self {
             Self::Plain | Self::Sanitizer => Command::new(program),
@@ -98,8 +104,7 @@ pub fn build(name: &str, way: Way, scratch: &Path) -> PathBuf {
 /// A program of `tests/c`, compiled once for all ways with the same flags, and again after a change. The lab finds it where
 /// the host has compiled it.
 pub fn built(name: &str, way: Way) -> PathBuf {
-    let kind = if way.flags().is_empty() { "plain" } else { "sanitizer" };
-    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c").join(kind);
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c").join(way.kind());
     let program = place.join(name);
     let changed = newest(&folder().join("tests")).max(newest(&folder().join("include")));
     if fs::metadata(&program).is_ok_and(|it| it.modified().unwrap() > changed) {
@@ -107,6 +112,32 @@ pub fn built(name: &str, way: Way) -> PathBuf {
     }
     fs::create_dir_all(&place).unwrap();
     build(name, way, &place)
+}
+
+/// The module for `SoapySDR`, built for a way, and its test programs: the folder in which they are.
+pub fn built_soapy(way: Way) -> PathBuf {
+    // Tests run at the same time.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (place, from) = (soapy(way), folder().join("../../soapy"));
+    fs::create_dir_all(&place).unwrap();
+    let flags = ["-O2", "-g"].into_iter().chain(way.flags().iter().copied());
+    let flags = flags.collect::<Vec<_>>().join(" ");
+    let mut make = Command::new("make");
+    make.arg("-C").arg(from).arg("all").arg("tests").arg(format!("BUILD={}", place.display()));
+    // Sanitizers resolve their functions in the program.
+    make.arg(format!("CXXFLAGS={flags}")).arg(format!("LDFLAGS={flags} -Wl,-z,undefs"));
+    make.arg(format!("BUSBAR_CFLAGS=-I{}", folder().join("include").display()));
+    let library = beside(&place);
+    make.arg(format!("BUSBAR_LIBS={} -Wl,-rpath,{}", library.display(), place.display()));
+    let output = make.output().expect("make: tools/deps installs it");
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    place
+}
+
+/// Where that is.
+pub fn soapy(way: Way) -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("soapy").join(way.kind())
 }
 
 /// When the last file in a folder was changed.

@@ -1,5 +1,6 @@
 //! `busbar stream list`.
 
+use busbar::stream::Channel;
 use busbar::stream::iiod::{self, DeviceInfo};
 use busbar::{Error, Result};
 use serde::Serialize;
@@ -30,6 +31,10 @@ struct Listed {
     rate: Option<f64>,
 }
 
+fn names(channels: Vec<Channel>) -> Vec<String> {
+    channels.into_iter().map(|channel| channel.name).collect()
+}
+
 pub fn run(args: &Args) -> Result<()> {
     let host = match args.uri.strip_prefix("ip:") {
         Some(host) if !host.is_empty() => Some(host),
@@ -41,8 +46,8 @@ pub fn run(args: &Args) -> Result<()> {
         let listed = |it: DeviceInfo| Listed {
             id: it.id,
             name: it.name,
-            inputs: it.inputs,
-            outputs: it.outputs,
+            inputs: names(it.inputs),
+            outputs: names(it.outputs),
             rate: it.rate,
         };
         return print_json(&devices.into_iter().map(listed).collect::<Vec<_>>());
@@ -56,7 +61,7 @@ pub fn run(args: &Args) -> Result<()> {
         print_line(&format!("{}  {name}{rate}", device.id))?;
         for (what, channels) in [("receives", device.inputs), ("transmits", device.outputs)] {
             if !channels.is_empty() {
-                print_line(&format!("    {what} {}", channels.join(", ")))?;
+                print_line(&format!("    {what} {}", names(channels).join(", ")))?;
             }
         }
     }

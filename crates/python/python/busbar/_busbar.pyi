@@ -17,10 +17,11 @@ from ._types import Channel, ControllerInfo, Counters, Event, ReceiveStatistics,
 class Source:
     """A stream of samples from a converter: an iterator of blocks, which ends when it is closed.
 
-    `name` is `iio:NAME`, `iio:NAME@ip:HOST` for a converter of another machine, or `synth:PATTERN`. `blocks` is a
+    `name` is `iio:NAME`, `iio:NAME@ip:HOST` for a converter of another machine, `synth:PATTERN`, `file:NAME` for a
+    recording, or `tcp-listen:PORT` for what is sent to it, where this waits for the sender. `blocks` is a
     number of blocks, 1 to 1024. `block_len` is a number of bytes or a text such as `"1M"` (K is 1024), rounded down to
-    whole samples. `memory` is `heap:NAME`, `pages`, `huge` or `memfd`, and `interface` is `dmabuf`, `fileio`, `synth`
-    or `iiod`; without them the library chooses. `channels` are the names of the channels to receive, in any order;
+    whole samples. `memory` is `heap:NAME`, `pages`, `huge` or `memfd`, and `interface` is `dmabuf`, `fileio`, `synth`,
+    `iiod` or `library`; without them the library chooses. `channels` are the names of the channels to receive, in any order;
     without it, all voltages, or if there are none, all but `timestamp`. With `on_loss="raise"`, iterators raise
     `LossError` before a block in front of whose end samples are missing, or may be.
 
@@ -210,7 +211,8 @@ class Block:
 
 @final
 class Sink:
-    """A stream of samples to a converter of this machine, `iio:NAME`.
+    """A stream of samples to a converter of this machine, `iio:NAME`, to a new recording, `file:NAME`, over the network,
+    `tcp:HOST:PORT`, or to nowhere, `verify:counter` and `null:`.
 
     With `like`, it has the channels of a source, whose blocks it can then forward. The other arguments are those of
     `Source`.

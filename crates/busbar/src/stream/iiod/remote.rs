@@ -59,6 +59,16 @@ impl Remote {
         format!("IIO device `{}` of {}", self.device, self.host)
     }
 
+    /// The value of an attribute.
+    pub(in crate::stream) fn get(&self, attribute: &str) -> Result<String> {
+        let (mut connection, device) = self.connect()?;
+        let label = format!("`{attribute}` of {}", self.label());
+        let place = place(&device, attribute)
+            .ok_or_else(|| Error::new("find", label.as_str(), Errno::NOENT))?;
+        let read = connection.value(&format!("READ {place}"), LONGEST_VALUE)?;
+        read.map(|value| text(&value)).map_err(|errno| Error::new("read", label, errno))
+    }
+
     /// Writes a value to an attribute, unless the attribute has that value. Attributes have the names of their
     /// files in Linux.
     pub(in crate::stream) fn set(&self, attribute: &str, value: &str) -> Result<()> {

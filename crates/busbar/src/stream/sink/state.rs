@@ -7,6 +7,7 @@ use std::sync::{Arc, MutexGuard, Weak};
 
 use rustix::io::Errno;
 
+use super::outlet::Outlet;
 use crate::block::Block;
 use crate::poll::{Deadline, Set};
 use crate::stream::dmabuf::{Done, Queue};
@@ -66,6 +67,8 @@ enum Mode {
 pub(super) enum Driver {
     Dmabuf(Queue<Load>),
     Fileio(Transmit<Load>),
+    /// There is none.
+    Outlet(Box<Outlet>),
 }
 
 /// A block that the driver has.
@@ -237,6 +240,7 @@ impl Shared<State> {
         match &mut state.driver {
             Driver::Dmabuf(queue) => queue.stop(),
             Driver::Fileio(transmit) => transmit.stop(),
+            Driver::Outlet(outlet) => outlet.stop(),
         }
     }
 }
@@ -269,7 +273,10 @@ impl State {
 
     /// Bytes copied so far.
     pub(super) fn copied(&self) -> u64 {
-        self.copied
+        match &self.driver {
+            Driver::Outlet(outlet) => self.copied + outlet.copied(),
+            Driver::Dmabuf(_) | Driver::Fileio(_) => self.copied,
+        }
     }
 
     pub(super) fn count_copied(&mut self, len: usize) {
@@ -281,6 +288,7 @@ impl State {
         match &mut self.driver {
             Driver::Dmabuf(queue) => Ok(queue.len() == 0),
             Driver::Fileio(transmit) => transmit.is_drained(),
+            Driver::Outlet(outlet) => Ok(outlet.is_drained()),
         }
     }
 
@@ -336,6 +344,14 @@ impl State {
                 transmit.push(load, len);
                 self.write()
             }
+            Driver::Outlet(outlet) => match load {
+                Load::Own(block) => {
+                    outlet.push(block, len)?;
+                    self.write()
+                }
+                // It can take none: they are copied.
+                Load::Foreign(_) => Ok(()),
+            },
         }
     }
 
@@ -354,8 +370,14 @@ impl State {
 
     /// Writes as much as the driver takes.
     fn write(&mut self) -> Result<()> {
-        let Driver::Fileio(transmit) = &mut self.driver else { return Ok(()) };
-        let (count, done) = transmit.write()?;
+        let (count, done) = match &mut self.driver {
+            Driver::Dmabuf(_) => return Ok(()),
+            Driver::Fileio(transmit) => transmit.write()?,
+            Driver::Outlet(outlet) => {
+                self.free.extend(outlet.turn()?);
+                return Ok(());
+            }
+        };
         self.copied += count;
         for load in done {
             self.done(load);
@@ -410,6 +432,7 @@ impl State {
             _ if self.mode == Mode::Ended => Ok(()),
             Driver::Dmabuf(queue) => queue.watch(set),
             Driver::Fileio(transmit) => transmit.watch(set),
+            Driver::Outlet(outlet) => outlet.watch(set),
         }
     }
 }
@@ -419,6 +442,7 @@ impl Driver {
         match self {
             Self::Dmabuf(queue) => queue.pending(),
             Self::Fileio(transmit) => transmit.pending(),
+            Self::Outlet(outlet) => outlet.pending(),
         }
     }
 }

@@ -1,0 +1,172 @@
+//! Sinks that are no device: recordings, the network, and what only verifies or discards samples.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustix::event::PollFlags;
+use rustix::event::epoll::EventFlags;
+
+use crate::block::Block;
+use crate::poll::Set;
+use crate::stream::StreamSetup;
+use crate::stream::driver::Pending;
+use crate::stream::format::{Format, Lost, Meta};
+use crate::stream::net::{FrameSender, Options, Pool};
+use crate::stream::samples::Samples;
+use crate::stream::sigmf::{Datatype, Recorder};
+use crate::stream::verify::Counter;
+use crate::{Error, Result};
+
+/// What the names of such sinks are.
+pub(super) const NAMES: &str = "file:NAME, tcp:HOST:PORT, verify:, verify:counter, null:";
+/// The channels of a sink that takes any.
+const CHANNELS: [&str; 2] = ["voltage0_i", "voltage0_q"];
+/// How long stopping waits until the receiver knows of the end.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// No sample is missing.
+const NOTHING: Lost = Lost::Samples(0);
+
+/// The samples that a sink without a device takes: of 16 bits, with the names and the rate of the setup.
+pub(super) fn format(setup: &StreamSetup) -> Result<Format> {
+    let named = if setup.channels.is_empty() {
+        CHANNELS.map(String::from).to_vec()
+    } else {
+        setup.channels.clone()
+    };
+    let is_twice = |(at, name): (usize, &String)| named[..at].contains(name);
+    if named.iter().enumerate().any(is_twice) || named.iter().any(String::is_empty) {
+        return Err(Error::invalid("the channels", named.join(","), "names that differ"));
+    }
+    let shorts = Datatype { complex: false, signed: true, bits: 16, big_endian: false };
+    Ok(shorts.format(named.len(), Some(&named), None, setup.rate))
+}
+
+/// Takes samples in place of a device.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    to: To,
+    pool: Pool,
+    blocks: usize,
+    sequence: u64,
+    /// Bytes that a recording has copied, once it is complete.
+    copied: u64,
+}
+
+#[derive(Debug)]
+enum To {
+    Nowhere,
+    Verify(Box<Counter>),
+    /// `None` once it was finished.
+    Recording(Option<Box<Recorder>>),
+    Net(Box<FrameSender>, Arc<OwnedFd>),
+}
+
+impl Outlet {
+    pub(super) fn open(
+        name: &str,
+        format: &Format,
+        blocks: usize,
+        block_len: usize,
+    ) -> Result<Self> {
+        let to = match name.split_once(':') {
+            Some(("null" | "verify", "")) => To::Nowhere,
+            Some(("verify", "counter")) => To::Verify(Box::new(Counter::new(format)?)),
+            Some(("file", path)) if !path.is_empty() => {
+                To::Recording(Some(Box::new(Recorder::create(path, format, None)?)))
+            }
+            Some(("tcp", target)) if target.contains(':') => {
+                let sender = FrameSender::open(target, format, block_len, &Options::default())?;
+                let file = sender.as_fd().try_clone_to_owned();
+                let file = file.map_err(|why| Error::new("use", name, why))?;
+                To::Net(Box::new(sender), Arc::new(file))
+            }
+            _ => {
+                let allowed = format!("iio:NAME, {NAMES}");
+                return Err(Error::invalid("the name of a sink", name, allowed));
+            }
+        };
+        Ok(Self {
+            to,
+            pool: Pool::new(Vec::with_capacity(blocks))?,
+            blocks,
+            sequence: 0,
+            copied: 0,
+        })
+    }
+
+    /// Takes the first `len` bytes of a block, which comes back by [`turn`](Self::turn).
+    pub(super) fn push(&mut self, block: Block, len: usize) -> Result<()> {
+        let meta = Meta { sequence: self.sequence, time: SystemTime::now(), lost: NOTHING, len };
+        self.sequence += 1;
+        self.take(self.pool.hand_out(block, meta, self.blocks, 0))
+    }
+
+    fn take(&mut self, samples: Samples) -> Result<()> {
+        match &mut self.to {
+            To::Verify(counter) => counter.verify(&samples, NOTHING),
+            To::Recording(Some(recorder)) => recorder.write(&samples),
+            // A sink that was stopped takes nothing.
+            To::Nowhere | To::Recording(None) => Ok(()),
+            To::Net(sender, _) => {
+                sender.push(samples)?;
+                sender.advance()
+            }
+        }
+    }
+
+    /// Does what can be done without waiting. Returns the blocks that are free again.
+    pub(super) fn turn(&mut self) -> Result<Vec<Block>> {
+        if let To::Net(sender, _) = &mut self.to {
+            sender.advance()?;
+        }
+        self.pool.returned(|_| {});
+        Ok(std::iter::from_fn(|| self.pool.take()).collect())
+    }
+
+    /// Whether everything was taken over.
+    pub(super) fn is_drained(&self) -> bool {
+        match &self.to {
+            To::Net(sender, _) => sender.unacknowledged() == 0,
+            To::Nowhere | To::Verify(_) | To::Recording(_) => true,
+        }
+    }
+
+    /// Bytes that were copied.
+    pub(super) fn copied(&self) -> u64 {
+        match &self.to {
+            To::Net(sender, _) => sender.copied(),
+            To::Recording(Some(recorder)) => recorder.copied(),
+            To::Recording(None) | To::Nowhere | To::Verify(_) => self.copied,
+        }
+    }
+
+    pub(super) fn pending(&self) -> Pending {
+        match &self.to {
+            To::Net(_, file) => Pending::File(Arc::clone(file), PollFlags::IN),
+            // Nothing is under way.
+            To::Nowhere | To::Verify(_) | To::Recording(_) => Pending::Block,
+        }
+    }
+
+    pub(super) fn watch(&mut self, set: &Arc<Set>) -> Result<()> {
+        match &self.to {
+            To::Net(_, file) => set.add(&**file, 1, EventFlags::IN),
+            To::Nowhere | To::Verify(_) | To::Recording(_) => Ok(()),
+        }
+    }
+
+    /// Ends the stream: a recording is complete, and a receiver that has everything learns of the end.
+    pub(super) fn stop(&mut self) -> Result<()> {
+        self.copied = self.copied();
+        match &mut self.to {
+            To::Recording(recorder) => recorder.take().map_or(Ok(()), |it| it.finish(NOTHING)),
+            To::Net(sender, _) if !sender.is_finished() => {
+                sender.finish(NOTHING);
+                let patience = if sender.unacknowledged() == 0 { FAREWELL } else { Duration::ZERO };
+                sender.wait_timeout(patience).map(drop)
+            }
+            To::Net(..) | To::Nowhere | To::Verify(_) => Ok(()),
+        }
+    }
+}

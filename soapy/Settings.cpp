@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Attributes of IIO devices as rate, gain, frequency, bandwidth, settings; and sensors. */
+#include "Device.hpp"
+
+#include <charconv>
+#include <cmath>
+
+#include <SoapySDR/Constants.h>
+#include <SoapySDR/Logger.hpp>
+
+namespace soapy_busbar {
+
+/* A gain and a frequency are one each. */
+static const char GAIN[] = "hardwaregain";
+static const char FREQUENCY[] = "RF";
+/* Where the device does not tell a range. */
+static const SoapySDR::Range ANY_GAIN(-100, 100);
+static const SoapySDR::Range ANY_RATE(1, 1e9);
+
+/* The number at the beginning of a value, such as that of "71.000000 dB". */
+static bool parse(const std::string &text, double &number, size_t &end)
+{
+	size_t begin = text.find_first_not_of(" \t\n[");
+
+	if (begin == std::string::npos)
+		return false;
+	if (text[begin] == '+')
+		begin++;
+	auto [last, error] = std::from_chars(text.data() + begin, text.data() + text.size(), number);
+	end = last - text.data();
+	return error == std::errc() && std::isfinite(number);
+}
+
+/* The channel without its last part and with its numbers left out, in turn: voltage0_i, voltage_i, voltage0, voltage. */
+static std::vector<std::string> sharers(std::string channel)
+{
+	std::vector<std::string> found;
+
+	while (!channel.empty()) {
+		std::string shared;
+		size_t at = channel.rfind('_');
+
+		for (char letter : channel) {
+			if (letter < '0' || letter > '9')
+				shared += letter;
+		}
+		found.push_back(channel);
+		found.push_back(shared);
+		channel = at == std::string::npos ? "" : channel.substr(0, at);
+	}
+	return found;
+}
+
+/* Adds the attribute `property` that is nearest to a channel. */
+void Device::addPlace(std::vector<Place> &found, const Attributes &of, int direction, const std::string &channel,
+		      const std::string &property)
+{
+	const std::string prefix = direction == SOAPY_SDR_RX ? "in_" : "out_";
+	std::vector<std::string> names;
+
+	for (const std::string &sharer : sharers(channel))
+		names.push_back(prefix + sharer + "_" + property);
+	names.push_back(prefix + property);
+	names.push_back(property);
+	for (const std::string &name : names) {
+		if (!of.has(name))
+			continue;
+		/* I and Q may share it. */
+		if (found.empty() || found.back().name != name)
+			found.push_back({ &of, name });
+		return;
+	}
+}
+
+std::vector<Device::Place> Device::ownPlaces(int direction, size_t channel, const std::string &property) const
+{
+	std::vector<Place> found;
+
+	for (const Value &value : channelAt(direction, channel).values)
+		addPlace(found, end(direction).attributes, direction, value.name, property);
+	return found;
+}
+
+std::vector<Device::Place> Device::places(int direction, size_t channel, const std::string &property) const
+{
+	std::vector<Place> found;
+
+	addPlace(found, ends.control, direction, "voltage" + std::to_string(channel), property);
+	return found.empty() ? ownPlaces(direction, channel, property) : found;
+}
+
+/* The frequency of the local oscillator: ad9361-phy has out_altvoltage0_RX_LO_frequency. */
+std::vector<Device::Place> Device::frequencyPlaces(int direction) const
+{
+	const std::string mine = direction == SOAPY_SDR_RX ? "RX" : "TX", other = direction == SOAPY_SDR_RX ? "TX" : "RX";
+	const std::string suffix = "_frequency";
+
+	for (const Attributes *of : { &ends.control, &end(direction).attributes }) {
+		for (const std::string &name : of->names()) {
+			bool isFrequency = name.size() > suffix.size() &&
+					   name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0;
+
+			if (isFrequency && name.find("altvoltage") != std::string::npos &&
+			    (name.find(mine) != std::string::npos || name.find(other) == std::string::npos))
+				return { { of, name } };
+		}
+	}
+	return {};
+}
+
+std::vector<Device::Place> Device::bandwidthPlaces(int direction, size_t channel) const
+{
+	std::vector<Place> found = places(direction, channel, "rf_bandwidth");
+
+	return found.empty() ? places(direction, channel, "filter_low_pass_3db_frequency") : found;
+}
+
+double Device::numberAt(const std::vector<Place> &places)
+{
+	double number = 0;
+	size_t end;
+
+	if (!places.empty() && !parse(places.front().attributes->get(places.front().name), number, end))
+		return 0;
+	return number;
+}
+
+void Device::setAt(const std::vector<Place> &places, const std::string &value)
+{
+	for (const Place &place : places)
+		place.attributes->set(place.name, value);
+}
+
+/* The attribute NAME_available: "[least step most]", or a list of values. */
+SoapySDR::RangeList Device::rangesAt(const std::vector<Place> &places)
+{
+	SoapySDR::RangeList ranges;
+	std::vector<double> numbers;
+	double number;
+	size_t end;
+
+	if (places.empty() || !places.front().attributes->has(places.front().name + "_available"))
+		return ranges;
+	std::string text = places.front().attributes->get(places.front().name + "_available");
+	bool isRange = text.compare(0, 1, "[") == 0;
+
+	while (parse(text, number, end)) {
+		numbers.push_back(number);
+		text.erase(0, end);
+	}
+	if (isRange && numbers.size() == 3)
+		return { SoapySDR::Range(numbers[0], numbers[2], numbers[1]) };
+	for (double one : numbers)
+		ranges.emplace_back(one, one);
+	return ranges;
+}
+
+void Device::setSampleRate(int direction, size_t channel, double rate)
+{
+	std::vector<Place> at = places(direction, channel, "sampling_frequency"),
+			   own = ownPlaces(direction, channel, "sampling_frequency");
+	const End &of = end(direction);
+
+	if (!std::isfinite(rate) || rate <= 0)
+		throw std::runtime_error("cannot use the rate " + textOf(rate) + ": allowed are numbers above 0");
+	if (!at.empty()) {
+		setAt(at, textOf(rate));
+		/* Behind a device with settings, this one may decimate, but not from now on. getSampleRate tells what it has. */
+		if (!own.empty() && own.front().attributes != at.front().attributes)
+			busbar_device_set(own.front().attributes->device().c_str(), own.front().name.c_str(),
+					  textOf(numberAt(at)).c_str());
+	} else if (direction == SOAPY_SDR_TX && !of.isDevice()) {
+		txRate = rate;
+	} else if (of.isSynth()) {
+		rxRate = rate;
+	} else if (std::abs(getSampleRate(direction, channel) - rate) > 1e-6 * rate) {
+		throw std::runtime_error("cannot set the rate of " + of.name + ": it has its own, " +
+					 textOf(getSampleRate(direction, channel)));
+	}
+}
+
+double Device::getSampleRate(int direction, size_t channel) const
+{
+	std::vector<Place> at = ownPlaces(direction, channel, "sampling_frequency");
+
+	if (at.empty())
+		at = places(direction, channel, "sampling_frequency");
+	if (!at.empty())
+		return numberAt(at);
+	return direction == SOAPY_SDR_RX ? rxRate.load() : txRate.load();
+}
+
+SoapySDR::RangeList Device::getSampleRateRange(int direction, size_t channel) const
+{
+	SoapySDR::RangeList ranges = rangesAt(places(direction, channel, "sampling_frequency"));
+	const End &of = end(direction);
+	double rate = getSampleRate(direction, channel);
+
+	if (!ranges.empty())
+		return ranges;
+	if (direction == SOAPY_SDR_RX && !of.isDevice() && !of.isSynth())
+		return { SoapySDR::Range(rate, rate) };
+	return { ANY_RATE };
+}
+
+std::vector<std::string> Device::listGains(int direction, size_t channel) const
+{
+	return places(direction, channel, GAIN).empty() ? std::vector<std::string>() : std::vector<std::string>{ GAIN };
+}
+
+bool Device::hasGainMode(int direction, size_t channel) const
+{
+	return !places(direction, channel, "gain_control_mode").empty();
+}
+
+void Device::setGainMode(int direction, size_t channel, bool automatic)
+{
+	setAt(places(direction, channel, "gain_control_mode"), automatic ? "slow_attack" : "manual");
+}
+
+bool Device::getGainMode(int direction, size_t channel) const
+{
+	std::vector<Place> at = places(direction, channel, "gain_control_mode");
+
+	return !at.empty() && at.front().attributes->get(at.front().name) != "manual";
+}
+
+/* As SoapySDR's own, a device without a gain ignores it. */
+void Device::setGain(int direction, size_t channel, double value)
+{
+	setAt(places(direction, channel, GAIN), textOf(value));
+}
+
+void Device::setGain(int direction, size_t channel, const std::string &name, double value)
+{
+	if (name != GAIN)
+		throw std::runtime_error("there is no gain `" + name + "`: allowed is " + GAIN);
+	setGain(direction, channel, value);
+}
+
+double Device::getGain(int direction, size_t channel) const
+{
+	return numberAt(places(direction, channel, GAIN));
+}
+
+double Device::getGain(int direction, size_t channel, const std::string &) const
+{
+	return getGain(direction, channel);
+}
+
+SoapySDR::Range Device::getGainRange(int direction, size_t channel) const
+{
+	std::vector<Place> at = places(direction, channel, GAIN);
+	SoapySDR::RangeList ranges = rangesAt(at);
+
+	if (at.empty())
+		return SoapySDR::Range();
+	if (ranges.empty())
+		return ANY_GAIN;
+	return SoapySDR::Range(ranges.front().minimum(), ranges.back().maximum(), ranges.front().step());
+}
+
+SoapySDR::Range Device::getGainRange(int direction, size_t channel, const std::string &) const
+{
+	return getGainRange(direction, channel);
+}
+
+std::vector<std::string> Device::listFrequencies(int direction, size_t) const
+{
+	return frequencyPlaces(direction).empty() ? std::vector<std::string>() : std::vector<std::string>{ FREQUENCY };
+}
+
+void Device::setFrequency(int direction, size_t, const std::string &name, double frequency, const SoapySDR::Kwargs &)
+{
+	std::vector<Place> at = frequencyPlaces(direction);
+
+	if (name != FREQUENCY || at.empty())
+		throw std::runtime_error("there is no frequency `" + name + "` of " + end(direction).name);
+	/* Drivers take whole numbers. */
+	setAt(at, textOf(std::round(frequency)));
+}
+
+double Device::getFrequency(int direction, size_t, const std::string &) const
+{
+	return numberAt(frequencyPlaces(direction));
+}
+
+SoapySDR::RangeList Device::getFrequencyRange(int direction, size_t, const std::string &) const
+{
+	return rangesAt(frequencyPlaces(direction));
+}
+
+void Device::setBandwidth(int direction, size_t channel, double bandwidth)
+{
+	/* Programs pass 0 for "as it is". */
+	if (bandwidth > 0)
+		setAt(bandwidthPlaces(direction, channel), textOf(std::round(bandwidth)));
+}
+
+double Device::getBandwidth(int direction, size_t channel) const
+{
+	return numberAt(bandwidthPlaces(direction, channel));
+}
+
+SoapySDR::RangeList Device::getBandwidthRange(int direction, size_t channel) const
+{
+	return rangesAt(bandwidthPlaces(direction, channel));
+}
+
+const Attributes *Device::ownerOf(const std::string &attribute) const
+{
+	for (const std::optional<End> *end : { &ends.rx, &ends.tx }) {
+		if (*end && (*end)->attributes.has(attribute))
+			return &(*end)->attributes;
+	}
+	return ends.control.has(attribute) ? &ends.control : nullptr;
+}
+
+SoapySDR::ArgInfoList Device::getSettingInfo() const
+{
+	SoapySDR::ArgInfoList list;
+	std::set<std::string> names = ends.control.names();
+
+	for (const std::optional<End> *end : { &ends.rx, &ends.tx }) {
+		if (*end)
+			names.insert((*end)->attributes.names().begin(), (*end)->attributes.names().end());
+	}
+	for (const std::string &name : names) {
+		SoapySDR::ArgInfo info;
+
+		info.key = info.name = name;
+		info.type = SoapySDR::ArgInfo::STRING;
+		info.description = "attribute of " + ownerOf(name)->device();
+		list.push_back(info);
+	}
+	return list;
+}
+
+void Device::writeSetting(const std::string &key, const std::string &value)
+{
+	const Attributes *owner = ownerOf(key);
+
+	if (!owner)
+		throw std::runtime_error("there is no attribute `" + key + "`: see getSettingInfo");
+	owner->set(key, value);
+}
+
+std::string Device::readSetting(const std::string &key) const
+{
+	const Attributes *owner = ownerOf(key);
+
+	if (!owner)
+		throw std::runtime_error("there is no attribute `" + key + "`: see getSettingInfo");
+	return owner->get(key);
+}
+
+struct Sensor {
+	const char *key;
+	SoapySDR::ArgInfo::Type type;
+	const char *description;
+};
+
+static const Sensor SENSORS[] = {
+	{ "rx_lost", SoapySDR::ArgInfo::INT, "Samples that are missing, as far as they are known" },
+	{ "rx_overflows", SoapySDR::ArgInfo::INT, "How often samples were missing" },
+	{ "rx_unknown", SoapySDR::ArgInfo::INT, "Blocks before which it is not known whether samples are missing" },
+	{ "rx_interface", SoapySDR::ArgInfo::STRING, "How blocks come from the driver, while the stream is active" },
+	{ "rx_memory", SoapySDR::ArgInfo::STRING, "Where blocks are, while the stream is active" },
+	{ "tx_interface", SoapySDR::ArgInfo::STRING, "How blocks go to the driver, while the stream is active" },
+	{ "tx_memory", SoapySDR::ArgInfo::STRING, "Where blocks are, while the stream is active" },
+};
+
+std::vector<std::string> Device::listSensors() const
+{
+	std::vector<std::string> found;
+
+	for (const Sensor &sensor : SENSORS) {
+		bool isRx = sensor.key[0] == 'r';
+
+		if (isRx ? ends.rx.has_value() : ends.tx.has_value())
+			found.push_back(sensor.key);
+	}
+	return found;
+}
+
+SoapySDR::ArgInfo Device::getSensorInfo(const std::string &key) const
+{
+	SoapySDR::ArgInfo info;
+
+	for (const Sensor &sensor : SENSORS) {
+		if (key != sensor.key)
+			continue;
+		info.key = info.name = sensor.key;
+		info.type = sensor.type;
+		info.description = sensor.description;
+	}
+	return info;
+}
+
+std::string Device::readSensor(const std::string &key) const
+{
+	std::unique_lock<std::mutex> lock(mutex);
+	std::shared_ptr<Stream> receives = rx, transmits = tx;
+
+	lock.unlock();
+	if (key == "rx_lost")
+		return std::to_string(losses.samples);
+	if (key == "rx_overflows")
+		return std::to_string(losses.overflows);
+	if (key == "rx_unknown")
+		return std::to_string(losses.unknown);
+	if (key == "rx_interface")
+		return receives ? receives->interface() : "";
+	if (key == "rx_memory")
+		return receives ? receives->memory() : "";
+	if (key == "tx_interface")
+		return transmits ? transmits->interface() : "";
+	if (key == "tx_memory")
+		return transmits ? transmits->memory() : "";
+	throw std::runtime_error("there is no sensor `" + key + "`: see listSensors");
+}
+
+} /* namespace soapy_busbar */
