@@ -11,7 +11,7 @@ use support::modprobe;
 /// Modules, their suites, and how many cases these have.
 const SUITES: [(&str, &str, usize); 5] = [
     ("devmem_token_test", "net_devmem_token", 5),
-    ("rpmsg_eptfd_kunit", "rpmsg_eptfd_queue", 7),
+    ("rpmsg_eptfd_kunit", "rpmsg_eptfd_queue", 8),
     ("rpmsg_netlink_kunit", "rpmsg_netlink_packet", 4),
     ("vcoproc_kunit", "vcoproc_ring", 4),
     ("vnic_kunit", "vnic_toeplitz", 3),

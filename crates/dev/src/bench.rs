@@ -120,7 +120,7 @@ struct Sides {
     #[arg(long, value_name = "PATH", requires = "busbar")]
     baseline: Option<PathBuf>,
     /// Control device with `rpmsg_eptfd`. Both coprocessors need services of
-    /// `busbar coprocessor run`: echo and sink, or bulk, bulk-tty, bulk-netlink, check and
+    /// `busbar coprocessor run`: echo, sink and source, or bulk, bulk-tty, bulk-netlink, check and
     /// handover
     #[arg(long, value_name = "PATH", requires = "baseline")]
     busbar: Option<PathBuf>,

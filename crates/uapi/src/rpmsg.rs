@@ -123,7 +123,7 @@ pub struct Room<'a>(RawMessage, PhantomData<&'a mut [u8]>);
 struct RawMessage {
     data: u64,
     length: u32,
-    reserved: u32,
+    received: u32,
 }
 
 /// `struct rpmsg_messages`.
@@ -138,7 +138,7 @@ impl RawMessage {
     /// The kernel refuses a message of 4 GiB or more as it refuses one of 4 GiB less 1 byte.
     fn new(data: *const u8, len: usize) -> Self {
         let length = u32::try_from(len).unwrap_or(u32::MAX);
-        Self { data: data.expose_provenance() as u64, length, reserved: 0 }
+        Self { data: data.expose_provenance() as u64, length, received: 0 }
     }
 }
 
@@ -157,16 +157,16 @@ impl<'a> Room<'a> {
         Self(RawMessage::new(bytes.as_mut_ptr(), bytes.len()), PhantomData)
     }
 
-    /// The length of the message, once one was received.
+    /// The length of the message that was received here last.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.length as usize
+        self.0.received as usize
     }
 
-    /// Whether the message is empty, or the room.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.length == 0
+        self.0.received == 0
     }
 }
 
@@ -182,7 +182,7 @@ pub fn send_many(ept: impl AsFd, messages: &[Message<'_>], wait: bool) -> io::Re
 }
 
 /// `RPMSG_RECV_MANY_IOCTL`: receives messages in order, into up to [`MESSAGES_MAX`] rooms; returns how
-/// many. Each room that has a message has its length then.
+/// many. Each of these rooms has the length of its message then.
 ///
 /// Fails only if none was received. Waits for the first one unless `wait` is false or the file is in
 /// non-blocking mode. A message that is longer than its room ends the call; as the first one it is
@@ -204,10 +204,11 @@ impl Many {
 /// A call that takes a `struct rpmsg_messages` and returns a number.
 struct Call<const OPCODE: Opcode>(Many);
 
-// SAFETY: the argument outlives the call.
+// SAFETY: the argument outlives the call. The call may write to memory whose addresses are in it, so it
+// counts as mutating.
 unsafe impl<const OPCODE: Opcode> Ioctl for Call<OPCODE> {
     type Output = usize;
-    const IS_MUTATING: bool = false;
+    const IS_MUTATING: bool = true;
 
     fn opcode(&self) -> Opcode {
         OPCODE

@@ -344,20 +344,21 @@ static bool iocb_blocks(const struct kiocb *iocb)
  * eptfd_ep_take() - take the oldest messages
  * @ep: endpoint
  * @msgs: where to put them
+ * @rooms: see eptfd_queue_pop()
  * @count: how many at most
  * @more: the caller has taken some before
  * @block: wait for the first one
  *
  * Return: see eptfd_queue_pop(), and -ERESTARTSYS.
  */
-int eptfd_ep_take(struct eptfd_ep *ep, struct eptfd_msg **msgs, int count, bool more,
-		  bool block)
+int eptfd_ep_take(struct eptfd_ep *ep, struct eptfd_msg **msgs, const u32 *rooms,
+		  int count, bool more, bool block)
 {
 	struct eptfd_queue *q = &ep->queue;
 	int ret;
 
 	for (;;) {
-		ret = eptfd_queue_pop(q, msgs, count, more);
+		ret = eptfd_queue_pop(q, msgs, rooms, count, more);
 		if (ret != -EAGAIN || !block)
 			return ret;
 
@@ -376,8 +377,7 @@ int eptfd_ep_take(struct eptfd_ep *ep, struct eptfd_msg **msgs, int count, bool 
  */
 void eptfd_ep_untake(struct eptfd_ep *ep, struct eptfd_msg **msgs, int count)
 {
-	while (count > 0)
-		eptfd_queue_unpop(&ep->queue, msgs[--count]);
+	eptfd_queue_unpop(&ep->queue, msgs, count);
 	wake_up_interruptible_poll(&ep->wait, EPOLLIN | EPOLLRDNORM);
 }
 
@@ -400,7 +400,7 @@ ssize_t eptfd_ep_read_iter(struct kiocb *iocb, struct iov_iter *to)
 	if (!iov_iter_count(to))
 		return 0;
 
-	ret = eptfd_ep_take(ep, &msg, 1, false, iocb_blocks(iocb));
+	ret = eptfd_ep_take(ep, &msg, NULL, 1, false, iocb_blocks(iocb));
 	if (ret < 0)
 		return ret;
 
@@ -482,30 +482,35 @@ static int ep_send_locked(struct eptfd_ep *ep, void *data, size_t len,
  * @group: the messages, none longer than eptfd_ep.mtu
  * @count: how many, at least 1
  * @nowait: do not even wait for a lock
- * @block: ask the remote for a buffer, where the bus can do that
+ * @block: ask the remote for a buffer for the first one, where the bus can do that
+ * @sent: returned: how many were sent
  *
- * Return: how many were sent, at least 1, or see eptfd_ep_send().
+ * Return: 0 if all were sent, or why the next one was not: see eptfd_ep_send().
  */
 int eptfd_ep_send_group(struct eptfd_ep *ep, const struct kvec *group, int count,
-			bool nowait, bool block)
+			bool nowait, bool block, int *sent)
 {
-	int ret, sent;
+	int ret = 0;
 
-	if (!nowait)
-		ret = mutex_lock_interruptible(&ep->lock);
-	else
-		ret = mutex_trylock(&ep->lock) ? 0 : -EAGAIN;
-	if (ret)
-		return ret == -EINTR ? -ERESTARTSYS : ret;
+	*sent = 0;
+	if (nowait && !mutex_trylock(&ep->lock)) {
+		/* Nobody wakes a poller when the lock is free */
+		eptfd_ep_mark_full(ep);
+		return -EAGAIN;
+	}
+	if (!nowait && mutex_lock_interruptible(&ep->lock))
+		return -ERESTARTSYS;
 
-	for (sent = 0; sent < count; sent++) {
-		ret = ep_send_locked(ep, group[sent].iov_base, group[sent].iov_len, block);
+	/* To ask for a buffer takes long on glink: once for each hold of the lock */
+	for (; *sent < count; ++*sent) {
+		ret = ep_send_locked(ep, group[*sent].iov_base, group[*sent].iov_len,
+				     block && !*sent);
 		if (ret)
 			break;
 	}
 	mutex_unlock(&ep->lock);
 
-	return sent ?: ret;
+	return ret;
 }
 
 /**
@@ -522,14 +527,12 @@ int eptfd_ep_send_once(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 		       bool block)
 {
 	struct kvec message = { .iov_base = data, .iov_len = len };
-	int ret;
+	int sent;
 
 	if (len > ep->mtu)
 		return -EMSGSIZE;
 
-	ret = eptfd_ep_send_group(ep, &message, 1, nowait, block);
-
-	return min(ret, 0);
+	return eptfd_ep_send_group(ep, &message, 1, nowait, block, &sent);
 }
 
 /**

@@ -115,8 +115,9 @@ struct eptfd_queue {
 
 void eptfd_queue_init(struct eptfd_queue *q);
 void eptfd_queue_push(struct eptfd_queue *q, const void *data, size_t len);
-int eptfd_queue_pop(struct eptfd_queue *q, struct eptfd_msg **msgs, int count, bool more);
-void eptfd_queue_unpop(struct eptfd_queue *q, struct eptfd_msg *msg);
+int eptfd_queue_pop(struct eptfd_queue *q, struct eptfd_msg **msgs, const u32 *rooms,
+		    int count, bool more);
+void eptfd_queue_unpop(struct eptfd_queue *q, struct eptfd_msg **msgs, int count);
 void eptfd_queue_purge(struct eptfd_queue *q);
 void eptfd_queue_close(struct eptfd_queue *q);
 void eptfd_queue_end(struct eptfd_queue *q);
@@ -229,11 +230,11 @@ int eptfd_ep_send(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 int eptfd_ep_send_once(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 		       bool block);
 int eptfd_ep_send_group(struct eptfd_ep *ep, const struct kvec *group, int count,
-			bool nowait, bool block);
+			bool nowait, bool block, int *sent);
 int eptfd_ep_wait_room(struct eptfd_ep *ep, u64 *pause);
 void eptfd_ep_mark_full(struct eptfd_ep *ep);
-int eptfd_ep_take(struct eptfd_ep *ep, struct eptfd_msg **msgs, int count, bool more,
-		  bool block);
+int eptfd_ep_take(struct eptfd_ep *ep, struct eptfd_msg **msgs, const u32 *rooms,
+		  int count, bool more, bool block);
 void eptfd_ep_untake(struct eptfd_ep *ep, struct eptfd_msg **msgs, int count);
 
 int eptfd_ep_rx(struct rpmsg_device *rpdev, void *data, int len, void *priv,

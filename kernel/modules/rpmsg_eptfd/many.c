@@ -34,8 +34,8 @@
 struct many {
 	struct eptfd_ep *ep;
 	struct rpmsg_message __user *messages;
-	u32 count;
-	u32 done;
+	int count;
+	int done;
 	bool nowait;
 	bool block;
 };
@@ -52,7 +52,7 @@ static int many_start(struct many *many, struct file *file,
 
 	many->ep = file->private_data;
 	many->messages = u64_to_user_ptr(call.messages);
-	many->count = min_t(u32, call.count, RPMSG_MESSAGES_MAX);
+	many->count = min(call.count, RPMSG_MESSAGES_MAX);
 	many->done = 0;
 	many->nowait = call.flags & RPMSG_MESSAGES_DONTWAIT;
 	many->block = !many->nowait && !(file->f_flags & O_NONBLOCK);
@@ -63,13 +63,10 @@ static int many_start(struct many *many, struct file *file,
 /* Reads the next elements of the caller's array. Return: how many, at least 1 */
 static int many_group(const struct many *many, struct rpmsg_message *group)
 {
-	int i, count = min_t(u32, many->count - many->done, MANY_GROUP);
+	int count = min(many->count - many->done, MANY_GROUP);
 
 	if (copy_from_user(group, many->messages + many->done, count * sizeof(*group)))
 		return -EFAULT;
-	for (i = 0; i < count; i++)
-		if (group[i].reserved)
-			return i ?: -EINVAL;
 
 	return count;
 }
@@ -113,23 +110,23 @@ static int many_copy(struct kvec *copies, void *data, const struct rpmsg_message
 static int many_send_copies(struct many *many, const struct kvec *copies, int count)
 {
 	u64 pause = 0;
-	int i, ret;
+	int ret, sent;
 
-	for (i = 0; i < count;) {
-		ret = eptfd_ep_send_group(many->ep, copies + i, count - i, many->nowait,
-					  many->block);
+	do {
+		ret = eptfd_ep_send_group(many->ep, copies, count, many->nowait,
+					  many->block, &sent);
+		copies += sent;
+		count -= sent;
+		many->done += sent;
+		if (sent)
+			pause = 0;
 		if (ret == -EAGAIN && many->block)
 			ret = eptfd_ep_wait_room(many->ep, &pause);
-		else if (ret > 0)
-			pause = 0;
-		if (ret < 0)
-			return ret;
+		else if (ret == -EBUSY && many->block && sent)
+			ret = 0;	/* As the first of a group, it waits for a buffer */
+	} while (!ret && count);
 
-		i += ret;
-		many->done += ret;
-	}
-
-	return 0;
+	return ret;
 }
 
 static int many_send(struct many *many)
@@ -159,14 +156,15 @@ static int many_send(struct many *many)
 	return ret;
 }
 
-/* Return: 0, -EMSGSIZE or -EFAULT, after which the message is still the caller's */
+/* Return: 0, or -EFAULT or -EMSGSIZE, after which the message is still the caller's */
 static int many_deliver(struct rpmsg_message __user *to, const struct rpmsg_message *room,
 			const struct eptfd_msg *msg)
 {
+	if (put_user(msg->len, &to->received))
+		return -EFAULT;
 	if (msg->len > room->length)
 		return -EMSGSIZE;
-	if (copy_to_user(u64_to_user_ptr(room->data), msg->data, msg->len) ||
-	    put_user(msg->len, &to->length))
+	if (copy_to_user(u64_to_user_ptr(room->data), msg->data, msg->len))
 		return -EFAULT;
 
 	return 0;
@@ -176,12 +174,16 @@ static int many_recv(struct many *many)
 {
 	struct rpmsg_message group[MANY_GROUP];
 	struct eptfd_msg *msgs[MANY_GROUP];
+	u32 rooms[MANY_GROUP];
 	int i, count, ret;
 
-	ret = many_group(many, group);
-	if (ret < 0)
-		return ret;
-	count = eptfd_ep_take(many->ep, msgs, ret, many->done, many->block && !many->done);
+	count = many_group(many, group);
+	if (count < 0)
+		return count;
+	for (i = 0; i < count; i++)
+		rooms[i] = group[i].length;
+	count = eptfd_ep_take(many->ep, msgs, rooms, count, many->done,
+			      many->block && !many->done);
 	if (count < 0)
 		return count;
 
@@ -192,8 +194,8 @@ static int many_recv(struct many *many)
 		kfree(msgs[i]);
 		many->done++;
 	}
-	/* As the first message it could never be passed */
-	if (ret == -EMSGSIZE && !many->done)
+	/* It is the first message of the call, and could never be passed */
+	if (ret == -EMSGSIZE)
 		kfree(msgs[i++]);
 	if (i < count)
 		eptfd_ep_untake(many->ep, msgs + i, count - i);
@@ -207,7 +209,7 @@ static int many_recv(struct many *many)
  * @arg: the messages
  *
  * Return: how many were sent; if none was, why: -EBADF without write access,
- * -EINVAL for a flag or a reserved field, or see eptfd_ep_write_iter().
+ * -EINVAL for a flag, or see eptfd_ep_write_iter().
  */
 long eptfd_many_send(struct file *file, const struct rpmsg_messages __user *arg)
 {
@@ -235,8 +237,8 @@ long eptfd_many_send(struct file *file, const struct rpmsg_messages __user *arg)
  * @arg: room for messages
  *
  * Return: how many were received; if none was, why: -EBADF without read access,
- * -EINVAL for a flag or a reserved field, -EMSGSIZE if the first message was
- * longer than its room, and is lost, or see eptfd_ep_read_iter().
+ * -EINVAL for a flag, -EMSGSIZE if the first message was longer than its room,
+ * and is lost, or see eptfd_ep_read_iter().
  */
 long eptfd_many_recv(struct file *file, const struct rpmsg_messages __user *arg)
 {

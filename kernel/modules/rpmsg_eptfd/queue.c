@@ -105,7 +105,8 @@ void eptfd_queue_push(struct eptfd_queue *q, const void *data, size_t len)
 }
 
 /* Called with the queue's lock held */
-static int queue_take(struct eptfd_queue *q, struct eptfd_msg **msgs, int count, bool more)
+static int queue_take(struct eptfd_queue *q, struct eptfd_msg **msgs, const u32 *rooms,
+		      int count, bool more)
 {
 	struct eptfd_msg *msg;
 	int taken;
@@ -120,6 +121,8 @@ static int queue_take(struct eptfd_queue *q, struct eptfd_msg **msgs, int count,
 		return q->ended ? -EPIPE : -EAGAIN;
 
 	for (taken = 0, msg = q->head; taken < count && msg; msg = msg->next) {
+		if (rooms && msg->len > rooms[taken] && (taken || more))
+			break;
 		q->bytes -= msg_bytes(msg);
 		msgs[taken++] = msg;
 	}
@@ -128,7 +131,7 @@ static int queue_take(struct eptfd_queue *q, struct eptfd_msg **msgs, int count,
 		q->tail = &q->head;
 	q->count -= taken;
 
-	return taken;
+	return taken ?: -EAGAIN;
 }
 
 /**
@@ -136,37 +139,45 @@ static int queue_take(struct eptfd_queue *q, struct eptfd_msg **msgs, int count,
  * @q: the queue
  * @msgs: where to put them, oldest first; the caller gives each one to kfree() or
  *	eptfd_queue_unpop()
+ * @rooms: how long they may be; a longer one is taken alone. NULL: of any length
  * @count: how many at most
- * @more: the caller has some already, so a loss is left for the next call to tell
+ * @more: the caller has some already, so a loss and a message that is too long are
+ *	left for the next call to tell
  *
  * Return: how many were taken, at least 1, -ENOBUFS once after a loss, -EPIPE if
- * the queue is empty and has ended, -EAGAIN if it is just empty, or for a loss.
+ * the queue is empty and has ended, -EAGAIN if it is just empty, and for what is left.
  */
-int eptfd_queue_pop(struct eptfd_queue *q, struct eptfd_msg **msgs, int count, bool more)
+int eptfd_queue_pop(struct eptfd_queue *q, struct eptfd_msg **msgs, const u32 *rooms,
+		    int count, bool more)
 {
 	int taken;
 
 	spin_lock_irq(&q->lock);
-	taken = queue_take(q, msgs, count, more);
+	taken = queue_take(q, msgs, rooms, count, more);
 	spin_unlock_irq(&q->lock);
 
 	return taken;
 }
 
 /**
- * eptfd_queue_unpop() - put a message back in front
+ * eptfd_queue_unpop() - put messages back in front
  * @q: the queue
- * @msg: message from eptfd_queue_pop()
+ * @msgs: messages from eptfd_queue_pop(), oldest first
+ * @count: how many
  */
-void eptfd_queue_unpop(struct eptfd_queue *q, struct eptfd_msg *msg)
+void eptfd_queue_unpop(struct eptfd_queue *q, struct eptfd_msg **msgs, int count)
 {
 	spin_lock_irq(&q->lock);
-	msg->next = q->head;
-	if (!q->head)
-		q->tail = &msg->next;
-	WRITE_ONCE(q->head, msg);
-	q->bytes += msg_bytes(msg);
-	q->count++;
+	while (count > 0) {
+		struct eptfd_msg *msg = msgs[--count];
+
+		msg->next = q->head;
+		if (!q->head)
+			q->tail = &msg->next;
+		WRITE_ONCE(q->head, msg);
+		q->bytes += msg_bytes(msg);
+		q->count++;
+	}
 	spin_unlock_irq(&q->lock);
 }
 

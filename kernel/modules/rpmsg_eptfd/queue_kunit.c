@@ -46,7 +46,7 @@ static int pop(struct eptfd_queue *q)
 	struct eptfd_msg *msg;
 	int first;
 
-	first = eptfd_queue_pop(q, &msg, 1, false);
+	first = eptfd_queue_pop(q, &msg, NULL, 1, false);
 	if (first < 0)
 		return first;
 	first = msg->data[0];
@@ -100,8 +100,8 @@ static void queue_counts_what_is_put_back(struct kunit *test)
 
 	push(q, 1, 1024);
 	bytes = q->bytes;
-	KUNIT_ASSERT_EQ(test, eptfd_queue_pop(q, &msg, 1, false), 1);
-	eptfd_queue_unpop(q, msg);
+	KUNIT_ASSERT_EQ(test, eptfd_queue_pop(q, &msg, NULL, 1, false), 1);
+	eptfd_queue_unpop(q, &msg, 1);
 	KUNIT_EXPECT_EQ(test, q->bytes, bytes);
 
 	push(q, 2, 16);
@@ -118,14 +118,13 @@ static void queue_gives_many_up_to_a_loss(struct kunit *test)
 	for (i = 0; i < 5; i++)
 		push(q, i, 600);
 	KUNIT_EXPECT_EQ(test, q->dropped, 1);
-	KUNIT_EXPECT_EQ(test, eptfd_queue_pop(q, msgs, 4, true), -EAGAIN);
-	KUNIT_EXPECT_EQ(test, eptfd_queue_pop(q, msgs, 4, false), -ENOBUFS);
-	KUNIT_ASSERT_EQ(test, eptfd_queue_pop(q, msgs, 3, false), 3);
+	KUNIT_EXPECT_EQ(test, eptfd_queue_pop(q, msgs, NULL, 4, true), -EAGAIN);
+	KUNIT_EXPECT_EQ(test, eptfd_queue_pop(q, msgs, NULL, 4, false), -ENOBUFS);
+	KUNIT_ASSERT_EQ(test, eptfd_queue_pop(q, msgs, NULL, 3, false), 3);
 	KUNIT_EXPECT_EQ(test, q->count, 1);
-	for (i = 3; i-- > 1;)
-		eptfd_queue_unpop(q, msgs[i]);
+	eptfd_queue_unpop(q, msgs + 1, 2);
 	kfree(msgs[0]);
-	KUNIT_ASSERT_EQ(test, eptfd_queue_pop(q, msgs, 4, true), 3);
+	KUNIT_ASSERT_EQ(test, eptfd_queue_pop(q, msgs, NULL, 4, true), 3);
 	for (i = 0; i < 3; i++) {
 		KUNIT_EXPECT_EQ(test, msgs[i]->data[0], i + 1);
 		kfree(msgs[i]);
@@ -136,6 +135,25 @@ static void queue_gives_many_up_to_a_loss(struct kunit *test)
 	/* The tail is valid after all were taken together. */
 	push(q, 9, 16);
 	KUNIT_EXPECT_EQ(test, pop(q), 9);
+}
+
+static void queue_gives_many_up_to_a_long_one(struct kunit *test)
+{
+	static const u32 rooms[] = { 16, 16, 16 };
+	struct eptfd_queue *q = test->priv;
+	struct eptfd_msg *msgs[3];
+
+	push(q, 1, 16);
+	push(q, 2, 17);
+	push(q, 3, 16);
+	KUNIT_ASSERT_EQ(test, eptfd_queue_pop(q, msgs, rooms, 3, false), 1);
+	kfree(msgs[0]);
+	KUNIT_EXPECT_EQ(test, eptfd_queue_pop(q, msgs, rooms, 3, true), -EAGAIN);
+	KUNIT_EXPECT_EQ(test, q->count, 2);
+	KUNIT_ASSERT_EQ(test, eptfd_queue_pop(q, msgs, rooms, 3, false), 2);
+	KUNIT_EXPECT_EQ(test, msgs[0]->len, 17);
+	kfree(msgs[0]);
+	kfree(msgs[1]);
 }
 
 static void queue_takes_one_of_any_size(struct kunit *test)
@@ -182,6 +200,7 @@ static struct kunit_case queue_cases[] = {
 	KUNIT_CASE(queue_tells_losses_once),
 	KUNIT_CASE(queue_counts_what_is_put_back),
 	KUNIT_CASE(queue_gives_many_up_to_a_loss),
+	KUNIT_CASE(queue_gives_many_up_to_a_long_one),
 	KUNIT_CASE(queue_takes_one_of_any_size),
 	KUNIT_CASE(queue_ends_behind_the_last),
 	KUNIT_CASE(queue_closed_takes_nothing),

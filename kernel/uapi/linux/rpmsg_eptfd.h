@@ -72,14 +72,15 @@ struct rpmsg_dmabuf {
 /**
  * struct rpmsg_message - one of many messages
  * @data: address of the message, or of room for one
- * @length: bytes of the message, or of the room. Returned by RPMSG_RECV_MANY_IOCTL:
- *	bytes of the message
- * @reserved: 0
+ * @length: bytes of the message, or of the room
+ * @received: returned by RPMSG_RECV_MANY_IOCTL: bytes of the message
+ *
+ * A message that needs more fields gets a flag of struct rpmsg_messages.
  */
 struct rpmsg_message {
 	__u64 data;
 	__u32 length;
-	__u32 reserved;
+	__u32 received;
 };
 
 /**
@@ -104,7 +105,9 @@ struct rpmsg_messages {
  * how many were sent or received; an error only if it was none, so an error of a later
  * message is returned by the next call. Sending waits for room for each message.
  * Receiving waits for the first one, and then takes what is there. A message longer than
- * its room is not cut: it ends the call, or, as the first one, is lost with EMSGSIZE.
+ * its room is not cut: it ends the call, or, as the first one, is lost with EMSGSIZE, and
+ * its length is returned. A call that has sent less than it could is followed by one that
+ * fails, with EAGAIN where there is no room: wait for EPOLLOUT after that.
  */
 #define RPMSG_SEND_MANY_IOCTL	_IOW(0xb5, 0xa, struct rpmsg_messages)
 #define RPMSG_RECV_MANY_IOCTL	_IOW(0xb5, 0xb, struct rpmsg_messages)

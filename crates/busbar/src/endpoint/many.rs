@@ -153,7 +153,10 @@ impl Endpoint {
         let mut sent = 0;
         while sent < messages.len() {
             match self.send_group(&messages[sent..], wait) {
-                Ok(count) => sent += count,
+                Ok(count) => {
+                    sent += count;
+                    pause = Pause::default();
+                }
                 Err(Errno::AGAIN) if wait => pause
                     .until_writable(self, Deadline::NEVER)
                     .map_err(|errno| self.failed("wait for", errno))?,
@@ -207,9 +210,10 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Whether the driver has the calls. The in-tree one answers `EINVAL` to those that it lacks.
+    /// Whether the driver has the calls. The in-tree one answers `EINVAL`, a filter of system calls anything.
     fn takes_many(&self) -> bool {
+        // `EBADF`: it cannot be read.
         let asked = || rpmsg::recv_many(self, &mut [], false);
-        *self.many.get_or_init(|| !matches!(asked(), Err(Errno::NOTTY | Errno::INVAL)))
+        *self.many.get_or_init(|| matches!(asked(), Ok(_) | Err(Errno::BADF)))
     }
 }

@@ -26,6 +26,20 @@ const BUFFER: Type = Type::Struct(&[
     u64(ZERO),
 ]);
 
+/// Messages to send, and room for those to receive.
+const MANY: Type = Type::Struct(&[
+    u64(Type::To(&Type::Array(
+        &Type::Struct(&[
+            u64(Type::To(&Type::Bytes(512))),
+            u32(Type::OneOf(&[0, 1, 16, 496, 497])),
+            u32(Type::Any),
+        ]),
+        40,
+    ))),
+    u32(Type::Count(0)),
+    u32(Type::OneOf(&[1, 0, 2])),
+]);
+
 pub const CALLS: &[Call] = &[
     Call::new(
         "open_control",
@@ -87,6 +101,8 @@ pub const CALLS: &[Call] = &[
             ])),
         ],
     ),
+    Call::new("ept_send_many", SYS_ioctl, &[ENDPOINT, Type::Is(0x4010_b50a), Type::To(&MANY)]),
+    Call::new("ept_receive_many", SYS_ioctl, &[ENDPOINT, Type::Is(0x4010_b50b), Type::To(&MANY)]),
     Call::new(
         "ept_send",
         libc::SYS_write,

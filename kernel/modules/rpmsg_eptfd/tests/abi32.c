@@ -38,6 +38,27 @@ static void expect(int good, int line)
 
 #define EXPECT(condition) expect(condition, __LINE__)
 
+static void many(int fd)
+{
+	struct rpmsg_message message[2] = {
+		{ .data = (unsigned long)"one", .length = 3 },
+		{ .data = (unsigned long)"three", .length = 5 },
+	};
+	struct rpmsg_messages many = { .messages = (unsigned long)message, .count = 2 };
+	char got[2][5];
+	int left;
+
+	EXPECT(sizeof(message) == 32 && sizeof(many) == 16);
+	EXPECT(ioctl(fd, RPMSG_SEND_MANY_IOCTL, &many) == 2);
+	for (left = 2; left > 0; left -= many.count) {
+		message[0] = (struct rpmsg_message){ .data = (unsigned long)got[2 - left], .length = 5 };
+		many.count = 1;
+		EXPECT(ioctl(fd, RPMSG_RECV_MANY_IOCTL, &many) == 1);
+		EXPECT(message[0].received == (left == 2 ? 3 : 5) && message[0].length == 5);
+	}
+	EXPECT(got[0][2] == 'e' && got[1][0] == 't' && got[1][4] == 'e');
+}
+
 /* The service echoes the message GIVEN, which does not return the part */
 static void share(int fd)
 {
@@ -102,6 +123,7 @@ void _start(void)
 	EXPECT(paused == 0);
 	EXPECT(ioctl(fd, RPMSG_SET_INCOMING_FLOWCONTROL, (void *)2) == -EINVAL);
 	EXPECT(ioctl(fd, RPMSG_SET_INCOMING_FLOWCONTROL, (void *)1) == -EOPNOTSUPP);
+	many(fd);
 	share(fd);
 	EXPECT(ioctl(fd, RPMSG_DESTROY_EPT_IOCTL, 0) == 0);
 	EXPECT(call(__NR_write, fd, (long)sent, sizeof(sent)) == -EPIPE);

@@ -249,15 +249,12 @@ fn many_messages() {
     for call in [SEND_MANY, RECV_MANY] {
         assert_eq!(raw_ioctl(&ept, call, BAD_POINTER), Err(Errno::FAULT), "{call:#x}");
         for flags in (1..32).map(|bit| 1u64 << bit) {
-            let unknown = [0, flags << 32].map(u64::to_ne_bytes).concat();
+            let unknown = [0, flags << 32];
             assert_eq!(raw_ioctl(&ept, call, address(&unknown)), Err(Errno::INVAL), "{flags:#x}");
         }
-        // One message whose last field is not 0, and an array that cannot be read.
-        let element = [address(b"x") as u64, 1 | 1 << 32];
-        for (array, errno) in [(address(&element), Errno::INVAL), (BAD_POINTER, Errno::FAULT)] {
-            let many = [array as u64, 1];
-            assert_eq!(raw_ioctl(&ept, call, address(&many)), Err(errno));
-        }
+        // An array that cannot be read.
+        let many = [BAD_POINTER as u64, 1];
+        assert_eq!(raw_ioctl(&ept, call, address(&many)), Err(Errno::FAULT));
     }
     let write_only = endpoint(&control, FIRST, OFlags::WRONLY);
     assert_eq!(rpmsg::recv_many(&write_only, &mut [], true), Err(Errno::BADF));
