@@ -71,7 +71,7 @@ test-cargo-c: build
 	tests/cargo_c.sh
 
 # The library with each of its features alone, and with none.
-FEATURES := block bulk endpoint pipeline iiod receive stream wait picture tokio usb
+FEATURES := block bulk dns-sd endpoint pipeline iiod receive stream wait picture tokio usb
 test-features: deps
 	cargo clippy -q -p busbar --locked --no-default-features -- -D warnings
 	for feature in $(FEATURES); do \
