@@ -12,7 +12,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
-.PHONY: demo test test-host test-python wheel test-wheels test-cargo-c test-c32 test-features test-targets \
+.PHONY: demo test test-host test-python test-clients wheel test-wheels test-cargo-c test-c32 test-features test-targets \
 	test-kernel-style test-lab test-lab-itself \
 	test-race test-full test-dkms test-builds test-install test-packages test-demo bench figures report deps build install \
 	install-c install-dev uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel miri upstream clean
@@ -23,7 +23,7 @@ demo:
 	@tools/deps demo
 	@demo/run
 
-test: test-host test-c32 test-python test-kernel-style test-dkms test-install test-demo test-lab test-lab-itself
+test: test-host test-c32 test-python test-clients test-kernel-style test-dkms test-install test-demo test-lab test-lab-itself
 
 # All of that in the debug kernel, with more rounds, and all of the lab's own tests: 90 minutes.
 test-full: LAB_TESTS :=
@@ -56,6 +56,11 @@ test-c32: deps
 # The Python package: the part of its tests that needs no kernel of Busbar's. The other part runs in the lab.
 test-python: deps
 	tests/python.sh host
+
+# Programs of others as clients of `busbar serve`: pylibiio, pyadi-iio, GNU Radio. The lab runs these tests as well.
+test-clients: deps
+	tests/python.sh install
+	cargo test -p busbar-cli --test clients --locked -- --ignored --skip lab::
 
 # The Python package as wheels in target/wheels: one for each of these machines serves CPython 3.11 and later.
 WHEELS ?= x86_64 aarch64 armv7

@@ -38,6 +38,7 @@ fn bad_usage_ends_with_2_and_failures_end_with_1() {
         (&["serve", "--listen", "127.0.0.1:0", "file:/nowhere"], 1, "nowhere"),
         (&["serve", "--listen", "127.0.0.1:0", "iio:no-such"], 1, "no-such"),
         (&["serve", "--listen", "nowhere", "synth:sine"], 1, "nowhere"),
+        (&["stream", "list", "usb:"], 1, "local:, ip:HOST[:PORT], ip:"),
     ] {
         let output = command(arguments).output().unwrap();
         let said = text(&output.stderr);
@@ -415,6 +416,26 @@ fn iio_attr_reads_and_writes_attributes() {
     assert_eq!(attr(&["-d", "adc", "busbar_report_loss", "1"]).trim(), "1");
     assert_eq!(server.connect().attribute("adc busbar_report_loss"), "1");
     assert!(attr(&["-d", "adc", "sampling_frequency", "1"]).contains("Permission denied"));
+}
+
+#[test]
+fn programs_say_why_something_cannot_be_done() {
+    let server = Server::start(&["adc=synth:counter"]);
+    let uri = server.uri();
+    for (line, says) in [
+        ("iio_reg adc 0", "Unable to read register: No such file or directory"),
+        ("iio_reg adc 0 1", "Unable to write register: No such file or directory"),
+        ("iio_writedev adc", "No output channels found"),
+        ("iio_readdev -s 100 adc nothing", "Bad channel name"),
+        ("iio_readdev -s 100 nothing", "nothing not found"),
+        ("iio_attr -B adc length", "could not find attribute"),
+    ] {
+        let (program, arguments) = line.split_once(' ').unwrap();
+        let mut command = Command::new(program);
+        let output = command.args(["-u", &uri]).args(arguments.split(' ')).output().unwrap();
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(said.contains(says), "{line}: {said}");
+    }
 }
 
 #[test]
