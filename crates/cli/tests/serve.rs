@@ -511,6 +511,25 @@ fn a_served_device_is_a_source_and_is_listed() {
 }
 
 #[test]
+fn a_served_device_is_served_again() {
+    let server = Server::start(&["adc=synth:counter"]);
+    let port = support::port();
+    let from = format!("iio:adc@ip:127.0.0.1:{}", server.port);
+    let to = format!("iiod:127.0.0.1:{port}");
+    let mut stream = command(&["stream", &from, &to]);
+    let mut child = stream.spawn().unwrap();
+    wait_until("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let uri = format!("ip:127.0.0.1:{port}");
+    let mut readdev = Command::new("iio_readdev");
+    readdev.args(["-u", &uri, "-b", "2048", "-s", "65536", "adc"]).args(VOLTAGES);
+    let output = readdev.output().unwrap();
+    let _ = child.kill();
+    let _ = child.wait();
+    assert_eq!(output.stdout.len(), 65536 * FRAME, "{}", text(&output.stderr));
+    assert_counts(&output.stdout);
+}
+
+#[test]
 fn attributes_of_a_remote_device_are_set() {
     let server = Server::start(&["adc=synth:counter?rate=1M"]);
     let device = format!("adc@ip:127.0.0.1:{}", server.port);

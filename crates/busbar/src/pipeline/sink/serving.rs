@@ -32,7 +32,7 @@ impl Serving {
         from: Option<&str>,
     ) -> Result<Self> {
         let device = from.and_then(|from| from.split_once(':'));
-        let name = device.map_or(sink, |(_, name)| name.split('?').next().unwrap_or(name));
+        let name = device.map_or(sink, |(_, name)| name.split(['?', '@']).next().unwrap_or(name));
         // A converter with a rate goes on, whether its samples are taken or not.
         let is_paced = device.is_some() && format.rate.is_some();
         let server = Server::pushed(setup, name, format, is_paced)?;
