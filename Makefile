@@ -12,7 +12,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
-.PHONY: demo test test-host test-python wheel test-wheels test-cargo-c test-c32 test-features test-targets \
+.PHONY: demo test test-host test-python test-clients wheel test-wheels test-cargo-c test-c32 test-features test-targets \
 	test-kernel-style test-lab test-lab-itself \
 	test-race test-full test-dkms test-builds test-install test-packages test-demo bench figures report deps build install \
 	install-c install-dev soapy install-soapy uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel \
@@ -24,7 +24,7 @@ demo:
 	@tools/deps demo
 	@demo/run
 
-test: test-host test-c32 test-python test-kernel-style test-dkms test-install test-demo test-lab test-lab-itself
+test: test-host test-c32 test-python test-clients test-kernel-style test-dkms test-install test-demo test-lab test-lab-itself
 
 # All of that in the debug kernel, with more rounds, and all of the lab's own tests: 90 minutes.
 test-full: LAB_TESTS :=
@@ -58,6 +58,11 @@ test-c32: deps
 test-python: deps
 	tests/python.sh host
 
+# Programs of others as clients of `busbar serve`: pylibiio, pyadi-iio, GNU Radio. The lab runs these tests as well.
+test-clients: deps
+	tests/python.sh install
+	cargo test -p busbar-cli --test clients --locked -- --ignored --skip lab::
+
 # The Python package as wheels in target/wheels: one for each of these machines serves CPython 3.11 and later.
 WHEELS ?= x86_64 aarch64 armv7
 wheel: deps
@@ -72,7 +77,7 @@ test-cargo-c: build
 	tests/cargo_c.sh
 
 # The library with each of its features alone, and with none.
-FEATURES := block bulk endpoint pipeline iiod receive stream wait picture tokio usb
+FEATURES := block bulk dns-sd endpoint pipeline iiod receive stream wait picture tokio usb
 test-features: deps
 	cargo clippy -q -p busbar --locked --no-default-features -- -D warnings
 	for feature in $(FEATURES); do \

@@ -50,12 +50,12 @@ cross() {
 }
 if [ "$kernels" = arm64 ]; then cross; fi
 
-# Prints the kernels for a test program. Blocks of 16 MiB, the suite over all of bulk's transports, and the
-# kernel's Python tools (ncdevmem uses one) take too long in the debug kernel.
+# Prints the kernels for a test program. Blocks of 16 MiB, the suite over all of bulk's transports, and Python
+# (ncdevmem uses one of the kernel's Python tools) take too long in the debug kernel.
 kernel_of() {
     if [ "$kernels" = arm64 ]; then
         case $1 in
-        kunit | *_fault | *_iommu | devmem_guess | examples | servers | vcoproc_openamp | vnic_ncdevmem | rpmsg_netlink_spec) ;;
+        kunit | *_fault | *_iommu | clients | devmem_guess | examples | servers | vcoproc_openamp | vnic_ncdevmem | rpmsg_netlink_spec) ;;
         *) echo release ;;
         esac
         return
@@ -71,7 +71,7 @@ kernel_of() {
     # A boot of its own takes minutes.
     vnic_iommu) if is_wanted; then echo iommu; fi; return ;;
     kunit) echo debug; return ;;
-    bulk | rpmsg_netlink_spec) echo release; return ;;
+    bulk | clients | rpmsg_netlink_spec) echo release; return ;;
     # drvnet uses ncdevmem, too.
     vnic_ncdevmem) if is_wanted; then echo release; fi; return ;;
     rpmsg_netlink_blocks | vnic_link | vnic_settings | vnic_tools) echo "release${full:+ debug}"; return ;;
@@ -103,6 +103,7 @@ echo "$programs" | while read -r name source program; do
     fi
 done
 if grep -qs '^vnic_ncdevmem ' "$plan".*; then tests/ncdevmem.sh; fi
+if grep -qs '^clients ' "$plan".*; then tests/python.sh install; fi
 # Its C programs are compiled here, since a compiler takes long under emulation.
 for program in $(sed -n 's/^c_lab //p' "$plan".*); do "$program" --quiet; done
 if [ "$kernels" = "debug release" ] && { [ $# = 0 ] || [ "$*" = selftests ]; }; then

@@ -1,14 +1,15 @@
 #!/bin/sh
 # Builds the Python package into a virtual environment of its own, and tests it.
 #
-# Usage: tests/python.sh build | host [ARGUMENT…] | lab [ARGUMENT…] | wheel MACHINE…
+# Usage: tests/python.sh install | build | host [ARGUMENT…] | lab [ARGUMENT…] | wheel MACHINE…
+#   install  only the packages that tests need
 #   host     the tests that need no kernel of Busbar's, and a fresh installation; with arguments, which are pytest's, only
 #            those tests
 #   lab      the others: in the guest, from the root of the tree; tests/lab.sh calls it
 #   wheel    wheels in target/wheels, for x86_64, aarch64, armv7; Zig links them, so that no other packages are needed
 set -eu
 case ${1-lab} in
-build | host | wheel) cd "$(dirname "$0")/.." ;;
+install | build | host | wheel) cd "$(dirname "$0")/.." ;;
 esac
 environment=$PWD/target/python
 
@@ -22,8 +23,12 @@ maturin() {
     PATH=$environment/bin:$PATH VIRTUAL_ENV=$environment "$environment/bin/maturin" "$@"
 }
 
-build() {
+packages() {
     install -r crates/python/tests/requirements.txt
+}
+
+build() {
+    packages
     maturin develop --release --locked --quiet
     # What the tests in the guest import, as one file: each file of the host takes the guest a while to open.
     (
@@ -58,6 +63,7 @@ END
 }
 
 case ${1-lab} in
+install) packages ;;
 build) build ;;
 host)
     shift

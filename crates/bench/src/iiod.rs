@@ -12,6 +12,10 @@
 //! pattern `none`, where it leaves the block unchanged. A run starts its clients; once each has had some blocks, it
 //! takes the clocks and the number of bytes that the network device has carried, and again some MiB later.
 //!
+//! Natively, on any host, both are relays: `iiod -u` and `busbar stream … iiod:` serve the samples of a third server, which
+//! is `busbar serve` with `synth:counter`. What a relay receives is carried by the same loopback interface, once for all
+//! clients, and is not counted. The cases are `relay-readdev` and `relay-source`.
+//!
 //! Before that, each client fetches samples of the pattern `counter` from each server, which are verified. What the lab's
 //! `veth` carries is not copied by the device itself: a network card reads the memory by DMA instead.
 
@@ -49,6 +53,8 @@ const ATTEMPTS: usize = 10;
 const TICK: Duration = Duration::from_millis(2);
 /// Blocks that a client has had when a run begins. `iio_readdev` reports every ten.
 const WARM_UP: usize = 4;
+/// Bytes of a run without emulation: some tenths of a second.
+const NATIVE: usize = 512 << 20;
 /// Blocks that are verified.
 const VERIFIED: usize = 4;
 
@@ -151,6 +157,35 @@ impl Kind {
     }
 }
 
+/// Runs the benchmark of relays, on any host. `busbar` is the command that serves.
+///
+/// # Errors
+///
+/// Those of a server or a client.
+pub fn run_native(busbar: &Path, extent: Extent, progress: &mut dyn FnMut(&str)) -> Result<Report> {
+    let plan = Plan::of(extent);
+    let place = Place::Loopback;
+    let _origin = Server::of_synth(busbar)?;
+    let mut cases = Vec::new();
+    for &size in plan.sizes {
+        let servers = [Server::relay_of_libiio()?, Server::relay(busbar, size)?];
+        for server in &servers {
+            progress(&format!("relay, verified: {}", server.name));
+            verify(None, server, place)?;
+        }
+        for (kind, counts) in [(Kind::Readdev, plan.readdevs), (Kind::Source, plan.sources)] {
+            for &clients in counts {
+                let name = format!("relay-{}", kind.name());
+                progress(&format!("{name}, blocks of {size} bytes, {clients} clients"));
+                let bytes = plan.bytes.max(NATIVE);
+                let work = Work { place, kind, size, clients, bytes, is_relay: true };
+                cases.extend(compare(&plan, None, &servers, &name, &work, progress)?);
+            }
+        }
+    }
+    Ok(Report::new("iiod", plan.rows, cases))
+}
+
 /// Runs the benchmark. `busbar` is the command that serves; `progress` is called with the name of each step.
 ///
 /// # Errors
@@ -168,7 +203,7 @@ pub fn run(busbar: &Path, extent: Extent, progress: &mut dyn FnMut(&str)) -> Res
         converter.set("pattern", "counter")?;
         for server in &servers {
             progress(&format!("{}, verified: {}", place.name(), server.name));
-            verify(&converter, server, place)?;
+            verify(Some(&converter), server, place)?;
         }
         converter.wait_until_idle(PATIENCE)?;
         converter.set("pattern", "none")?;
@@ -177,8 +212,10 @@ pub fn run(busbar: &Path, extent: Extent, progress: &mut dyn FnMut(&str)) -> Res
                 for &clients in counts {
                     let name = format!("{}-{}", place.name(), kind.name());
                     progress(&format!("{name}, blocks of {size} bytes, {clients} clients"));
-                    let work = Work { place, kind, size, clients, bytes: plan.bytes };
-                    cases.extend(compare(&plan, &converter, &servers, &name, &work, progress)?);
+                    let bytes = plan.bytes;
+                    let work = Work { place, kind, size, clients, bytes, is_relay: false };
+                    let converter = Some(&converter);
+                    cases.extend(compare(&plan, converter, &servers, &name, &work, progress)?);
                 }
             }
         }
@@ -196,12 +233,21 @@ struct Work {
     clients: usize,
     /// Bytes of all clients together.
     bytes: usize,
+    /// Whether the server receives what it sends, by the same network device.
+    is_relay: bool,
+}
+
+impl Work {
+    /// Bytes that all clients together have got, of those that the device has carried.
+    fn got(&self, carried: usize) -> usize {
+        if self.is_relay { carried / (self.clients + 1) * self.clients } else { carried }
+    }
 }
 
 /// Both servers, in turn.
 fn compare(
     plan: &Plan,
-    converter: &Converter,
+    converter: Option<&Converter>,
     [usual, ours]: &[Server; 2],
     name: &str,
     work: &Work,
@@ -213,9 +259,13 @@ fn compare(
     Ok(cases(name, &params, "us/MiB", "iiod", &runs))
 }
 
+fn wait_until_idle(converter: Option<&Converter>) -> Result<()> {
+    converter.map_or(Ok(()), |converter| converter.wait_until_idle(PATIENCE))
+}
+
 /// One run. A driver that still releases the blocks of an earlier one may not start for `iiod`: then again.
 fn once(
-    converter: &Converter,
+    converter: Option<&Converter>,
     server: &Server,
     work: &Work,
     progress: &mut dyn FnMut(&str),
@@ -223,7 +273,7 @@ fn once(
     let mut attempt = 0;
     loop {
         attempt += 1;
-        converter.wait_until_idle(PATIENCE)?;
+        wait_until_idle(converter)?;
         match measure(server, work) {
             Err(error) if attempt == ATTEMPTS => return Err(error),
             Err(error) => progress(&format!("{error}; again")),
@@ -240,7 +290,7 @@ fn measure(server: &Server, work: &Work) -> Result<Cost> {
     loop {
         thread::sleep(TICK);
         let end = Moment::now(server, work.place)?;
-        let bytes = end.sent.saturating_sub(start.sent);
+        let bytes = work.got(end.sent.saturating_sub(start.sent));
         if bytes >= work.bytes {
             let each = |from: Duration, to: Duration| per_mebibyte(to.saturating_sub(from), bytes);
             let (micros, cpu_micros) = (each(start.wall, end.wall), each(start.cpu, end.cpu));
@@ -282,8 +332,32 @@ impl Server {
 
     fn of(busbar: &Path) -> Result<Self> {
         let (mut command, port) = (Command::new(busbar), PORT + 1);
-        command.args(["serve", "--memory-limit", "1G", "--listen", &port.to_string()]);
+        command.args(["serve", "--no-announce", "--memory-limit", "1G"]);
+        command.args(["--listen", &port.to_string()]);
         Self::start("busbar serve", &mut command, port)
+    }
+
+    /// The one behind the relays.
+    fn of_synth(busbar: &Path) -> Result<Self> {
+        let (mut command, port) = (Command::new(busbar), PORT + 2);
+        command.args(["serve", "--listen", &format!("127.0.0.1:{port}")]);
+        command.arg(format!("{CONVERTER}=synth:counter"));
+        Self::start("busbar serve", &mut command, port)
+    }
+
+    fn relay_of_libiio() -> Result<Self> {
+        let mut command = Command::new("iiod");
+        let origin = format!("ip:127.0.0.1:{}", PORT + 2);
+        command.args(["-p", &PORT.to_string(), "-u", &origin]);
+        Self::start("iiod -u", &mut command, PORT)
+    }
+
+    fn relay(busbar: &Path, size: usize) -> Result<Self> {
+        let (mut command, port) = (Command::new(busbar), PORT + 1);
+        let from = format!("iio:{CONVERTER}@ip:127.0.0.1:{}", PORT + 2);
+        let to = format!("iiod:127.0.0.1:{port}");
+        command.args(["stream", &from, &to, "--block-len", &size.to_string()]);
+        Self::start("busbar stream", &mut command, port)
     }
 
     fn start(name: &'static str, command: &mut Command, port: u16) -> Result<Self> {
@@ -316,16 +390,16 @@ impl Drop for Server {
 }
 
 /// Verifies what both kinds of client get.
-fn verify(converter: &Converter, server: &Server, place: Place) -> Result<()> {
+fn verify(converter: Option<&Converter>, server: &Server, place: Place) -> Result<()> {
     let size = SIZES[0];
-    converter.wait_until_idle(PATIENCE)?;
+    wait_until_idle(converter)?;
     let count = (VERIFIED * size / SAMPLE).to_string();
     let mut command = readdev(server.port, place, size);
     command.args(["-s", &count, CONVERTER]).args(CHANNELS).stdout(Stdio::piped());
     let child = spawn("libiio-utils", command, place)?;
     let output = child.wait_with_output().map_err(|why| Error::new("run", "iio_readdev", why))?;
     check(server, &output.stdout)?;
-    converter.wait_until_idle(PATIENCE)?;
+    wait_until_idle(converter)?;
     let port = server.port;
     let thread = thread::spawn(move || {
         place.enter()?;

@@ -56,7 +56,7 @@ enum Verb {
     /// Send blocks of any length to a coprocessor, and receive them
     Bulk(bulk::Args),
     /// Pass samples from a converter, the network or a recording to another
-    Stream(stream::Args),
+    Stream(Box<stream::Args>),
     /// Receive data from the network, into device memory where that is possible
     Receive(receive::Args),
     /// Run a pipeline: sources, stages and sinks that a TOML file describes
@@ -99,7 +99,7 @@ fn execute(arguments: &[OsString]) -> Result<ExitCode> {
         Verb::Coprocessor(args) => coprocessor::run(args),
         Verb::Endpoint(args) => endpoint::run(args),
         Verb::Bulk(args) => bulk::run(&args),
-        Verb::Stream(args) => stream::run(args),
+        Verb::Stream(args) => stream::run(*args),
         Verb::Receive(args) => receive::run(&args),
         Verb::Run(args) => run::run(&args),
         Verb::Serve(args) => serve::run(&args),

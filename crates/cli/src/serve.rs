@@ -32,6 +32,9 @@ pub struct Args {
     /// Where to listen; without an address, on all of them
     #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "30431")]
     listen: String,
+    /// Do not announce the server on the local network
+    #[arg(long)]
+    no_announce: bool,
     /// Refuse to write attributes and to transmit
     #[arg(long)]
     read_only: bool,
@@ -57,6 +60,8 @@ enum Line {
     Client { what: &'static str, address: String },
     Lost { device: String, host: String, lost: Option<u64> },
     Failed { device: String, error: String },
+    Announced { name: String },
+    NotAnnounced { error: String },
     Summary { sent: u64, copied: u64, seconds: f64, cpu_seconds: f64 },
 }
 
@@ -67,7 +72,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .devices(&args.devices)
         .read_only(args.read_only)
         .clients(args.clients.into())
-        .memory_limit(args.memory_limit);
+        .memory_limit(args.memory_limit)
+        .announce(!args.no_announce);
     let mut server = Server::open(&setup).map_err(explain_listen)?;
     let devices: Vec<_> =
         server.devices().map(|(id, name)| (id.to_owned(), name.map(ToOwned::to_owned))).collect();
@@ -116,6 +122,8 @@ fn say(args: &Args, line: Line) -> Result<()> {
             format!("{device}: {host} has lost samples; how many is not known")
         }
         Line::Failed { device, error } => format!("{device}: {error}"),
+        Line::Announced { name } => format!("announced as `{name}`"),
+        Line::NotAnnounced { error } => format!("not announced: {error}"),
         Line::Summary { sent, copied, seconds, cpu_seconds } => format!(
             "{sent} bytes sent, {copied} of them copied, in {seconds:.1} s; {cpu_seconds:.2} s of processor time"
         ),
@@ -141,6 +149,8 @@ impl From<ServerEvent> for Line {
                 Self::Lost { device, host: host.to_string(), lost }
             }
             ServerEvent::Failed { device, error } => Self::Failed { device, error },
+            ServerEvent::Announced(name) => Self::Announced { name },
+            ServerEvent::NotAnnounced(error) => Self::NotAnnounced { error },
             other => Self::Failed { device: String::new(), error: other.to_string() },
         }
     }

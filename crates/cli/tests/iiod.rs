@@ -130,6 +130,83 @@ fn both_servers_give_the_same_answers() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// What one of libiio's programs says and how it ends, without what only one of the servers has.
+fn said(server: &Server, arguments: &[&str]) -> (Option<i32>, Vec<String>) {
+    let uri = server.uri();
+    let mut command = Command::new(arguments[0]);
+    let output = command.args(["-u", &uri]).args(&arguments[1..]).output().unwrap();
+    let all = support::text(&output.stdout) + &support::text(&output.stderr);
+    let all = all.replace(&uri, "ip:");
+    // The attributes of Busbar, how many attributes there are with these, and the version.
+    let is_own = |line: &&str| {
+        ["busbar", "device attributes", "device-specific attributes", "git tag"]
+            .iter()
+            .any(|own| line.contains(own))
+    };
+    // Attributes are numbered.
+    let number = |it: char| it.is_ascii_digit() || it == ' ' || it == ':';
+    let plain = |line: &str| match line.split_once("attr ") {
+        Some((before, rest)) => format!("{before}attr {}", rest.trim_start_matches(number)),
+        None => line.to_owned(),
+    };
+    let mut lines: Vec<_> = all.lines().filter(|line| !is_own(line)).map(plain).collect();
+    // Attributes, and channels without a place in a sample, come in any order.
+    lines.sort();
+    (output.status.code(), lines)
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn libiios_programs_say_the_same_of_both_servers() {
+    let name = "iiod-programs";
+    let converter = Converter::named(name);
+    let (theirs, ours) = (Server::of_libiio(), Server::start(&[]));
+    let mut found = Vec::new();
+    for line in [
+        "iio_info",
+        "iio_attr -C",
+        "iio_attr -d",
+        "iio_attr -d N",
+        "iio_attr -d N pattern",
+        "iio_attr -d N pattern sine",
+        "iio_attr -d N pattern nonsense",
+        "iio_attr -d N name x",
+        "iio_attr -d N nothing",
+        "iio_attr -c N",
+        "iio_attr -c N voltage0_i",
+        "iio_attr -c N voltage0_q hardwaregain 0.5",
+        "iio_attr -c N voltage0_q hardwaregain",
+        "iio_attr -c N voltage0_q hardwaregain nonsense",
+        "iio_attr -c N count0 scale",
+        "iio_attr -B N",
+        "iio_attr -B N length 64",
+        "iio_attr -D N",
+        "iio_attr -D N lose_samples",
+        "iio_reg N 0",
+        "iio_reg N 0 0",
+        "iio_reg N 999",
+        "iio_reg N 999 1",
+        "iio_readdev -s 1 N nothing",
+        "iio_readdev -s 1 nothing",
+        "iio_writedev -s 1 N voltage0_i",
+    ] {
+        let words: Vec<_> =
+            line.split(' ').map(|word| if word == "N" { name } else { word }).collect();
+        found.extend(difference(line, &said(&theirs, &words), &said(&ours, &words)));
+    }
+    // The XML is one line.
+    let xml = |server: &Server| {
+        let xml = support::text(&server.run("iio_genxml", &[]).stdout);
+        let elements = xml.split('<').filter(|it| !it.contains("busbar") && !it.contains("uri"));
+        let mut elements: Vec<_> = elements.map(|it| it.trim().to_owned()).collect();
+        elements.sort();
+        elements
+    };
+    found.extend(difference("iio_genxml", &xml(&theirs), &xml(&ours)));
+    assert!(found.is_empty(), "{found:#?}");
+    assert_eq!(converter.rx.get("pattern"), "sine");
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn iio_readdev_gets_every_sample_uncopied_and_leaves_the_buffer_disabled() {

@@ -38,6 +38,7 @@ fn bad_usage_ends_with_2_and_failures_end_with_1() {
         (&["serve", "--listen", "127.0.0.1:0", "file:/nowhere"], 1, "nowhere"),
         (&["serve", "--listen", "127.0.0.1:0", "iio:no-such"], 1, "no-such"),
         (&["serve", "--listen", "nowhere", "synth:sine"], 1, "nowhere"),
+        (&["stream", "list", "usb:"], 1, "local:, ip:HOST[:PORT], ip:"),
     ] {
         let output = command(arguments).output().unwrap();
         let said = text(&output.stderr);
@@ -418,6 +419,26 @@ fn iio_attr_reads_and_writes_attributes() {
 }
 
 #[test]
+fn programs_say_why_something_cannot_be_done() {
+    let server = Server::start(&["adc=synth:counter"]);
+    let uri = server.uri();
+    for (line, says) in [
+        ("iio_reg adc 0", "Unable to read register: No such file or directory"),
+        ("iio_reg adc 0 1", "Unable to write register: No such file or directory"),
+        ("iio_writedev adc", "No output channels found"),
+        ("iio_readdev -s 100 adc nothing", "Bad channel name"),
+        ("iio_readdev -s 100 nothing", "nothing not found"),
+        ("iio_attr -B adc length", "could not find attribute"),
+    ] {
+        let (program, arguments) = line.split_once(' ').unwrap();
+        let mut command = Command::new(program);
+        let output = command.args(["-u", &uri]).args(arguments.split(' ')).output().unwrap();
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(said.contains(says), "{line}: {said}");
+    }
+}
+
+#[test]
 fn a_stream_and_a_pipeline_serve_their_samples() {
     for source in ["synth:counter", "synth:counter?rate=2M"] {
         let port = support::port();
@@ -487,6 +508,25 @@ fn a_served_device_is_a_source_and_is_listed() {
         (&"slow".into(), &1_000_000.0.into()),
         "{found}"
     );
+}
+
+#[test]
+fn a_served_device_is_served_again() {
+    let server = Server::start(&["adc=synth:counter"]);
+    let port = support::port();
+    let from = format!("iio:adc@ip:127.0.0.1:{}", server.port);
+    let to = format!("iiod:127.0.0.1:{port}");
+    let mut stream = command(&["stream", &from, &to]);
+    let mut child = stream.spawn().unwrap();
+    wait_until("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let uri = format!("ip:127.0.0.1:{port}");
+    let mut readdev = Command::new("iio_readdev");
+    readdev.args(["-u", &uri, "-b", "2048", "-s", "65536", "adc"]).args(VOLTAGES);
+    let output = readdev.output().unwrap();
+    let _ = child.kill();
+    let _ = child.wait();
+    assert_eq!(output.stdout.len(), 65536 * FRAME, "{}", text(&output.stderr));
+    assert_counts(&output.stdout);
 }
 
 #[test]

@@ -76,7 +76,7 @@ Example, on this host, and with the virtual converter in the lab:
     #[command(after_help = "\
 Example, in the lab, where time counts instructions:
   busbar lab run --accel icount --cpus 1 -- busbar bench iiod --quick")]
-    Iiod(Common),
+    Iiod(Iiod),
     /// The consumer in Rust
     #[command(hide = true)]
     LanguagesConsume(Consume),
@@ -92,6 +92,15 @@ struct Languages {
     /// Samples that the library makes, on any host, in place of those of `vconv0`
     #[arg(long)]
     synth: bool,
+}
+
+#[derive(clap::Args)]
+struct Iiod {
+    #[command(flatten)]
+    common: Common,
+    /// Relays of samples that the library makes, on any host, in place of servers of `vconv0`
+    #[arg(long)]
+    native: bool,
 }
 
 #[derive(clap::Args)]
@@ -204,7 +213,7 @@ fn all(common: Common) -> Result<()> {
         ("stream --native", stream(true)),
         ("receive", Path::Receive(common)),
         ("languages", Path::Languages(Languages { common, synth: true })),
-        ("iiod", Path::Iiod(common)),
+        ("iiod", Path::Iiod(Iiod { common, native: false })),
     ];
     let is_lab = std::env::var_os("BUSBAR_ACCELERATOR").is_some();
     for (name, path) in paths {
@@ -258,7 +267,12 @@ fn one(path: &Path) -> Result<()> {
             let report = with_progress(|bar| languages::run(from, &rust, common.extent(), bar))?;
             common.print(report)?;
         }
-        Path::Iiod(common) => {
+        Path::Iiod(Iiod { common, native: true }) => {
+            let program = crate::busbar()?;
+            let report = with_progress(|bar| iiod::run_native(&program, common.extent(), bar))?;
+            common.print(report)?;
+        }
+        Path::Iiod(Iiod { common, native: false }) => {
             stage::load_converter()?;
             let program = crate::busbar()?;
             let report = with_progress(|bar| iiod::run(&program, common.extent(), bar))?;

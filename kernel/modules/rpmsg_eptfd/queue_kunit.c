@@ -146,14 +146,16 @@ static void queue_gives_many_up_to_a_long_one(struct kunit *test)
 	push(q, 1, 16);
 	push(q, 2, 17);
 	push(q, 3, 16);
-	KUNIT_ASSERT_EQ(test, eptfd_queue_pop(q, msgs, rooms, 3, false), 1);
-	kfree(msgs[0]);
+	KUNIT_EXPECT_EQ(test, eptfd_queue_pop(q, msgs, rooms, 3, false), 1);
+	eptfd_queue_unpop(q, msgs, 1);
+	KUNIT_EXPECT_EQ(test, pop(q), 1);
 	KUNIT_EXPECT_EQ(test, eptfd_queue_pop(q, msgs, rooms, 3, true), -EAGAIN);
 	KUNIT_EXPECT_EQ(test, q->count, 2);
 	KUNIT_ASSERT_EQ(test, eptfd_queue_pop(q, msgs, rooms, 3, false), 2);
 	KUNIT_EXPECT_EQ(test, msgs[0]->len, 17);
-	kfree(msgs[0]);
-	kfree(msgs[1]);
+	eptfd_queue_unpop(q, msgs, 2);
+	KUNIT_EXPECT_EQ(test, pop(q), 2);
+	KUNIT_EXPECT_EQ(test, pop(q), 3);
 }
 
 static void queue_takes_one_of_any_size(struct kunit *test)

@@ -157,10 +157,10 @@ impl<'a> Keys<'a> {
         time.map(Duration::from_micros).map(Some).ok_or_else(|| self.fault(key, text, TIMES))
     }
 
-    fn boolean(&mut self, key: &'static str) -> Result<bool, Fault> {
+    fn boolean(&mut self, key: &'static str, default: bool) -> Result<bool, Fault> {
         match self.get(key) {
-            None | Some(DeValue::Boolean(false)) => Ok(false),
-            Some(DeValue::Boolean(true)) => Ok(true),
+            None => Ok(default),
+            Some(DeValue::Boolean(value)) => Ok(*value),
             Some(other) => Err(self.fault(key, shown(other), "true, false")),
         }
     }
@@ -190,7 +190,7 @@ fn config(table: &DeTable<'_>) -> Result<Config, Fault> {
             "pipeline" => {
                 let mut keys = Keys::new(&["pipeline"], value)?;
                 config.drain = keys.time("drain")?;
-                config.fail_fast = keys.boolean("fail-fast")?;
+                config.fail_fast = keys.boolean("fail-fast", false)?;
                 keys.end()?;
             }
             "source" => config.sources = nodes("source", value, source)?,
@@ -273,7 +273,7 @@ fn stage(name: String, keys: &mut Keys<'_>) -> Result<StageConfig, Fault> {
             open_on: keys.required("open-on", "the name of an event")?.into(),
             close_on: keys.text("close-on")?.map(Into::into),
             samples: keys.number("samples", 1..=u64::MAX)?,
-            is_open: keys.boolean("open")?,
+            is_open: keys.boolean("open", false)?,
         }),
         "checksum" => Work::Checksum,
         strange => return Err(keys.fault("do", strange, WORKS)),
@@ -287,12 +287,14 @@ fn sink(name: String, keys: &mut Keys<'_>) -> Result<SinkConfig, Fault> {
     let Some(to) = keys.parsed::<SinkKind>("to")? else {
         return Err(keys.fault("to", "nothing", "a sink"));
     };
+    let default = SinkConfig::new(name, input, to);
     Ok(SinkConfig {
         blocks: keys.count("blocks", 1..=1024)?,
         memory: keys.parsed("memory")?,
         interface: keys.parsed("interface")?,
         patience: keys.time("patience")?,
-        ..SinkConfig::new(name, input, to)
+        announce: keys.boolean("announce", default.announce)?,
+        ..default
     })
 }
 
@@ -400,6 +402,7 @@ samples = 100_000
 [sink.net]
 input = "gate"
 to = "tcp:10.0.0.2:4950"
+announce = false
 queue = 16
 when-full = "drop-oldest"
 
@@ -428,6 +431,8 @@ on.overload = ["set adc in_voltage0_i_hardwaregain 0.5"]
         assert_eq!((*blocks, memory.clone(), *interface), expected);
         let edge = &config.sinks[0].input;
         assert_eq!((edge.queue, edge.when_full), (Some(16), WhenFull::DropOldest));
+        let announced = config.sinks.iter().map(|it| it.announce).collect::<Vec<_>>();
+        assert_eq!(announced, [false, cfg!(feature = "dns-sd")]);
         assert!(
             matches!(&config.stages[0].work, Work::Gate(gate) if gate.samples == Some(100_000))
         );

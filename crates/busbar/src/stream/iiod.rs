@@ -51,6 +51,8 @@
 mod client;
 mod command;
 mod context;
+#[cfg_attr(not(feature = "dns-sd"), path = "iiod/no_dns_sd.rs")]
+mod dns_sd;
 mod hub;
 mod receive;
 pub(super) mod remote;
@@ -63,6 +65,8 @@ mod worker;
 
 use std::collections::BTreeSet;
 
+#[cfg(feature = "dns-sd")]
+pub use self::dns_sd::{ServerInfo, servers};
 pub use self::server::{Server, ServerCounters, ServerEvent};
 pub use self::setup::ServerSetup;
 

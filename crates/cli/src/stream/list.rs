@@ -1,19 +1,25 @@
 //! `busbar stream list`.
 
+use std::time::Duration;
+
 use busbar::stream::Channel;
-use busbar::stream::iiod::{self, DeviceInfo};
+use busbar::stream::iiod::{self, DeviceInfo, ServerInfo};
 use busbar::{Error, Result};
 use serde::Serialize;
 
 use crate::print::{print_json, print_line};
 
+/// How long servers on the local network may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
   busbar stream list
+  busbar stream list ip:
   busbar stream list ip:pluto.local")]
 pub struct Args {
-    /// Where: ip:HOST[:PORT], or local: [default: local:]
+    /// Where: ip:HOST[:PORT], or local:; with ip: alone, the servers on the local network
     #[arg(value_name = "URI", default_value = "local:")]
     uri: String,
     /// Print JSON
@@ -31,15 +37,24 @@ struct Listed {
     rate: Option<f64>,
 }
 
+/// A server as `--json` prints it.
+#[derive(Serialize)]
+struct Found {
+    uri: String,
+    name: String,
+}
+
 fn names(channels: Vec<Channel>) -> Vec<String> {
     channels.into_iter().map(|channel| channel.name).collect()
 }
 
 pub fn run(args: &Args) -> Result<()> {
+    const PLACES: &str = "local:, ip:HOST[:PORT], ip:";
     let host = match args.uri.strip_prefix("ip:") {
-        Some(host) if !host.is_empty() => Some(host),
+        Some("") => return servers(args.json),
+        Some(host) => Some(host),
         None if args.uri == "local:" => None,
-        _ => return Err(Error::invalid("a place of devices", &args.uri, "local:, ip:HOST[:PORT]")),
+        None => return Err(Error::invalid("a place of devices", &args.uri, PLACES)),
     };
     let devices = iiod::devices(host)?;
     if args.json {
@@ -66,4 +81,17 @@ pub fn run(args: &Args) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Lists the servers that answer.
+fn servers(json: bool) -> Result<()> {
+    let found = |it: ServerInfo| Found { uri: format!("ip:{}", it.address), name: it.name };
+    let found: Vec<_> = iiod::servers(PATIENCE)?.into_iter().map(found).collect();
+    if json {
+        return print_json(&found);
+    }
+    if found.is_empty() {
+        return print_line("no server has answered");
+    }
+    found.iter().try_for_each(|it| print_line(&format!("{}  {}", it.uri, it.name)))
 }

@@ -63,7 +63,8 @@ fn config(from: SourceKind, to: SinkKind, flags: &Flags) -> Config {
         .blocks(blocks)
         .memory(flags.memory.clone())
         .interface(flags.interface)
-        .patience(flags.patience);
+        .patience(flags.patience)
+        .announce(!flags.no_announce);
     let expected = flags.expect.map(|Expected::Counter| {
         SinkConfig::new(EXPECTED, edge(last), SinkKind::Verify { counter: true })
     });

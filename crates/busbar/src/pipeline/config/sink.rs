@@ -31,6 +31,8 @@ pub struct SinkConfig {
     pub interface: Option<Interface>,
     /// As [`SourceConfig::patience`](super::SourceConfig#structfield.patience).
     pub patience: Option<Duration>,
+    /// Whether a server, `iiod:`, is announced on the local network. At first it is, with the cargo feature `dns-sd`.
+    pub announce: bool,
 }
 
 /// The kind of a sink.
@@ -73,6 +75,7 @@ impl SinkConfig {
             memory: None,
             interface: None,
             patience: None,
+            announce: cfg!(feature = "dns-sd"),
         }
     }
 
@@ -101,6 +104,13 @@ impl SinkConfig {
     #[must_use]
     pub fn patience(mut self, patience: impl Into<Option<Duration>>) -> Self {
         self.patience = patience.into();
+        self
+    }
+
+    /// Sets [`announce`](Self#structfield.announce).
+    #[must_use]
+    pub fn announce(mut self, announce: bool) -> Self {
+        self.announce = announce;
         self
     }
 }

@@ -26,17 +26,16 @@ pub(super) struct Serving {
 impl Serving {
     /// `from` is the name of the converter that the samples come from.
     pub(super) fn open(
-        listen: &str,
+        setup: &ServerSetup,
         sink: &str,
         format: &Format,
         from: Option<&str>,
     ) -> Result<Self> {
         let device = from.and_then(|from| from.split_once(':'));
-        let name = device.map_or(sink, |(_, name)| name.split('?').next().unwrap_or(name));
+        let name = device.map_or(sink, |(_, name)| name.split(['?', '@']).next().unwrap_or(name));
         // A converter with a rate goes on, whether its samples are taken or not.
         let is_paced = device.is_some() && format.rate.is_some();
-        let setup = ServerSetup::new().listen(listen);
-        let server = Server::pushed(&setup, name, format, is_paced)?;
+        let server = Server::pushed(setup, name, format, is_paced)?;
         Ok(Self { server, told: Instant::now(), ending: None })
     }
 

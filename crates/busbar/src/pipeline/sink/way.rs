@@ -9,6 +9,7 @@ use crate::pipeline::config::{SinkConfig, SinkKind};
 use crate::pipeline::edge::Item;
 use crate::pipeline::retry::options;
 use crate::pipeline::shape::Shape;
+use crate::stream::iiod::ServerSetup;
 use crate::stream::net::FrameSender;
 use crate::stream::sigmf::{Datatype, Recorder};
 #[cfg(feature = "usb")]
@@ -66,7 +67,8 @@ impl Way {
                 Self::Net(Box::new(sender))
             }
             SinkKind::Iiod(listen) => {
-                Self::Iiod(Box::new(Serving::open(listen, &config.name, &shape.format, from)?))
+                let setup = ServerSetup::new().listen(listen).announce(config.announce);
+                Self::Iiod(Box::new(Serving::open(&setup, &config.name, &shape.format, from)?))
             }
             #[cfg(feature = "usb")]
             SinkKind::Usb(address @ Address::Gadget(Gadget { raw: true, .. })) => {

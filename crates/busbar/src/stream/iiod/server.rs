@@ -9,6 +9,7 @@ use rustix::event::PollFlags;
 
 use super::client::{Client, Gone};
 use super::context::Context;
+use super::dns_sd::Announcement;
 use super::hub::{self, DEVICES, Hub, News, Origin};
 use super::setup::ServerSetup;
 use super::sysfs::Roots;
@@ -49,6 +50,7 @@ pub struct Server {
     /// Whether there may be connections to accept.
     may_accept: bool,
     events: Vec<ServerEvent>,
+    announcement: Option<Announcement>,
 }
 
 /// Something that has happened.
@@ -77,6 +79,10 @@ pub enum ServerEvent {
         /// Why.
         error: String,
     },
+    /// The local network knows the server by this name.
+    Announced(String),
+    /// The server could not be announced, for this reason. It serves nevertheless.
+    NotAnnounced(String),
 }
 
 impl std::fmt::Display for ServerEvent {
@@ -92,6 +98,8 @@ impl std::fmt::Display for ServerEvent {
                 write!(f, "{host} has lost samples of {device}; how many is not known")
             }
             Self::Failed { device, error } => write!(f, "{device} has ended: {error}"),
+            Self::Announced(name) => write!(f, "announced as `{name}`"),
+            Self::NotAnnounced(error) => write!(f, "not announced: {error}"),
         }
     }
 }
@@ -179,7 +187,7 @@ impl Server {
         let (watch, worker) = (Watch::new()?, Worker::start()?);
         watch.add(&listener, LISTENER)?;
         watch.add(&worker, WORKER)?;
-        Ok(Self {
+        let mut server = Self {
             clients: Vec::new(),
             hub: Hub::new(context, origins, watch, setup.memory_limit, setup.read_only),
             worker,
@@ -189,7 +197,23 @@ impl Server {
             next: FIRST,
             may_accept: true,
             events: Vec::new(),
-        })
+            announcement: None,
+        };
+        if setup.announce {
+            server.announce();
+        }
+        Ok(server)
+    }
+
+    /// Announces it, unless only this machine reaches it. It serves without that as well.
+    fn announce(&mut self) {
+        if self.address.ip().to_canonical().is_loopback() {
+            return;
+        }
+        match Announcement::start(self.address) {
+            Ok(announcement) => self.announcement = Some(announcement),
+            Err(error) => self.note(ServerEvent::NotAnnounced(error.to_string())),
+        }
     }
 
     /// The address that it listens on.
@@ -213,6 +237,10 @@ impl Server {
     /// Events since the last call; the losses of a device for a machine are added up. Those after the first 1024 are
     /// left out.
     pub fn take_events(&mut self) -> Vec<ServerEvent> {
+        let heard = self.announcement.as_mut().map(Announcement::events).unwrap_or_default();
+        for event in heard {
+            self.note(event);
+        }
         std::mem::take(&mut self.events)
     }
 

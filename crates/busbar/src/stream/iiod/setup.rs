@@ -15,6 +15,8 @@ pub struct ServerSetup {
     pub clients: usize,
     /// Bytes that all blocks together may take.
     pub memory_limit: usize,
+    /// Whether it is announced on the local network by DNS-SD, as `_iio._tcp`. Needs the cargo feature `dns-sd`.
+    pub announce: bool,
 }
 
 impl Default for ServerSetup {
@@ -25,6 +27,7 @@ impl Default for ServerSetup {
             read_only: false,
             clients: 64,
             memory_limit: 256 << 20,
+            announce: false,
         }
     }
 }
@@ -68,6 +71,12 @@ impl ServerSetup {
     #[must_use]
     pub fn memory_limit(mut self, memory_limit: usize) -> Self {
         self.memory_limit = memory_limit;
+        self
+    }
+    /// Sets [`announce`](Self#structfield.announce).
+    #[must_use]
+    pub fn announce(mut self, announce: bool) -> Self {
+        self.announce = announce;
         self
     }
 }
