@@ -175,7 +175,7 @@ static int many_recv(struct many *many)
 	struct rpmsg_message group[MANY_GROUP];
 	struct eptfd_msg *msgs[MANY_GROUP];
 	u32 rooms[MANY_GROUP];
-	int i, count, ret;
+	int i, count, ret = 0;
 
 	count = many_group(many, group);
 	if (count < 0)

@@ -119,8 +119,8 @@ struct rpmsg_messages {
  *
  * Numbers: 0x00 to 0x0f of 0xb5 belong to <linux/rpmsg.h>
  * (Documentation/userspace-api/ioctl/ioctl-number.rst). It uses 0x00 to 0x06, and
- * the call above uses 0x07. To avoid conflicts, these calls and the two above use the last numbers of
- * the range, and 0x0f is reserved for one more.
+ * RPMSG_CREATE_EPT_FD_IOCTL uses 0x07. To avoid conflicts, all others here use the last
+ * numbers of the range, and 0x0f is reserved for one more.
  *
  * Extensions: flags and reserved fields must be 0, or the call fails with EINVAL. A
  * call that needs more than these fields gets another structure, and thus another

@@ -51,7 +51,8 @@ static void many(int fd)
 	EXPECT(sizeof(message) == 32 && sizeof(many) == 16);
 	EXPECT(ioctl(fd, RPMSG_SEND_MANY_IOCTL, &many) == 2);
 	for (left = 2; left > 0; left -= many.count) {
-		message[0] = (struct rpmsg_message){ .data = (unsigned long)got[2 - left], .length = 5 };
+		message[0].data = (unsigned long)got[2 - left];
+		message[0].length = 5;
 		many.count = 1;
 		EXPECT(ioctl(fd, RPMSG_RECV_MANY_IOCTL, &many) == 1);
 		EXPECT(message[0].received == (left == 2 ? 3 : 5) && message[0].length == 5);
