@@ -125,8 +125,10 @@ Both functionsOf(const Value &value, const std::string &number)
 		return functionsTo<uint8_t, false>(number);
 	case 16:
 		return isForeign ? functionsTo<uint16_t, true>(number) : functionsTo<uint16_t, false>(number);
-	default:
+	case 32:
 		return isForeign ? functionsTo<uint32_t, true>(number) : functionsTo<uint32_t, false>(number);
+	default:
+		return { nullptr, nullptr };
 	}
 }
 
@@ -165,6 +167,9 @@ Converter::Converter(const Channel &channel, const std::string &format, size_t s
 	number = format.substr(channel.isComplex() ? 1 : 0);
 	len = SoapySDR::formatToSize(format);
 	functions = functionsOf(first, number);
+	if (!functions.read || !functions.write)
+		throw std::runtime_error("cannot convert channel " + channel.name + ": its values have " +
+					 std::to_string(first.storageBits) + " bits (allowed: 8, 16, 32)");
 	reading = functions.read;
 	writing = functions.write;
 	for (size_t at = 0; at < count; at++) {

@@ -136,7 +136,7 @@ template <typename Channels> void describe(End &end, const busbar_stream_info &i
 	end.channels = channelsOf(end.values, false);
 	end.rate = info.rate;
 	if (end.channels.empty())
-		throw std::runtime_error("cannot use " + end.name + ": it has no channel of numbers of up to 32 bits");
+		throw std::runtime_error("cannot use " + end.name + ": it has no channel of numbers of 8, 16 or 32 bits");
 }
 
 End sourceEnd(const std::string &uri, const SoapySDR::Kwargs &args)

@@ -68,7 +68,7 @@ void Plan::choose(const End &end, const std::string &loss)
 	bool hasLoss = loss.empty();
 
 	for (const Value &value : end.values) {
-		size_t len = value.storageBits / 8;
+		size_t len = std::max<size_t>(value.storageBits / 8, 1);
 
 		if (value.name != loss && !holds(value.name))
 			continue;
@@ -109,7 +109,8 @@ void Plan::place(const busbar_stream_info &info, const std::vector<Value> &value
 			auto found = std::find_if(values.begin(), values.end(),
 						  [&](const Value &value) { return value.name == own.name; });
 
-			if (found == values.end() || !found->isLike(own))
+			if (found == values.end() || !found->isLike(own) ||
+			    found->offset + found->storageBits / 8 > length)
 				throw std::runtime_error("channel " + own.name + " is not what it was before");
 			own.offset = found->offset;
 		}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Values of all types that a converter may have, to each format and back. */
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -107,8 +108,25 @@ static void both_ways(const Value &first, const Value &second, size_t sampleLen)
 	}
 }
 
+/* A sender over the network may describe values of any length. */
+static void refuses_other_lengths()
+{
+	for (unsigned storageBits : { 0u, 4u, 24u, 40u, 64u }) {
+		Value value = valueOf("voltage0", 0, std::min(storageBits, 12u), storageBits, 0, true, false);
+		Channel channel{ "voltage0", { value } };
+
+		CHECK(channelsOf({ value }, false).empty());
+		for (const std::string &format : formatsOf(channel))
+			CHECK(has(error([&] { Converter(channel, format, 8); }), "allowed: 8, 16, 32"));
+	}
+	CHECK(channelsOf({ valueOf("voltage0", 0, 12, 16, 5, true, false) }, false).empty());
+	CHECK(channelsOf({ valueOf("voltage0", 0, 17, 16, 0, true, false) }, false).empty());
+	CHECK(channelsOf({ valueOf("voltage0", 0, 12, 16, 4, true, false) }, false).size() == 1);
+}
+
 int main()
 {
+	refuses_other_lengths();
 	for (unsigned storageBits : { 8, 16, 32 }) {
 		for (unsigned bits : { storageBits, storageBits - 1, storageBits / 2, 6u }) {
 			for (unsigned shift : { 0u, storageBits - bits }) {
