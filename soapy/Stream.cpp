@@ -46,6 +46,14 @@ Plan::Plan(const End &end, const std::string &wanted, std::vector<size_t> indice
 	/* As the library chooses it. */
 	if (count == 0)
 		count = std::clamp<size_t>((1 << 20) / bytes, 4, 64);
+	/* One that is open already tells. */
+	if (end.open) {
+		auto info = sized<busbar_stream_info>();
+
+		check(busbar_source_info(end.open.get(), &info));
+		bytes = info.block_len;
+		count = info.blocks;
+	}
 	if (count > 1024 || bytes > 1 << 30)
 		throw std::runtime_error("cannot use " + std::to_string(count) + " blocks of " + std::to_string(bytes) +
 					 " bytes: allowed are up to 1024 blocks of up to 1024M bytes");

@@ -390,7 +390,7 @@ static void goes_over_the_network()
 	const uint32_t total = 100000;
 	std::thread sender([&] {
 		Device device = make("tx=tcp:127.0.0.1:" + port);
-		Open tx(device, SOAPY_SDR_TX, SOAPY_SDR_CS16);
+		Open tx(device, SOAPY_SDR_TX, SOAPY_SDR_CS16, {}, "block_len=32K");
 		std::vector<uint32_t> samples(total);
 		int flags = 0;
 
@@ -415,7 +415,10 @@ static void goes_over_the_network()
 	int flags;
 
 	CHECK(device->getSampleRate(SOAPY_SDR_RX, 0) == 1e6 && device->getNumChannels(SOAPY_SDR_RX) == 1);
+	/* The sender chooses the length of a block, and with it their number. */
+	CHECK(device->getStreamMTU(rx.stream) == 8192 && device->getNumDirectAccessBuffers(rx.stream) == 32);
 	CHECK(device->activateStream(rx.stream) == 0);
+	CHECK(device->getStreamMTU(rx.stream) == 8192 && device->getNumDirectAccessBuffers(rx.stream) == 32);
 	for (;;) {
 		void *buff = samples.data();
 		int count = device->readStream(rx.stream, &buff, total, flags, time, PATIENCE);
