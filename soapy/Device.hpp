@@ -59,6 +59,7 @@ public:
 	void setSampleRate(int direction, size_t channel, double rate) override;
 	double getSampleRate(int direction, size_t channel) const override;
 	SoapySDR::RangeList getSampleRateRange(int direction, size_t channel) const override;
+	std::vector<double> listSampleRates(int direction, size_t channel) const override;
 	std::vector<std::string> listGains(int direction, size_t channel) const override;
 	bool hasGainMode(int direction, size_t channel) const override;
 	void setGainMode(int direction, size_t channel, bool automatic) override;
@@ -77,6 +78,7 @@ public:
 	void setBandwidth(int direction, size_t channel, double bandwidth) override;
 	double getBandwidth(int direction, size_t channel) const override;
 	SoapySDR::RangeList getBandwidthRange(int direction, size_t channel) const override;
+	std::vector<double> listBandwidths(int direction, size_t channel) const override;
 	SoapySDR::ArgInfoList getSettingInfo() const override;
 	void writeSetting(const std::string &key, const std::string &value) override;
 	std::string readSetting(const std::string &key) const override;
@@ -109,11 +111,12 @@ private:
 	const Attributes *ownerOf(const std::string &attribute) const;
 	static double numberAt(const std::vector<Place> &places);
 	static void setAt(const std::vector<Place> &places, const std::string &value);
+	static void setRateAt(const std::vector<Place> &places, double rate);
 	static SoapySDR::RangeList rangesAt(const std::vector<Place> &places);
 
 	const SoapySDR::Kwargs args;
 	Ends ends;
-	/* Of ends that are no device. */
+	/* Where no attribute tells it. */
 	std::atomic<double> rxRate{ 0 }, txRate{ 0 };
 	Losses losses;
 	/* Guards the pointers: sensors are read while streams are set up. */

@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <set>
 
 #include <SoapySDR/Constants.h>
 #include <SoapySDR/Logger.hpp>
@@ -16,6 +17,9 @@ static const char FREQUENCY[] = "RF";
 /* Where the device does not tell a range. */
 static const SoapySDR::Range ANY_GAIN(-100, 100);
 static const SoapySDR::Range ANY_RATE(1, 1e9);
+/* What programs offer to choose of a range. */
+static const double ROUND[] = { 48e3, 96e3, 192e3, 250e3, 500e3, 1e6,  2e6,  2.5e6, 3e6,  4e6,  5e6,
+				6e6,  8e6,  10e6,  12e6,  15e6,	 20e6, 25e6, 30e6,  40e6, 50e6, 60e6 };
 
 /* The number at the beginning of a value, such as that of "71.000000 dB". */
 static bool parse(const std::string &text, double &number, size_t &end)
@@ -131,6 +135,18 @@ void Device::setAt(const std::vector<Place> &places, const std::string &value)
 		place.attributes->set(place.name, value);
 }
 
+/* Many drivers take only whole numbers. */
+void Device::setRateAt(const std::vector<Place> &places, double rate)
+{
+	try {
+		setAt(places, textOf(rate));
+	} catch (const std::exception &) {
+		if (rate == std::round(rate))
+			throw;
+		setAt(places, textOf(std::round(rate)));
+	}
+}
+
 /* The attribute NAME_available: "[least step most]", or a list of values. */
 SoapySDR::RangeList Device::rangesAt(const std::vector<Place> &places)
 {
@@ -155,6 +171,29 @@ SoapySDR::RangeList Device::rangesAt(const std::vector<Place> &places)
 	return ranges;
 }
 
+/* The values of a list, or round ones within a range and the present one: never none, since programs take the first and
+ * the last one. */
+static std::vector<double> listOf(const SoapySDR::RangeList &ranges, double present)
+{
+	std::set<double> numbers;
+	bool hasRange = ranges.empty();
+
+	for (const SoapySDR::Range &range : ranges) {
+		bool isValue = range.minimum() == range.maximum();
+
+		hasRange |= !isValue;
+		if (isValue)
+			numbers.insert(range.minimum());
+		for (double round : ROUND) {
+			if (!isValue && round >= range.minimum() && round <= range.maximum())
+				numbers.insert(round);
+		}
+	}
+	if (numbers.empty() || (hasRange && present > 0))
+		numbers.insert(present);
+	return { numbers.begin(), numbers.end() };
+}
+
 void Device::setSampleRate(int direction, size_t channel, double rate)
 {
 	std::vector<Place> at = places(direction, channel, "sampling_frequency"),
@@ -164,15 +203,14 @@ void Device::setSampleRate(int direction, size_t channel, double rate)
 	if (!std::isfinite(rate) || rate <= 0)
 		throw std::runtime_error("cannot use the rate " + textOf(rate) + ": allowed are numbers above 0");
 	if (!at.empty()) {
-		setAt(at, textOf(rate));
+		setRateAt(at, rate);
 		/* Behind a device with settings, this one may decimate, but not from now on. getSampleRate tells what it has. */
 		if (!own.empty() && own.front().attributes != at.front().attributes)
 			busbar_device_set(own.front().attributes->device().c_str(), own.front().name.c_str(),
 					  textOf(numberAt(at)).c_str());
-	} else if (direction == SOAPY_SDR_TX && !of.isDevice()) {
-		txRate = rate;
-	} else if (of.isSynth()) {
-		rxRate = rate;
+	} else if (of.isSynth() || of.rate == 0) {
+		/* Nothing else tells the rate. */
+		(direction == SOAPY_SDR_RX ? rxRate : txRate) = rate;
 	} else if (std::abs(getSampleRate(direction, channel) - rate) > 1e-6 * rate) {
 		throw std::runtime_error("cannot set the rate of " + of.name + ": it has its own, " +
 					 textOf(getSampleRate(direction, channel)));
@@ -198,9 +236,14 @@ SoapySDR::RangeList Device::getSampleRateRange(int direction, size_t channel) co
 
 	if (!ranges.empty())
 		return ranges;
-	if (direction == SOAPY_SDR_RX && !of.isDevice() && !of.isSynth())
+	if (of.rate > 0 && !of.isSynth())
 		return { SoapySDR::Range(rate, rate) };
 	return { ANY_RATE };
+}
+
+std::vector<double> Device::listSampleRates(int direction, size_t channel) const
+{
+	return listOf(getSampleRateRange(direction, channel), getSampleRate(direction, channel));
 }
 
 std::vector<std::string> Device::listGains(int direction, size_t channel) const
@@ -307,6 +350,13 @@ SoapySDR::RangeList Device::getBandwidthRange(int direction, size_t channel) con
 	return rangesAt(bandwidthPlaces(direction, channel));
 }
 
+/* A channel without a bandwidth has the one 0, which setBandwidth ignores. */
+std::vector<double> Device::listBandwidths(int direction, size_t channel) const
+{
+	channelAt(direction, channel);
+	return listOf(getBandwidthRange(direction, channel), getBandwidth(direction, channel));
+}
+
 const Attributes *Device::ownerOf(const std::string &attribute) const
 {
 	for (const std::optional<End> *end : { &ends.rx, &ends.tx }) {
@@ -351,7 +401,13 @@ std::string Device::readSetting(const std::string &key) const
 
 	if (!owner)
 		throw std::runtime_error("there is no attribute `" + key + "`: see getSettingInfo");
-	return owner->get(key);
+	/* Programs read all settings there are. Not each attribute can be read at any time. */
+	try {
+		return owner->get(key);
+	} catch (const std::exception &why) {
+		SoapySDR::log(SOAPY_SDR_WARNING, std::string("busbar: ") + why.what());
+		return "";
+	}
 }
 
 struct Sensor {

@@ -203,7 +203,8 @@ int RxStream::activate(int flags, size_t numElems)
 		stop();
 		return SOAPY_SDR_STREAM_ERROR;
 	}
-	rate = info.rate;
+	/* What is not known otherwise is what the program has set. */
+	rate = info.rate > 0 ? info.rate : wantedRate.load();
 	burst = numElems;
 	hasEnded = isTold = false;
 	activations++;

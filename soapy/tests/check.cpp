@@ -274,6 +274,9 @@ static void sets_a_rate()
 	CHECK(device->readStream(rx.stream, &buff, 1000, flags, second, PATIENCE) == 500);
 	CHECK(flags == SOAPY_SDR_HAS_TIME && second - first == 5000000);
 	CHECK(has(error([&] { device->setSampleRate(SOAPY_SDR_RX, 0, -1); }), "above 0"));
+	CHECK(device->listSampleRates(SOAPY_SDR_RX, 0).front() == 48000);
+	CHECK(device->listBandwidths(SOAPY_SDR_RX, 0) == std::vector<double>{ 0 });
+	CHECK(has(error([&] { device->listBandwidths(SOAPY_SDR_RX, 1); }), "0 to 0"));
 }
 
 /* Writes the counter, and what is no counter. */
@@ -367,6 +370,36 @@ static void records(const std::string &folder)
 	/* Again from its beginning. */
 	CHECK(device->activateStream(rx.stream) == 0);
 	CHECK(device->readStream(rx.stream, &to, 100, flags, time, PATIENCE) == 4);
+}
+
+/* A recording without a rate has the one that is set. */
+static void takes_a_rate(const std::string &folder)
+{
+	std::string name = "file:" + folder + "/timeless";
+	std::vector<uint32_t> samples(1000);
+	const void *from = samples.data();
+	void *to = samples.data();
+	long long time;
+	int flags = 0;
+
+	{
+		Device device = make("tx=" + name);
+		Open tx(device, SOAPY_SDR_TX, SOAPY_SDR_CS16);
+
+		CHECK(device->activateStream(tx.stream) == 0);
+		CHECK(device->writeStream(tx.stream, &from, 1000, flags, 0, PATIENCE) == 1000);
+	}
+	Device device = make("uri=" + name);
+	Open rx(device, SOAPY_SDR_RX, SOAPY_SDR_CS16);
+
+	CHECK(device->getSampleRate(SOAPY_SDR_RX, 0) == 0 && device->listSampleRates(SOAPY_SDR_RX, 0).size() > 1);
+	device->setSampleRate(SOAPY_SDR_RX, 0, 1e6);
+	device->setSampleRate(SOAPY_SDR_RX, 0, 2e6);
+	CHECK(device->getSampleRate(SOAPY_SDR_RX, 0) == 2e6);
+	CHECK(device->activateStream(rx.stream) == 0);
+	CHECK(device->readStream(rx.stream, &to, 100, flags, time, PATIENCE) == 100 && (flags & SOAPY_SDR_HAS_TIME));
+	long long first = time;
+	CHECK(device->readStream(rx.stream, &to, 100, flags, time, PATIENCE) == 100 && time - first == 50000);
 }
 
 static int free_port()
@@ -565,6 +598,14 @@ static void sets_a_transceiver(const std::string &host)
 	/* A list of rates. */
 	ranges = device->getSampleRateRange(SOAPY_SDR_RX, 0);
 	CHECK(ranges.size() == 2 && ranges[0].minimum() == 4e6 && ranges[1].maximum() == 61.44e6);
+	CHECK(device->listSampleRates(SOAPY_SDR_RX, 0) == std::vector<double>({ 4e6, 61.44e6 }));
+	/* Round numbers of a range, and the present one. */
+	std::vector<double> widths = device->listBandwidths(SOAPY_SDR_RX, 0);
+	CHECK(widths.front() == 250e3 && widths.back() == 50e6);
+	device->setBandwidth(SOAPY_SDR_RX, 0, 56e6);
+	CHECK(device->listBandwidths(SOAPY_SDR_RX, 0).back() == 56e6);
+	/* The server does not tell the value of this one. */
+	CHECK(device->readSetting("out_altvoltage1_TX_LO_frequency_available") == "");
 	CHECK(has(error([&] { make("uri=iio:cf-ad9361-lpc@ip:" + host + ",control=x"); }), "ad9361-phy"));
 	CHECK(make("uri=iio:cf-ad9361-lpc@ip:" + host + ",control=iio:device1")->listFrequencies(SOAPY_SDR_RX, 0).empty());
 }
@@ -582,6 +623,7 @@ int main(int argc, char **argv)
 	sets_a_rate();
 	transmits();
 	records(argv[1]);
+	takes_a_rate(argv[1]);
 	goes_over_the_network();
 	refuses();
 	if (argc > 3) {
