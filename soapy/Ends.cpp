@@ -107,6 +107,12 @@ std::vector<Value> valuesOf(const DeviceList &list, size_t index, bool isInput)
 	return values;
 }
 
+/* Of a device of the machine that `name` names. */
+Attributes attributesOf(const busbar_device &device, const Name &name)
+{
+	return Attributes(name.beside(device.id), *device.name ? device.name : device.id, device.attributes);
+}
+
 /* One direction of an IIO device, if it has that. */
 std::optional<End> deviceEnd(const DeviceList &list, const std::string &uri, bool isInput, bool pairs)
 {
@@ -118,7 +124,7 @@ std::optional<End> deviceEnd(const DeviceList &list, const std::string &uri, boo
 	end.name = uri;
 	end.values = valuesOf(list, index, isInput);
 	end.channels = channelsOf(end.values, pairs || startsWith(device.name, TRANSCEIVER));
-	end.attributes = Attributes(name.beside(device.id), device.attributes);
+	end.attributes = attributesOf(device, name);
 	if (end.channels.empty())
 		return std::nullopt;
 	return end;
@@ -212,7 +218,17 @@ Attributes controlOf(const DeviceList &list, const Name &name, const std::string
 	}
 	if (index == count)
 		return Attributes();
-	return Attributes(name.beside(deviceAt(list, index).id), deviceAt(list, index).attributes);
+	return attributesOf(deviceAt(list, index), name);
+}
+
+/* As a part of a list of arguments, KEY=VALUE,… */
+std::string plain(std::string text)
+{
+	for (char &letter : text) {
+		if (letter == ',' || letter == '=')
+			letter = ' ';
+	}
+	return text;
 }
 
 bool flag(const SoapySDR::Kwargs &args, const std::string &key)
@@ -226,7 +242,8 @@ bool flag(const SoapySDR::Kwargs &args, const std::string &key)
 
 } /* namespace */
 
-Attributes::Attributes(std::string device, const std::string &names) : where(std::move(device))
+Attributes::Attributes(std::string device, std::string title, const std::string &names)
+	: where(std::move(device)), called(std::move(title))
 {
 	std::istringstream rest(names);
 	std::string name;
@@ -251,6 +268,11 @@ void Attributes::set(const std::string &name, const std::string &value) const
 bool End::isSynth() const
 {
 	return startsWith(name, "synth:");
+}
+
+bool End::isRecording() const
+{
+	return startsWith(name, "file:");
 }
 
 bool End::isDevice() const
@@ -336,6 +358,9 @@ SoapySDR::KwargsList listed(const std::string &host)
 
 		if (!receives && (device.outputs == 0 || !host.empty()))
 			continue;
+		/* The machine chooses it, too. */
+		if (plain(device.id) != device.id)
+			continue;
 		/* A name that others have is none; neither is one that cannot be part of a list of arguments. */
 		for (size_t j = 0; j < count; j++) {
 			if ((j != i && name == deviceAt(list, j).name) || name.find_first_of(",=@ ") != std::string::npos)
@@ -343,9 +368,9 @@ SoapySDR::KwargsList listed(const std::string &host)
 		}
 		SoapySDR::Kwargs args;
 		args["uri"] = "iio:" + name + (host.empty() ? "" : "@ip:" + host);
-		args["label"] = std::string(*device.name ? device.name : device.id) +
-				(host.empty() ? " (" : " of " + host + " (") + device.id + "), " +
-				(receives ? "receives" : "transmits");
+		args["label"] = plain(std::string(*device.name ? device.name : device.id) +
+				      (host.empty() ? " (" : " of " + host + " (") + device.id + ") " +
+				      (receives ? "receives" : "transmits"));
 		found.push_back(args);
 	}
 	return found;

@@ -115,6 +115,41 @@ static void counts_in_place()
 	device->releaseReadBuffer(rx.stream, handle);
 }
 
+/* Handles stay below their number, whatever the program still has of an earlier activity. */
+static void keeps_handles_apart()
+{
+	Device device = make("uri=synth:counter?channels=1");
+	Open rx(device, SOAPY_SDR_RX, SOAPY_SDR_CS16, {}, "block_len=4096,blocks=4");
+	bool isLent[4] = {};
+	size_t handle;
+	const void *buff;
+	void *address;
+	long long time;
+	int flags;
+
+	auto acquires = [&](long timeout) {
+		return device->acquireReadBuffer(rx.stream, handle, &buff, flags, time, timeout);
+	};
+	auto knows = [&](size_t of) { return device->getDirectAccessBufferAddrs(rx.stream, of, &address) == 0; };
+
+	CHECK(acquires(1000) == SOAPY_SDR_TIMEOUT);
+	CHECK(device->activateStream(rx.stream) == 0);
+	for (int i = 0; i < 4; i++) {
+		CHECK(acquires(PATIENCE) == 1024 && handle < 4 && !isLent[handle] && knows(handle));
+		isLent[handle] = true;
+	}
+	CHECK(device->deactivateStream(rx.stream) == 0 && device->activateStream(rx.stream) == 0);
+	/* All handles are lent, and none is one of this activity. */
+	CHECK(acquires(1000) == SOAPY_SDR_TIMEOUT && !knows(0) && !knows(3));
+	device->releaseReadBuffer(rx.stream, 2);
+	CHECK(acquires(PATIENCE) == 1024 && handle == 2 && knows(2) && address == buff);
+	CHECK(acquires(1000) == SOAPY_SDR_TIMEOUT);
+	for (size_t lent : { 0, 1, 2, 3 })
+		device->releaseReadBuffer(rx.stream, lent);
+	CHECK(!knows(0) && knows(2));
+	CHECK(device->deactivateStream(rx.stream) == 0 && device->activateStream(rx.stream) == 0 && !knows(2));
+}
+
 /* Full scale is full scale in each format. */
 static void converts()
 {
@@ -205,7 +240,21 @@ static void keeps_time_limits()
 		Clock::time_point began = Clock::now();
 
 		CHECK(device->readStream(rx.stream, &buff, 1000, flags, time, timeout) == SOAPY_SDR_TIMEOUT);
-		CHECK(microseconds(began) >= timeout);
+		CHECK(microseconds(began) >= timeout && microseconds(began) < timeout + 10000000);
+	};
+	/* Another thread ends a wait, whether the stream is active or not, and reads sensors meanwhile. */
+	auto ends_a_wait = [&] {
+		std::atomic<bool> waited{ false };
+		std::thread reader([&] {
+			CHECK(device->readStream(rx.stream, &buff, 1000, flags, time, LONG_MAX) == SOAPY_SDR_TIMEOUT);
+			CHECK(flags == 0);
+			waited = true;
+		});
+
+		std::this_thread::sleep_for(std::chrono::milliseconds(50));
+		CHECK(device->readSensor("rx_lost") == "0" && !waited);
+		CHECK(device->deactivateStream(rx.stream) == 0);
+		reader.join();
 	};
 	waits(20000);
 	CHECK(device->activateStream(rx.stream, SOAPY_SDR_HAS_TIME, 1) == SOAPY_SDR_NOT_SUPPORTED);
@@ -213,18 +262,9 @@ static void keeps_time_limits()
 	waits(20000);
 	waits(0);
 	waits(-1);
-	/* Another thread ends a wait, and reads sensors meanwhile. */
-	std::atomic<bool> waited{ false };
-	std::thread reader([&] {
-		CHECK(device->readStream(rx.stream, &buff, 1000, flags, time, LONG_MAX) == SOAPY_SDR_TIMEOUT);
-		waited = true;
-	});
-
-	std::this_thread::sleep_for(std::chrono::milliseconds(50));
-	CHECK(device->readSensor("rx_lost") == "0" && !waited);
-	CHECK(device->deactivateStream(rx.stream) == 0);
-	reader.join();
+	ends_a_wait();
 	waits(1000);
+	ends_a_wait();
 	CHECK(device->deactivateStream(rx.stream) == 0);
 	size_t mask;
 
@@ -254,6 +294,9 @@ static void ends_a_burst()
 	CHECK(device->activateStream(rx.stream, 0, 0, 1) == 0);
 	CHECK(device->readStream(rx.stream, &buff, 5000, flags, time, PATIENCE) == 1);
 	CHECK((flags & SOAPY_SDR_END_BURST) && samples[0] == 0);
+	/* Of a stream that is active. */
+	CHECK(device->activateStream(rx.stream) == 0 && device->activateStream(rx.stream, 0, 0, 7) == 0);
+	CHECK(device->readStream(rx.stream, &buff, 5000, flags, time, PATIENCE) == 7 && (flags & SOAPY_SDR_END_BURST));
 }
 
 static void sets_a_rate()
@@ -322,6 +365,23 @@ static void transmits()
 		device->releaseWriteBuffer(tx.stream, handle, 0, flags);
 	}
 	CHECK(device->readStreamStatus(tx.stream, mask, flags, time, 0) == SOAPY_SDR_NOT_SUPPORTED);
+	/* What cannot be sent is not, and the stream goes on. */
+	for (int refused : { 0, SOAPY_SDR_HAS_TIME }) {
+		CHECK(device->acquireWriteBuffer(tx.stream, handle, &room, PATIENCE) == 1024);
+		flags = refused;
+		device->releaseWriteBuffer(tx.stream, handle, refused ? 1 : 1025, flags, 1);
+		CHECK(flags == 0);
+	}
+	buff = &next;
+	flags = SOAPY_SDR_END_BURST;
+	CHECK(device->writeStream(tx.stream, &buff, 1, flags, 0, PATIENCE) == 1);
+	/* A block of an earlier activity. */
+	CHECK(device->acquireWriteBuffer(tx.stream, handle, &room, PATIENCE) == 1024);
+	CHECK(device->deactivateStream(tx.stream) == 0 && device->activateStream(tx.stream) == 0);
+	device->releaseWriteBuffer(tx.stream, handle, 1, flags);
+	next = 0;
+	flags = SOAPY_SDR_END_BURST;
+	CHECK(device->writeStream(tx.stream, &buff, 1, flags, 0, PATIENCE) == 1);
 	flags = SOAPY_SDR_END_BURST;
 	CHECK(device->writeStream(tx.stream, &bad, 1, flags, 0, PATIENCE) == SOAPY_SDR_STREAM_ERROR);
 	CHECK(device->writeStream(tx.stream, &bad, 1, flags, 0, 1000) == SOAPY_SDR_STREAM_ERROR);
@@ -568,6 +628,10 @@ static void sets_a_transceiver(const std::string &host)
 	/* Two voltages that are not named so are I and Q. */
 	CHECK(device->getNumChannels(SOAPY_SDR_RX) == 1 && device->getNumChannels(SOAPY_SDR_TX) == 0);
 	CHECK(device->getNativeStreamFormat(SOAPY_SDR_RX, 0, fullScale) == "CS16" && fullScale == 2048);
+	/* Programs read all settings. */
+	for (const SoapySDR::ArgInfo &info : device->getSettingInfo())
+		device->readSetting(info.key);
+	CHECK(device->getSettingInfo().size() == 12);
 
 	CHECK(device->listFrequencies(SOAPY_SDR_RX, 0) == std::vector<std::string>{ "RF" });
 	device->setFrequency(SOAPY_SDR_RX, 0, 433920000.4);
@@ -595,6 +659,12 @@ static void sets_a_transceiver(const std::string &host)
 	CHECK(device->getSampleRate(SOAPY_SDR_RX, 0) == 3840000);
 	device->setSampleRate(SOAPY_SDR_RX, 0, 4e6);
 	CHECK(device->getSampleRate(SOAPY_SDR_RX, 0) == 4e6);
+	/* Below the least rate of the transceiver, the converter decimates. */
+	device->setSampleRate(SOAPY_SDR_RX, 0, 1e6);
+	CHECK(device->getSampleRate(SOAPY_SDR_RX, 0) == 1e6 && is("in_voltage_sampling_frequency", "1000000"));
+	/* An attribute that both have. */
+	CHECK(is("ad9361-phy/in_voltage_sampling_frequency", "8000000"));
+	CHECK(has(error([&] { device->readSetting("ad9361-phy/x"); }), "getSettingInfo"));
 	/* A list of rates. */
 	ranges = device->getSampleRateRange(SOAPY_SDR_RX, 0);
 	CHECK(ranges.size() == 2 && ranges[0].minimum() == 4e6 && ranges[1].maximum() == 61.44e6);
@@ -616,6 +686,7 @@ int main(int argc, char **argv)
 	SoapySDR::setLogLevel(SOAPY_SDR_FATAL);
 	counts_in_copies();
 	counts_in_place();
+	keeps_handles_apart();
 	converts();
 	tells_losses();
 	keeps_time_limits();
