@@ -41,6 +41,8 @@ public:
 		/* How the bits of a number lie in the sample, and in an element that is an integer. */
 		unsigned shift, up, down;
 		uint32_t flip, outFlip;
+		/* Limits of an element that is an integer. */
+		int64_t least, most;
 		/* The magnitude of full scale in the sample. */
 		double full;
 	};

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "Ends.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
 #include <sstream>
 
@@ -298,7 +300,7 @@ std::string argument(const SoapySDR::Kwargs &args, const std::string &key)
 size_t number(const SoapySDR::Kwargs &args, const std::string &key)
 {
 	std::string text = argument(args, key), digits = text;
-	size_t factor = 1;
+	unsigned long long factor = 1;
 
 	if (text.empty())
 		return 0;
@@ -309,7 +311,8 @@ size_t number(const SoapySDR::Kwargs &args, const std::string &key)
 	if (digits.empty() || digits.size() > 10 || digits.find_first_not_of("0123456789") != std::string::npos ||
 	    std::strtoull(digits.c_str(), nullptr, 10) == 0)
 		refuse(key, text, "a number from 1 on, which may end in K or M");
-	return std::strtoull(digits.c_str(), nullptr, 10) * factor;
+	/* On 32 bits, what is too large stays so. */
+	return std::min<unsigned long long>(std::strtoull(digits.c_str(), nullptr, 10) * factor, SIZE_MAX);
 }
 
 Ends::Ends(const SoapySDR::Kwargs &args)

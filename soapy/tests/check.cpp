@@ -531,7 +531,7 @@ static void refuses()
 {
 	const char *const wrong[][2] = {
 		{ "uri=cheese", "iio:NAME, iio:NAME@ip:HOST, synth:PATTERN" },
-		{ "uri=iio:", "" },
+		{ "uri=iio:", "IIO device" },
 		{ "uri=iio:none-such", "none-such" },
 		{ "uri=iio:none@ip:127.0.0.1:1", "127.0.0.1:1" },
 		{ "uri=synth:cheese", "counter, sine, noise" },
