@@ -94,10 +94,10 @@ std::string Device::getAntenna(int direction, size_t) const
 	return direction == SOAPY_SDR_RX ? "RX" : "TX";
 }
 
-/* The times of a recording and of another machine's samples are on other clocks. */
+/* The times of a recording and of a sender are on other clocks. gr-soapy asks once, before it sets a rate. */
 bool Device::hasHardwareTime(const std::string &what) const
 {
-	return what.empty() && ends.rx && (ends.rx->isDevice() || (ends.rx->isSynth() && rxRate > 0));
+	return what.empty() && ends.rx && (ends.rx->isDevice() || ends.rx->isSynth());
 }
 
 /* The clock of the times of blocks. */

@@ -172,12 +172,16 @@ bool Stream::idle(std::unique_lock<std::mutex> &lock, long timeoutUs)
 }
 
 template <typename Block>
-bool Stream::finds(const Lent<Block> &lent, std::unique_lock<std::mutex> &lock, long timeoutUs)
+bool Stream::finds(const Lent<Block> &lent, std::unique_lock<std::mutex> &lock, long &timeoutUs)
 {
+	auto began = std::chrono::steady_clock::now();
 	unsigned before = changes;
 
+	if (lent.hasRoom())
+		return true;
 	changed.wait_for(lock, std::chrono::nanoseconds(nanoseconds(timeoutUs)),
 			 [&] { return lent.hasRoom() || changes != before; });
+	timeoutUs -= std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - began).count();
 	return lent.hasRoom() && changes == before;
 }
 

@@ -180,9 +180,10 @@ protected:
 	void change(bool isActive);
 	/* Waits as long as a call may take, since nothing will come. Returns whether it has changed meanwhile. */
 	bool idle(std::unique_lock<std::mutex> &lock, long timeoutUs);
-	/* Waits until there is a handle for one more block, or the stream has changed. Returns whether there is. */
+	/* Waits until there is a handle for one more block, or the stream has changed. Returns whether there is, and how
+	 * much of the time is left. */
 	template <typename Block>
-	bool finds(const Lent<Block> &lent, std::unique_lock<std::mutex> &lock, long timeoutUs);
+	bool finds(const Lent<Block> &lent, std::unique_lock<std::mutex> &lock, long &timeoutUs);
 
 	Plan plan;
 	/* Held while the stream is opened and closed, which takes long: the plan changes only then. Taken before the mutex. */

@@ -452,6 +452,7 @@ static void takes_a_rate(const std::string &folder)
 	Device device = make("uri=" + name);
 	Open rx(device, SOAPY_SDR_RX, SOAPY_SDR_CS16);
 
+	CHECK(!device->hasHardwareTime() && make("uri=synth:counter")->hasHardwareTime());
 	CHECK(device->getSampleRate(SOAPY_SDR_RX, 0) == 0 && device->listSampleRates(SOAPY_SDR_RX, 0).size() > 1);
 	device->setSampleRate(SOAPY_SDR_RX, 0, 1e6);
 	device->setSampleRate(SOAPY_SDR_RX, 0, 2e6);
