@@ -253,7 +253,11 @@ static void keeps_time_limits()
 
 		std::this_thread::sleep_for(std::chrono::milliseconds(50));
 		CHECK(device->readSensor("rx_lost") == "0" && !waited);
-		CHECK(device->deactivateStream(rx.stream) == 0);
+		/* The thread may not have begun to wait. */
+		while (!waited) {
+			CHECK(device->deactivateStream(rx.stream) == 0);
+			std::this_thread::sleep_for(std::chrono::milliseconds(10));
+		}
 		reader.join();
 	};
 	waits(20000);
@@ -482,7 +486,7 @@ static void goes_over_the_network()
 {
 	const std::string port = std::to_string(free_port());
 	const uint32_t total = 100000;
-	std::thread sender([&] {
+	auto send = [&] {
 		Device device = make("tx=tcp:127.0.0.1:" + port);
 		Open tx(device, SOAPY_SDR_TX, SOAPY_SDR_CS16, {}, "block_len=32K");
 		std::vector<uint32_t> samples(total);
@@ -500,11 +504,11 @@ static void goes_over_the_network()
 			at += count;
 		}
 		CHECK(device->deactivateStream(tx.stream) == 0);
-	});
+	};
+	std::thread sender(send);
 	Device device = make("uri=tcp-listen:127.0.0.1:" + port);
 	Open rx(device, SOAPY_SDR_RX, SOAPY_SDR_CS16);
 	std::vector<uint32_t> samples(total);
-	uint32_t next = 0;
 	long long time;
 	int flags;
 
@@ -513,18 +517,34 @@ static void goes_over_the_network()
 	CHECK(device->getStreamMTU(rx.stream) == 8192 && device->getNumDirectAccessBuffers(rx.stream) == 32);
 	CHECK(device->activateStream(rx.stream) == 0);
 	CHECK(device->getStreamMTU(rx.stream) == 8192 && device->getNumDirectAccessBuffers(rx.stream) == 32);
-	for (;;) {
-		void *buff = samples.data();
-		int count = device->readStream(rx.stream, &buff, total, flags, time, PATIENCE);
+	auto receives_all = [&] {
+		uint32_t next = 0;
 
-		if (count < 0) {
-			CHECK(count == SOAPY_SDR_TIMEOUT && flags == SOAPY_SDR_END_BURST);
-			break;
+		for (;;) {
+			void *buff = samples.data();
+			int count = device->readStream(rx.stream, &buff, total, flags, time, PATIENCE);
+
+			if (count < 0) {
+				CHECK(count == SOAPY_SDR_TIMEOUT && flags == SOAPY_SDR_END_BURST);
+				break;
+			}
+			for (int i = 0; i < count; i++, next++)
+				CHECK(samples[i] == next);
 		}
-		for (int i = 0; i < count; i++, next++)
-			CHECK(samples[i] == next);
-	}
-	CHECK(next == total && lost(device) == 0);
+		CHECK(next == total && lost(device) == 0);
+	};
+	receives_all();
+	sender.join();
+	/* While a stream waits for another sender, other threads do not wait for it. */
+	CHECK(device->deactivateStream(rx.stream) == 0);
+	std::thread opener([&] { CHECK(device->activateStream(rx.stream) == 0); });
+	std::this_thread::sleep_for(std::chrono::milliseconds(50));
+	CHECK(device->readSensor("rx_interface") == "");
+	void *buff = samples.data();
+	CHECK(device->readStream(rx.stream, &buff, total, flags, time, 0) == SOAPY_SDR_TIMEOUT);
+	sender = std::thread(send);
+	opener.join();
+	receives_all();
 	sender.join();
 }
 
