@@ -23,8 +23,8 @@ std::vector<std::string> formatsOf(const Channel &channel);
 /* The values of one channel, between samples and the elements of a buffer. */
 class Converter {
 public:
-	/* sampleLen: from one sample to the next. Throws if the format is none of formatsOf, or the values have none of 8, 16 and
-	 * 32 bits. */
+	/* sampleLen: from one sample to the next. Throws if the format is none of formatsOf, or the values have
+	 * none of 8, 16 and 32 bits. */
 	Converter(const Channel &channel, const std::string &format, size_t sampleLen);
 
 	void read(const void *samples, void *elements, size_t count) const;
