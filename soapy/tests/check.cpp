@@ -12,6 +12,7 @@
 #include <complex>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 #include <arpa/inet.h>
@@ -467,6 +468,25 @@ static void takes_a_rate(const std::string &folder)
 	CHECK(device->readStream(rx.stream, &to, 100, flags, time, PATIENCE) == 100 && time - first == 50000);
 }
 
+/* A recording that does not tell when it was made has no time. */
+static void has_no_time(const std::string &folder)
+{
+	uint32_t samples[100] = {};
+	void *to = samples;
+	long long time;
+	int flags;
+
+	std::ofstream(folder + "/undated.sigmf-data").write(reinterpret_cast<char *>(samples), sizeof(samples));
+	std::ofstream(folder + "/undated.sigmf-meta")
+		<< R"({"global": {"core:datatype": "ci16_le", "core:version": "1.0.0", "core:sample_rate": 1000000},
+		    "captures": [{"core:sample_start": 0}], "annotations": []})";
+	Device device = make("uri=file:" + folder + "/undated");
+	Open rx(device, SOAPY_SDR_RX, SOAPY_SDR_CS16);
+
+	CHECK(device->getSampleRate(SOAPY_SDR_RX, 0) == 1e6 && device->activateStream(rx.stream) == 0);
+	CHECK(device->readStream(rx.stream, &to, 100, flags, time, PATIENCE) == 100 && flags == 0);
+}
+
 static int free_port()
 {
 	sockaddr_in address = {};
@@ -716,6 +736,7 @@ int main(int argc, char **argv)
 	transmits();
 	records(argv[1]);
 	takes_a_rate(argv[1]);
+	has_no_time(argv[1]);
 	goes_over_the_network();
 	refuses();
 	if (argc > 3) {
