@@ -68,7 +68,8 @@ inline void writeOne(unsigned char *sample, const unsigned char *element, const 
 
 		full = uint32_t(int32_t(std::lrint(value))) << line.up;
 	} else {
-		full = (uint32_t(out) ^ line.outFlip) << line.down;
+		/* An element has more bits than the value in the native format. */
+		full = (uint32_t(std::clamp<int64_t>(out, line.least, line.most)) ^ line.outFlip) << line.down;
 	}
 	raw = line.flip ? (full >> line.up) ^ line.flip : uint32_t(int32_t(full) >> line.up);
 	raw <<= line.shift;
@@ -125,8 +126,10 @@ Both functionsOf(const Value &value, const std::string &number)
 		return functionsTo<uint8_t, false>(number);
 	case 16:
 		return isForeign ? functionsTo<uint16_t, true>(number) : functionsTo<uint16_t, false>(number);
-	default:
+	case 32:
 		return isForeign ? functionsTo<uint32_t, true>(number) : functionsTo<uint32_t, false>(number);
+	default:
+		return { nullptr, nullptr };
 	}
 }
 
@@ -165,6 +168,9 @@ Converter::Converter(const Channel &channel, const std::string &format, size_t s
 	number = format.substr(channel.isComplex() ? 1 : 0);
 	len = SoapySDR::formatToSize(format);
 	functions = functionsOf(first, number);
+	if (!functions.read || !functions.write)
+		throw std::runtime_error("cannot convert channel " + channel.name + ": its values have " +
+					 std::to_string(first.storageBits) + " bits (allowed: 8, 16, 32)");
 	reading = functions.read;
 	writing = functions.write;
 	for (size_t at = 0; at < count; at++) {
@@ -181,6 +187,10 @@ Converter::Converter(const Channel &channel, const std::string &format, size_t s
 		/* Not used for numbers of 64 bits, which are no integers. */
 		line.down = outBits > 32 ? 0 : 32 - outBits;
 		line.outFlip = number[0] == 'U' ? uint32_t(1) << (outBits - 1) : 0;
+		if (outBits <= 32) {
+			line.least = number[0] == 'U' ? 0 : -(int64_t(1) << (outBits - 1));
+			line.most = line.least + (int64_t(1) << outBits) - 1;
+		}
 		line.full = channel.fullScale();
 		lines.push_back(line);
 	}

@@ -23,7 +23,8 @@ std::vector<std::string> formatsOf(const Channel &channel);
 /* The values of one channel, between samples and the elements of a buffer. */
 class Converter {
 public:
-	/* sampleLen: from one sample to the next. Throws if the format is none of formatsOf. */
+	/* sampleLen: from one sample to the next. Throws if the format is none of formatsOf, or the values have
+	 * none of 8, 16 and 32 bits. */
 	Converter(const Channel &channel, const std::string &format, size_t sampleLen);
 
 	void read(const void *samples, void *elements, size_t count) const;
@@ -40,6 +41,8 @@ public:
 		/* How the bits of a number lie in the sample, and in an element that is an integer. */
 		unsigned shift, up, down;
 		uint32_t flip, outFlip;
+		/* Limits of an element that is an integer. */
+		int64_t least, most;
 		/* The magnitude of full scale in the sample. */
 		double full;
 	};

@@ -94,9 +94,10 @@ std::string Device::getAntenna(int direction, size_t) const
 	return direction == SOAPY_SDR_RX ? "RX" : "TX";
 }
 
+/* The times of a recording and of a sender are on other clocks. gr-soapy asks once, before it sets a rate. */
 bool Device::hasHardwareTime(const std::string &what) const
 {
-	return what.empty();
+	return what.empty() && ends.rx && (ends.rx->isDevice() || ends.rx->isSynth());
 }
 
 /* The clock of the times of blocks. */
@@ -177,103 +178,118 @@ SoapySDR::Stream *Device::setupStream(int direction, const std::string &format, 
 }
 
 /* SoapySDR's type of a stream is never defined: its addresses are those of ours. */
-RxStream &Device::receiving(SoapySDR::Stream *stream) const
+template <typename Kind> static bool isSame(SoapySDR::Stream *stream, const std::shared_ptr<Kind> &ours)
 {
-	if (!rx || static_cast<void *>(stream) != static_cast<Stream *>(rx.get()))
+	return ours && static_cast<void *>(stream) == static_cast<Stream *>(ours.get());
+}
+
+std::shared_ptr<RxStream> Device::receiving(SoapySDR::Stream *stream) const
+{
+	std::lock_guard<std::mutex> lock(mutex);
+
+	if (!isSame(stream, rx))
 		throw std::runtime_error("this is no open stream that receives");
-	return *rx;
+	return rx;
 }
 
-TxStream &Device::transmitting(SoapySDR::Stream *stream) const
+std::shared_ptr<TxStream> Device::transmitting(SoapySDR::Stream *stream) const
 {
-	if (!tx || static_cast<void *>(stream) != static_cast<Stream *>(tx.get()))
+	std::lock_guard<std::mutex> lock(mutex);
+
+	if (!isSame(stream, tx))
 		throw std::runtime_error("this is no open stream that transmits");
-	return *tx;
+	return tx;
 }
 
-Stream &Device::either(SoapySDR::Stream *stream) const
+std::shared_ptr<Stream> Device::either(SoapySDR::Stream *stream) const
 {
-	if (rx && static_cast<void *>(stream) == static_cast<Stream *>(rx.get()))
-		return *rx;
-	return transmitting(stream);
+	std::lock_guard<std::mutex> lock(mutex);
+
+	if (isSame(stream, rx))
+		return rx;
+	if (isSame(stream, tx))
+		return tx;
+	throw std::runtime_error("this is no open stream");
 }
 
 void Device::closeStream(SoapySDR::Stream *stream)
 {
-	either(stream).deactivate(0);
+	either(stream)->deactivate(0);
 
 	std::lock_guard<std::mutex> lock(mutex);
 
-	if (rx && static_cast<void *>(stream) == static_cast<Stream *>(rx.get()))
+	if (isSame(stream, rx))
 		rx.reset();
-	else
+	else if (isSame(stream, tx))
 		tx.reset();
 }
 
 size_t Device::getStreamMTU(SoapySDR::Stream *stream) const
 {
-	return either(stream).mtu();
+	return either(stream)->mtu();
 }
 
 int Device::activateStream(SoapySDR::Stream *stream, int flags, long long, size_t numElems)
 {
-	return either(stream).activate(flags, numElems);
+	std::shared_ptr<Stream> it = either(stream);
+
+	if (!it->isActive())
+		remember(it->direction());
+	return it->activate(flags, numElems);
 }
 
 int Device::deactivateStream(SoapySDR::Stream *stream, int flags, long long)
 {
-	return either(stream).deactivate(flags);
+	return either(stream)->deactivate(flags);
 }
 
 int Device::readStream(SoapySDR::Stream *stream, void *const *buffs, size_t numElems, int &flags, long long &timeNs,
 		       long timeoutUs)
 {
-	return receiving(stream).read(buffs, numElems, flags, timeNs, timeoutUs);
+	return receiving(stream)->read(buffs, numElems, flags, timeNs, timeoutUs);
 }
 
 int Device::writeStream(SoapySDR::Stream *stream, const void *const *buffs, size_t numElems, int &flags, long long,
 			long timeoutUs)
 {
-	return transmitting(stream).write(buffs, numElems, flags, timeoutUs);
+	return transmitting(stream)->write(buffs, numElems, flags, timeoutUs);
 }
 
 int Device::readStreamStatus(SoapySDR::Stream *stream, size_t &chanMask, int &flags, long long &timeNs, long timeoutUs)
 {
 	timeNs = 0;
-	if (tx && static_cast<void *>(stream) == static_cast<Stream *>(tx.get()))
-		return tx->status(chanMask, flags, timeoutUs);
-	return SOAPY_SDR_NOT_SUPPORTED;
+	return either(stream)->status(chanMask, flags, timeoutUs);
 }
 
 size_t Device::getNumDirectAccessBuffers(SoapySDR::Stream *stream)
 {
-	return either(stream).directBuffers();
+	return either(stream)->directBuffers();
 }
 
 int Device::getDirectAccessBufferAddrs(SoapySDR::Stream *stream, size_t handle, void **buffs)
 {
-	return either(stream).address(handle, buffs);
+	return either(stream)->address(handle, buffs);
 }
 
 int Device::acquireReadBuffer(SoapySDR::Stream *stream, size_t &handle, const void **buffs, int &flags,
 			      long long &timeNs, long timeoutUs)
 {
-	return receiving(stream).acquire(handle, buffs, flags, timeNs, timeoutUs);
+	return receiving(stream)->acquire(handle, buffs, flags, timeNs, timeoutUs);
 }
 
 void Device::releaseReadBuffer(SoapySDR::Stream *stream, size_t handle)
 {
-	receiving(stream).release(handle);
+	receiving(stream)->release(handle);
 }
 
 int Device::acquireWriteBuffer(SoapySDR::Stream *stream, size_t &handle, void **buffs, long timeoutUs)
 {
-	return transmitting(stream).acquire(handle, buffs, timeoutUs);
+	return transmitting(stream)->acquire(handle, buffs, timeoutUs);
 }
 
 void Device::releaseWriteBuffer(SoapySDR::Stream *stream, size_t handle, size_t numElems, int &flags, long long)
 {
-	transmitting(stream).release(handle, numElems, flags);
+	transmitting(stream)->release(handle, numElems, flags);
 }
 
 } /* namespace soapy_busbar */

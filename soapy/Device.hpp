@@ -3,7 +3,9 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -59,6 +61,7 @@ public:
 	void setSampleRate(int direction, size_t channel, double rate) override;
 	double getSampleRate(int direction, size_t channel) const override;
 	SoapySDR::RangeList getSampleRateRange(int direction, size_t channel) const override;
+	std::vector<double> listSampleRates(int direction, size_t channel) const override;
 	std::vector<std::string> listGains(int direction, size_t channel) const override;
 	bool hasGainMode(int direction, size_t channel) const override;
 	void setGainMode(int direction, size_t channel, bool automatic) override;
@@ -77,6 +80,7 @@ public:
 	void setBandwidth(int direction, size_t channel, double bandwidth) override;
 	double getBandwidth(int direction, size_t channel) const override;
 	SoapySDR::RangeList getBandwidthRange(int direction, size_t channel) const override;
+	std::vector<double> listBandwidths(int direction, size_t channel) const override;
 	SoapySDR::ArgInfoList getSettingInfo() const override;
 	void writeSetting(const std::string &key, const std::string &value) override;
 	std::string readSetting(const std::string &key) const override;
@@ -94,9 +98,10 @@ private:
 	/* Throws if there is none. */
 	const End &end(int direction) const;
 	const Channel &channelAt(int direction, size_t channel) const;
-	RxStream &receiving(SoapySDR::Stream *stream) const;
-	TxStream &transmitting(SoapySDR::Stream *stream) const;
-	Stream &either(SoapySDR::Stream *stream) const;
+	/* A stream lives as long as a call uses it. */
+	std::shared_ptr<RxStream> receiving(SoapySDR::Stream *stream) const;
+	std::shared_ptr<TxStream> transmitting(SoapySDR::Stream *stream) const;
+	std::shared_ptr<Stream> either(SoapySDR::Stream *stream) const;
 
 	/* Where a property of a channel is: in the device that has the settings, or else with each of the channel's values,
 	 * or where they share it. Empty if it is nowhere. */
@@ -106,18 +111,37 @@ private:
 			     const std::string &property);
 	std::vector<Place> frequencyPlaces(int direction) const;
 	std::vector<Place> bandwidthPlaces(int direction, size_t channel) const;
-	const Attributes *ownerOf(const std::string &attribute) const;
+	std::vector<const Attributes *> owners() const;
+	/* Throws if there is no such setting. */
+	Place settingAt(const std::string &key) const;
 	static double numberAt(const std::vector<Place> &places);
 	static void setAt(const std::vector<Place> &places, const std::string &value);
+	static void setRateAt(const std::vector<Place> &places, double rate);
+	static void setRateBehind(const std::vector<Place> &control, const std::vector<Place> &own, double rate);
 	static SoapySDR::RangeList rangesAt(const std::vector<Place> &places);
+
+	/* Forgets the numbers below when a setting was changed, or that has failed. */
+	struct Forget {
+		Device &device;
+
+		explicit Forget(Device &device) : device(device) {}
+		~Forget();
+	};
+	/* The number at places; while the stream of that direction is active, as it was before. */
+	double remembered(int direction, const std::vector<Place> &places) const;
+	/* Learns the numbers that are asked for while a stream is active. */
+	void remember(int direction) const;
 
 	const SoapySDR::Kwargs args;
 	Ends ends;
-	/* Of ends that are no device. */
+	/* Where no attribute tells it. */
 	std::atomic<double> rxRate{ 0 }, txRate{ 0 };
 	Losses losses;
-	/* Guards the pointers: sensors are read while streams are set up. */
+	/* Guards what follows: sensors are read while streams are set up and closed. */
 	mutable std::mutex mutex;
+	/* Numbers of attributes, by device and name, and how often a setting was changed. */
+	mutable std::map<std::string, double> numbers;
+	unsigned settings = 0;
 	std::shared_ptr<RxStream> rx;
 	std::shared_ptr<TxStream> tx;
 };

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 #include "Ends.hpp"
 
+#include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
 #include <sstream>
 
@@ -107,6 +109,12 @@ std::vector<Value> valuesOf(const DeviceList &list, size_t index, bool isInput)
 	return values;
 }
 
+/* Of a device of the machine that `name` names. */
+Attributes attributesOf(const busbar_device &device, const Name &name)
+{
+	return Attributes(name.beside(device.id), *device.name ? device.name : device.id, device.attributes);
+}
+
 /* One direction of an IIO device, if it has that. */
 std::optional<End> deviceEnd(const DeviceList &list, const std::string &uri, bool isInput, bool pairs)
 {
@@ -118,7 +126,7 @@ std::optional<End> deviceEnd(const DeviceList &list, const std::string &uri, boo
 	end.name = uri;
 	end.values = valuesOf(list, index, isInput);
 	end.channels = channelsOf(end.values, pairs || startsWith(device.name, TRANSCEIVER));
-	end.attributes = Attributes(name.beside(device.id), device.attributes);
+	end.attributes = attributesOf(device, name);
 	if (end.channels.empty())
 		return std::nullopt;
 	return end;
@@ -136,7 +144,7 @@ template <typename Channels> void describe(End &end, const busbar_stream_info &i
 	end.channels = channelsOf(end.values, false);
 	end.rate = info.rate;
 	if (end.channels.empty())
-		throw std::runtime_error("cannot use " + end.name + ": it has no channel of numbers of up to 32 bits");
+		throw std::runtime_error("cannot use " + end.name + ": it has no channel of numbers of 8, 16 or 32 bits");
 }
 
 End sourceEnd(const std::string &uri, const SoapySDR::Kwargs &args)
@@ -212,7 +220,17 @@ Attributes controlOf(const DeviceList &list, const Name &name, const std::string
 	}
 	if (index == count)
 		return Attributes();
-	return Attributes(name.beside(deviceAt(list, index).id), deviceAt(list, index).attributes);
+	return attributesOf(deviceAt(list, index), name);
+}
+
+/* As a part of a list of arguments, KEY=VALUE,… */
+std::string plain(std::string text)
+{
+	for (char &letter : text) {
+		if (letter == ',' || letter == '=')
+			letter = ' ';
+	}
+	return text;
 }
 
 bool flag(const SoapySDR::Kwargs &args, const std::string &key)
@@ -226,7 +244,8 @@ bool flag(const SoapySDR::Kwargs &args, const std::string &key)
 
 } /* namespace */
 
-Attributes::Attributes(std::string device, const std::string &names) : where(std::move(device))
+Attributes::Attributes(std::string device, std::string title, const std::string &names)
+	: where(std::move(device)), called(std::move(title))
 {
 	std::istringstream rest(names);
 	std::string name;
@@ -253,6 +272,11 @@ bool End::isSynth() const
 	return startsWith(name, "synth:");
 }
 
+bool End::isRecording() const
+{
+	return startsWith(name, "file:");
+}
+
 bool End::isDevice() const
 {
 	return startsWith(name, "iio:");
@@ -276,7 +300,7 @@ std::string argument(const SoapySDR::Kwargs &args, const std::string &key)
 size_t number(const SoapySDR::Kwargs &args, const std::string &key)
 {
 	std::string text = argument(args, key), digits = text;
-	size_t factor = 1;
+	unsigned long long factor = 1;
 
 	if (text.empty())
 		return 0;
@@ -287,7 +311,8 @@ size_t number(const SoapySDR::Kwargs &args, const std::string &key)
 	if (digits.empty() || digits.size() > 10 || digits.find_first_not_of("0123456789") != std::string::npos ||
 	    std::strtoull(digits.c_str(), nullptr, 10) == 0)
 		refuse(key, text, "a number from 1 on, which may end in K or M");
-	return std::strtoull(digits.c_str(), nullptr, 10) * factor;
+	/* On 32 bits, what is too large stays so. */
+	return std::min<unsigned long long>(std::strtoull(digits.c_str(), nullptr, 10) * factor, SIZE_MAX);
 }
 
 Ends::Ends(const SoapySDR::Kwargs &args)
@@ -336,6 +361,9 @@ SoapySDR::KwargsList listed(const std::string &host)
 
 		if (!receives && (device.outputs == 0 || !host.empty()))
 			continue;
+		/* The machine chooses it, too. */
+		if (plain(device.id) != device.id)
+			continue;
 		/* A name that others have is none; neither is one that cannot be part of a list of arguments. */
 		for (size_t j = 0; j < count; j++) {
 			if ((j != i && name == deviceAt(list, j).name) || name.find_first_of(",=@ ") != std::string::npos)
@@ -343,9 +371,9 @@ SoapySDR::KwargsList listed(const std::string &host)
 		}
 		SoapySDR::Kwargs args;
 		args["uri"] = "iio:" + name + (host.empty() ? "" : "@ip:" + host);
-		args["label"] = std::string(*device.name ? device.name : device.id) +
-				(host.empty() ? " (" : " of " + host + " (") + device.id + "), " +
-				(receives ? "receives" : "transmits");
+		args["label"] = plain(std::string(*device.name ? device.name : device.id) +
+				      (host.empty() ? " (" : " of " + host + " (") + device.id + ") " +
+				      (receives ? "receives" : "transmits"));
 		found.push_back(args);
 	}
 	return found;

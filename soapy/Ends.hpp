@@ -19,10 +19,11 @@ class Attributes {
 public:
 	/* Of none. */
 	Attributes() = default;
-	/* names: separated by commas. */
-	Attributes(std::string device, const std::string &names);
+	/* As the library finds the device, as it is called, and names separated by commas. */
+	Attributes(std::string device, std::string title, const std::string &names);
 
 	const std::string &device() const { return where; }
+	const std::string &title() const { return called; }
 	const std::set<std::string> &names() const { return all; }
 	bool has(const std::string &name) const { return all.count(name) > 0; }
 	/* These throw the error of the library. */
@@ -30,7 +31,7 @@ public:
 	void set(const std::string &name, const std::string &value) const;
 
 private:
-	std::string where;
+	std::string where, called;
 	std::set<std::string> all;
 };
 
@@ -51,6 +52,7 @@ struct End {
 	Source open;
 
 	bool isSynth() const;
+	bool isRecording() const;
 	/* Whether it is an IIO device. */
 	bool isDevice() const;
 };

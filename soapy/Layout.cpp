@@ -42,9 +42,12 @@ bool Channel::isNative() const
 	       (!isComplex() || values.back().offset == first.offset + first.storageBits / 8);
 }
 
+/* A sender over the network may describe any other value. */
 static bool isNumber(const Value &value)
 {
-	return value.bits > 0 && value.storageBits <= 32;
+	bool hasType = value.storageBits == 8 || value.storageBits == 16 || value.storageBits == 32;
+
+	return hasType && value.bits > 0 && value.bits + value.shift <= value.storageBits;
 }
 
 static bool startsWith(const std::string &text, const char *begin)

@@ -38,7 +38,7 @@ struct Channel {
 
 /*
  * The channels of a sample: voltages, or if there are none, all but the time and the count. NAME_i and NAME_q are one
- * complex channel NAME; with pairs, so are each two other values. What is no number of up to 32 bits is left out.
+ * complex channel NAME; with pairs, so are each two other values. What is no number of 8, 16 or 32 bits is left out.
  */
 std::vector<Channel> channelsOf(const std::vector<Value> &values, bool pairs);
 

@@ -2,8 +2,10 @@
 /* Attributes of IIO devices as rate, gain, frequency, bandwidth, settings; and sensors. */
 #include "Device.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 #include <SoapySDR/Constants.h>
 #include <SoapySDR/Logger.hpp>
@@ -16,6 +18,11 @@ static const char FREQUENCY[] = "RF";
 /* Where the device does not tell a range. */
 static const SoapySDR::Range ANY_GAIN(-100, 100);
 static const SoapySDR::Range ANY_RATE(1, 1e9);
+/* By how much a converter decimates. */
+static const double DECIMATION = 8;
+/* What programs offer to choose of a range. */
+static const double ROUND[] = { 48e3, 96e3, 192e3, 250e3, 500e3, 1e6,  2e6,  2.5e6, 3e6,  4e6,  5e6,
+				6e6,  8e6,  10e6,  12e6,  15e6,	 20e6, 25e6, 30e6,  40e6, 50e6, 60e6 };
 
 /* The number at the beginning of a value, such as that of "71.000000 dB". */
 static bool parse(const std::string &text, double &number, size_t &end)
@@ -125,10 +132,86 @@ double Device::numberAt(const std::vector<Place> &places)
 	return number;
 }
 
+/* gr-soapy asks for rate and frequency after each loss, in the thread that reads. The answer of another machine would take
+ * long. */
+double Device::remembered(int direction, const std::vector<Place> &places) const
+{
+	std::unique_lock<std::mutex> lock(mutex);
+	std::string key = places.empty() ? "" : places.front().attributes->device() + " " + places.front().name;
+	auto found = numbers.find(key);
+	unsigned before = settings;
+
+	bool isActive = direction == SOAPY_SDR_RX ? rx && rx->isActive() : tx && tx->isActive();
+
+	if (isActive && found != numbers.end())
+		return found->second;
+	lock.unlock();
+	double number = numberAt(places);
+
+	lock.lock();
+	/* Unless another thread has set it meanwhile. */
+	if (settings == before)
+		numbers[key] = number;
+	return number;
+}
+
+Device::Forget::~Forget()
+{
+	std::lock_guard<std::mutex> lock(device.mutex);
+
+	device.settings++;
+	device.numbers.clear();
+}
+
+void Device::remember(int direction) const
+{
+	std::unique_lock<std::mutex> lock(mutex);
+
+	numbers.clear();
+	lock.unlock();
+	try {
+		getSampleRate(direction, 0);
+		getFrequency(direction, 0, FREQUENCY);
+	} catch (const std::exception &why) {
+		/* It is the error of the call that asks. */
+		SoapySDR::log(SOAPY_SDR_DEBUG, std::string("busbar: ") + why.what());
+	}
+}
+
 void Device::setAt(const std::vector<Place> &places, const std::string &value)
 {
 	for (const Place &place : places)
 		place.attributes->set(place.name, value);
+}
+
+/* Many drivers take only whole numbers. */
+void Device::setRateAt(const std::vector<Place> &places, double rate)
+{
+	try {
+		setAt(places, textOf(rate));
+	} catch (const std::exception &) {
+		if (rate == std::round(rate))
+			throw;
+		setAt(places, textOf(std::round(rate)));
+	}
+}
+
+/* Of a converter behind a device with settings, such as cf-ad9361-lpc, which can decimate to an 8th: below the least rate
+ * of that device it does. */
+void Device::setRateBehind(const std::vector<Place> &control, const std::vector<Place> &own, double rate)
+{
+	SoapySDR::RangeList ranges = rangesAt(control);
+	double least = ranges.empty() ? 0 : ranges.front().minimum();
+	bool decimates = rate < least && rate * DECIMATION >= least;
+
+	setRateAt(control, decimates ? rate * DECIMATION : rate);
+	std::string text = textOf(decimates ? std::floor(numberAt(control) / DECIMATION) : numberAt(control));
+
+	/* Not all such converters can be set: getSampleRate tells what this one has. */
+	if (decimates)
+		setAt(own, text);
+	else
+		busbar_device_set(own.front().attributes->device().c_str(), own.front().name.c_str(), text.c_str());
 }
 
 /* The attribute NAME_available: "[least step most]", or a list of values. */
@@ -155,24 +238,47 @@ SoapySDR::RangeList Device::rangesAt(const std::vector<Place> &places)
 	return ranges;
 }
 
+/* The values of a list, or round ones within a range and the present one: never none, since programs take the first and
+ * the last one. */
+static std::vector<double> listOf(const SoapySDR::RangeList &ranges, double present)
+{
+	std::set<double> numbers;
+	bool hasRange = ranges.empty();
+
+	for (const SoapySDR::Range &range : ranges) {
+		bool isValue = range.minimum() == range.maximum();
+
+		hasRange |= !isValue;
+		if (isValue)
+			numbers.insert(range.minimum());
+		for (double round : ROUND) {
+			if (!isValue && round >= range.minimum() && round <= range.maximum())
+				numbers.insert(round);
+		}
+	}
+	if (numbers.empty() || (hasRange && present > 0))
+		numbers.insert(present);
+	return { numbers.begin(), numbers.end() };
+}
+
 void Device::setSampleRate(int direction, size_t channel, double rate)
 {
 	std::vector<Place> at = places(direction, channel, "sampling_frequency"),
 			   own = ownPlaces(direction, channel, "sampling_frequency");
 	const End &of = end(direction);
+	bool isBehind = !at.empty() && !own.empty() && own.front().attributes != at.front().attributes;
 
 	if (!std::isfinite(rate) || rate <= 0)
 		throw std::runtime_error("cannot use the rate " + textOf(rate) + ": allowed are numbers above 0");
-	if (!at.empty()) {
-		setAt(at, textOf(rate));
-		/* Behind a device with settings, this one may decimate, but not from now on. getSampleRate tells what it has. */
-		if (!own.empty() && own.front().attributes != at.front().attributes)
-			busbar_device_set(own.front().attributes->device().c_str(), own.front().name.c_str(),
-					  textOf(numberAt(at)).c_str());
-	} else if (direction == SOAPY_SDR_TX && !of.isDevice()) {
-		txRate = rate;
-	} else if (of.isSynth()) {
-		rxRate = rate;
+	Forget afterwards(*this);
+
+	if (isBehind) {
+		setRateBehind(at, own, rate);
+	} else if (!at.empty()) {
+		setRateAt(at, rate);
+	} else if (of.isSynth() || of.rate == 0) {
+		/* Nothing else tells the rate. */
+		(direction == SOAPY_SDR_RX ? rxRate : txRate) = rate;
 	} else if (std::abs(getSampleRate(direction, channel) - rate) > 1e-6 * rate) {
 		throw std::runtime_error("cannot set the rate of " + of.name + ": it has its own, " +
 					 textOf(getSampleRate(direction, channel)));
@@ -186,21 +292,34 @@ double Device::getSampleRate(int direction, size_t channel) const
 	if (at.empty())
 		at = places(direction, channel, "sampling_frequency");
 	if (!at.empty())
-		return numberAt(at);
+		return remembered(direction, at);
 	return direction == SOAPY_SDR_RX ? rxRate.load() : txRate.load();
 }
 
 SoapySDR::RangeList Device::getSampleRateRange(int direction, size_t channel) const
 {
-	SoapySDR::RangeList ranges = rangesAt(places(direction, channel, "sampling_frequency"));
+	std::vector<Place> at = places(direction, channel, "sampling_frequency"),
+			   own = ownPlaces(direction, channel, "sampling_frequency");
+	SoapySDR::RangeList ranges = rangesAt(at);
 	const End &of = end(direction);
-	double rate = getSampleRate(direction, channel);
 
-	if (!ranges.empty())
+	if (!ranges.empty()) {
+		SoapySDR::Range &first = ranges.front();
+		bool isBehind = !own.empty() && own.front().attributes != at.front().attributes;
+
+		/* See setRateBehind. */
+		if (isBehind && first.minimum() < first.maximum())
+			first = SoapySDR::Range(std::ceil(first.minimum() / DECIMATION), first.maximum(), first.step());
 		return ranges;
-	if (direction == SOAPY_SDR_RX && !of.isDevice() && !of.isSynth())
-		return { SoapySDR::Range(rate, rate) };
+	}
+	if (of.rate > 0 && !of.isSynth())
+		return { SoapySDR::Range(of.rate, of.rate) };
 	return { ANY_RATE };
+}
+
+std::vector<double> Device::listSampleRates(int direction, size_t channel) const
+{
+	return listOf(getSampleRateRange(direction, channel), getSampleRate(direction, channel));
 }
 
 std::vector<std::string> Device::listGains(int direction, size_t channel) const
@@ -276,13 +395,15 @@ void Device::setFrequency(int direction, size_t, const std::string &name, double
 
 	if (name != FREQUENCY || at.empty())
 		throw std::runtime_error("there is no frequency `" + name + "` of " + end(direction).name);
+	Forget afterwards(*this);
+
 	/* Drivers take whole numbers. */
 	setAt(at, textOf(std::round(frequency)));
 }
 
 double Device::getFrequency(int direction, size_t, const std::string &) const
 {
-	return numberAt(frequencyPlaces(direction));
+	return remembered(direction, frequencyPlaces(direction));
 }
 
 SoapySDR::RangeList Device::getFrequencyRange(int direction, size_t, const std::string &) const
@@ -307,51 +428,85 @@ SoapySDR::RangeList Device::getBandwidthRange(int direction, size_t channel) con
 	return rangesAt(bandwidthPlaces(direction, channel));
 }
 
-const Attributes *Device::ownerOf(const std::string &attribute) const
+/* A channel without a bandwidth has the one 0, which setBandwidth ignores. */
+std::vector<double> Device::listBandwidths(int direction, size_t channel) const
 {
+	channelAt(direction, channel);
+	return listOf(getBandwidthRange(direction, channel), getBandwidth(direction, channel));
+}
+
+/* The devices that have attributes, each once. */
+std::vector<const Attributes *> Device::owners() const
+{
+	std::vector<const Attributes *> found;
+
+	auto add = [&](const Attributes &of) {
+		auto isSame = [&](const Attributes *other) { return other->device() == of.device(); };
+
+		if (!of.device().empty() && std::none_of(found.begin(), found.end(), isSame))
+			found.push_back(&of);
+	};
 	for (const std::optional<End> *end : { &ends.rx, &ends.tx }) {
-		if (*end && (*end)->attributes.has(attribute))
-			return &(*end)->attributes;
+		if (*end)
+			add((*end)->attributes);
 	}
-	return ends.control.has(attribute) ? &ends.control : nullptr;
+	add(ends.control);
+	return found;
+}
+
+/* NAME, or DEVICE/NAME for a name that another device before it has, too. */
+Device::Place Device::settingAt(const std::string &key) const
+{
+	for (const Attributes *of : owners()) {
+		if (of->has(key))
+			return { of, key };
+	}
+	for (const Attributes *of : owners()) {
+		std::string prefix = of->title() + "/";
+
+		if (key.compare(0, prefix.size(), prefix) == 0 && of->has(key.substr(prefix.size())))
+			return { of, key.substr(prefix.size()) };
+	}
+	throw std::runtime_error("there is no attribute `" + key + "`: see getSettingInfo");
 }
 
 SoapySDR::ArgInfoList Device::getSettingInfo() const
 {
 	SoapySDR::ArgInfoList list;
-	std::set<std::string> names = ends.control.names();
 
-	for (const std::optional<End> *end : { &ends.rx, &ends.tx }) {
-		if (*end)
-			names.insert((*end)->attributes.names().begin(), (*end)->attributes.names().end());
-	}
-	for (const std::string &name : names) {
-		SoapySDR::ArgInfo info;
+	for (const Attributes *of : owners()) {
+		for (const std::string &name : of->names()) {
+			SoapySDR::ArgInfo info;
 
-		info.key = info.name = name;
-		info.type = SoapySDR::ArgInfo::STRING;
-		info.description = "attribute of " + ownerOf(name)->device();
-		list.push_back(info);
+			info.key = settingAt(name).attributes == of ? name : of->title() + "/" + name;
+			info.name = info.key;
+			info.type = SoapySDR::ArgInfo::STRING;
+			info.description = "attribute of " + of->device();
+			list.push_back(info);
+		}
 	}
 	return list;
 }
 
 void Device::writeSetting(const std::string &key, const std::string &value)
 {
-	const Attributes *owner = ownerOf(key);
+	Place at = settingAt(key);
+	Forget afterwards(*this);
 
-	if (!owner)
-		throw std::runtime_error("there is no attribute `" + key + "`: see getSettingInfo");
-	owner->set(key, value);
+	at.attributes->set(at.name, value);
 }
 
 std::string Device::readSetting(const std::string &key) const
 {
-	const Attributes *owner = ownerOf(key);
+	Place at = settingAt(key);
 
-	if (!owner)
-		throw std::runtime_error("there is no attribute `" + key + "`: see getSettingInfo");
-	return owner->get(key);
+	/* Programs read all settings there are. Not each attribute can be read at any time. */
+	try {
+		return at.attributes->get(at.name);
+	} catch (const std::exception &why) {
+		SoapySDR::log(SOAPY_SDR_WARNING, std::string("busbar: ") + why.what());
+		return "";
+	}
 }
 
 struct Sensor {

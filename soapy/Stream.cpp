@@ -20,9 +20,18 @@ static const int64_t DRAINING = 1000000000;
 /* How often a transmitter is asked for samples that it has missed. */
 static const std::chrono::milliseconds LOOK(10);
 
+/* No call waits longer: clocks would overflow. */
+static const long long YEAR = 365LL * 86400 * 1000000;
+
 static int64_t nanoseconds(long timeoutUs)
 {
-	return int64_t(std::clamp<long long>(timeoutUs, 0, std::numeric_limits<int64_t>::max() / 1000)) * 1000;
+	return std::clamp<long long>(timeoutUs, 0, YEAR) * 1000;
+}
+
+/* How long samples take, in nanoseconds. Rates may be any: others tell them. */
+static int64_t lengthOf(double samples, double rate)
+{
+	return std::llround(std::min(samples / rate * 1e9, double(YEAR) * 1000));
 }
 
 Plan::Plan(const End &end, const std::string &wanted, std::vector<size_t> indices, const SoapySDR::Kwargs &args)
@@ -46,6 +55,14 @@ Plan::Plan(const End &end, const std::string &wanted, std::vector<size_t> indice
 	/* As the library chooses it. */
 	if (count == 0)
 		count = std::clamp<size_t>((1 << 20) / bytes, 4, 64);
+	/* One that is open already tells. */
+	if (end.open) {
+		auto info = sized<busbar_stream_info>();
+
+		check(busbar_source_info(end.open.get(), &info));
+		bytes = info.block_len;
+		count = info.blocks;
+	}
 	if (count > 1024 || bytes > 1 << 30)
 		throw std::runtime_error("cannot use " + std::to_string(count) + " blocks of " + std::to_string(bytes) +
 					 " bytes: allowed are up to 1024 blocks of up to 1024M bytes");
@@ -68,7 +85,7 @@ void Plan::choose(const End &end, const std::string &loss)
 	bool hasLoss = loss.empty();
 
 	for (const Value &value : end.values) {
-		size_t len = value.storageBits / 8;
+		size_t len = std::max<size_t>(value.storageBits / 8, 1);
 
 		if (value.name != loss && !holds(value.name))
 			continue;
@@ -109,7 +126,8 @@ void Plan::place(const busbar_stream_info &info, const std::vector<Value> &value
 			auto found = std::find_if(values.begin(), values.end(),
 						  [&](const Value &value) { return value.name == own.name; });
 
-			if (found == values.end() || !found->isLike(own))
+			if (found == values.end() || !found->isLike(own) ||
+			    found->offset + found->storageBits / 8 > length)
 				throw std::runtime_error("channel " + own.name + " is not what it was before");
 			own.offset = found->offset;
 		}
@@ -134,12 +152,37 @@ int Stream::failed()
 	return SOAPY_SDR_STREAM_ERROR;
 }
 
-int Stream::idle(std::unique_lock<std::mutex> &lock, long timeoutUs)
+int Stream::status(size_t &, int &, long)
 {
-	unsigned before = activations;
+	return SOAPY_SDR_NOT_SUPPORTED;
+}
 
-	changed.wait_for(lock, std::chrono::nanoseconds(nanoseconds(timeoutUs)), [&] { return activations != before; });
-	return SOAPY_SDR_TIMEOUT;
+void Stream::change(bool isActive)
+{
+	active = isActive;
+	changes++;
+	changed.notify_all();
+}
+
+bool Stream::idle(std::unique_lock<std::mutex> &lock, long timeoutUs)
+{
+	unsigned before = changes;
+
+	return changed.wait_for(lock, std::chrono::nanoseconds(nanoseconds(timeoutUs)), [&] { return changes != before; });
+}
+
+template <typename Block>
+bool Stream::finds(const Lent<Block> &lent, std::unique_lock<std::mutex> &lock, long &timeoutUs)
+{
+	auto began = std::chrono::steady_clock::now();
+	unsigned before = changes;
+
+	if (lent.hasRoom())
+		return true;
+	changed.wait_for(lock, std::chrono::nanoseconds(nanoseconds(timeoutUs)),
+			 [&] { return lent.hasRoom() || changes != before; });
+	timeoutUs -= std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() - began).count();
+	return lent.hasRoom() && changes == before;
 }
 
 size_t Stream::mtu()
@@ -158,66 +201,98 @@ size_t Stream::directBuffers()
 
 RxStream::RxStream(const End &end, Plan plan, const std::atomic<double> &rate, Losses &losses)
 	: Stream(std::move(plan)), name(end.name), wantedRate(rate), losses(losses), opened(end.open),
-	  isSynth(end.isSynth()), endsWell(!end.isSynth() && !end.isDevice())
+	  isSynth(end.isSynth()), isRecording(end.isRecording()), endsWell(!end.isSynth() && !end.isDevice())
 {
+}
+
+int RxStream::direction() const
+{
+	return SOAPY_SDR_RX;
+}
+
+Source RxStream::open()
+{
+	busbar_stream_setup setup = plan.setup();
+	std::string uri = name;
+	busbar_source *found;
+	Source first;
+
+	first.swap(opened);
+	if (first)
+		return first;
+	if (isSynth)
+		uri += (uri.find('?') == std::string::npos ? "?rate=" : "&rate=") + textOf(wantedRate);
+	if (busbar_source_open(uri.c_str(), &setup, &found) < 0) {
+		failed();
+		return nullptr;
+	}
+	return Source(found, busbar_source_free);
 }
 
 int RxStream::activate(int flags, size_t numElems)
 {
-	std::lock_guard<std::mutex> lock(mutex);
-	busbar_stream_setup setup = plan.setup();
+	std::lock_guard<std::mutex> alone(turn);
+	std::unique_lock<std::mutex> lock(mutex);
 	auto info = sized<busbar_stream_info>();
-	std::string uri = name;
-	busbar_source *found;
 
 	if (flags & (SOAPY_SDR_HAS_TIME | SOAPY_SDR_WAIT_TRIGGER))
 		return SOAPY_SDR_NOT_SUPPORTED;
+	burst = numElems;
 	if (source && !hasEnded)
 		return 0;
-	stop();
-	if (isSynth)
-		uri += (uri.find('?') == std::string::npos ? "?rate=" : "&rate=") + textOf(wantedRate);
-	if (opened) {
-		source.swap(opened);
-	} else {
-		if (busbar_source_open(uri.c_str(), &setup, &found) < 0)
-			return failed();
-		source = Source(found, busbar_source_free);
-	}
+	/* One that has ended may keep the device from being opened again. */
+	Source last = leave();
+
+	lock.unlock();
+	if (last)
+		busbar_source_stop(last.get());
+	last.reset();
+	Source next = open();
+
+	if (!next)
+		return SOAPY_SDR_STREAM_ERROR;
+	lock.lock();
 	try {
-		check(busbar_source_info(source.get(), &info));
+		check(busbar_source_info(next.get(), &info));
 		plan.place(info, [&](size_t i, busbar_channel *channel) {
-			return busbar_source_channel(source.get(), i, channel);
+			return busbar_source_channel(next.get(), i, channel);
 		});
 	} catch (const std::exception &why) {
 		SoapySDR::logf(SOAPY_SDR_ERROR, "busbar: cannot use %s: %s", name.c_str(), why.what());
-		stop();
 		return SOAPY_SDR_STREAM_ERROR;
 	}
-	rate = info.rate;
-	burst = numElems;
-	hasEnded = isTold = false;
-	activations++;
-	changed.notify_all();
+	source = std::move(next);
+	/* What is not known otherwise is what the program has set. */
+	rate = info.rate > 0 ? info.rate : wantedRate.load();
+	hasEnded = hasFailed = isTold = false;
+	lent.begin(plan.blocks());
+	change(true);
 	return 0;
 }
 
 /* A thread that waits for a block learns that there will be none. Blocks that are lent stay valid. */
-void RxStream::stop()
+Source RxStream::leave()
 {
+	Source last;
+
+	last.swap(source);
 	block.reset();
-	if (source)
-		busbar_source_stop(source.get());
-	source.reset();
+	change(false);
+	return last;
 }
 
 int RxStream::deactivate(int flags)
 {
-	std::lock_guard<std::mutex> lock(mutex);
+	std::lock_guard<std::mutex> alone(turn);
+	std::unique_lock<std::mutex> lock(mutex);
 
 	if (flags & SOAPY_SDR_HAS_TIME)
 		return SOAPY_SDR_NOT_SUPPORTED;
-	stop();
+	Source last = leave();
+
+	lock.unlock();
+	if (last)
+		busbar_source_stop(last.get());
 	return 0;
 }
 
@@ -232,7 +307,9 @@ int RxStream::begin(Samples it, int &flags, long long &timeNs)
 	data = static_cast<const unsigned char *>(bytes);
 	at = 0;
 	samples = len / plan.sampleLen();
-	began = meta.time - (rate > 0 ? llround(samples / rate * 1e9) : 0);
+	/* A recording without a time begins in 1970. */
+	hasTime = rate > 0 && !(isRecording && meta.time < YEAR * 1000) &&
+		  !__builtin_sub_overflow(meta.time, lengthOf(samples, rate), &began);
 	block = std::move(it);
 	if (meta.lost == BUSBAR_LOST_UNKNOWN) {
 		losses.unknown++;
@@ -247,8 +324,8 @@ int RxStream::begin(Samples it, int &flags, long long &timeNs)
 	losses.samples += meta.lost;
 	losses.overflows++;
 	/* The samples of this block follow with the next call. */
-	flags = rate > 0 ? SOAPY_SDR_HAS_TIME : 0;
-	timeNs = rate > 0 ? began : 0;
+	flags = hasTime ? SOAPY_SDR_HAS_TIME : 0;
+	timeNs = hasTime ? began : 0;
 	return SOAPY_SDR_OVERFLOW;
 }
 
@@ -262,12 +339,10 @@ int RxStream::next(std::unique_lock<std::mutex> &lock, int &flags, long long &ti
 	timeNs = 0;
 	if (block)
 		return 0;
-	if (!from)
-		return idle(lock, timeoutUs);
-	if (hasEnded) {
-		idle(lock, timeoutUs);
-		flags = endsWell ? SOAPY_SDR_END_BURST : 0;
-		return endsWell ? SOAPY_SDR_TIMEOUT : SOAPY_SDR_STREAM_ERROR;
+	if (!from || hasEnded) {
+		if (idle(lock, timeoutUs) || !from)
+			return SOAPY_SDR_TIMEOUT;
+		return end(flags);
 	}
 	lock.unlock();
 	result = busbar_source_next(from.get(), nanoseconds(timeoutUs), &found);
@@ -279,24 +354,32 @@ int RxStream::next(std::unique_lock<std::mutex> &lock, int &flags, long long &ti
 	if (result >= 0)
 		return begin(std::move(it), flags, timeNs);
 	hasEnded = busbar_error_reason() == BUSBAR_REASON_ENDED;
-	if (!hasEnded || !endsWell)
-		return failed();
+	if (hasEnded && endsWell)
+		return end(flags);
+	hasFailed = true;
+	return failed();
+}
+
+int RxStream::end(int &flags) const
+{
+	if (!endsWell || hasFailed)
+		return SOAPY_SDR_STREAM_ERROR;
 	flags = SOAPY_SDR_END_BURST;
 	return SOAPY_SDR_TIMEOUT;
 }
 
 void RxStream::pass(size_t count, int &flags, long long &timeNs)
 {
-	if (rate > 0) {
+	if (hasTime) {
 		flags |= SOAPY_SDR_HAS_TIME;
-		timeNs = began + llround(at / rate * 1e9);
+		timeNs = began + lengthOf(at, rate);
 	}
 	at += count;
 	if (at < samples)
 		flags |= SOAPY_SDR_MORE_FRAGMENTS;
 	if (burst && (burst -= count) == 0) {
 		flags = (flags & ~SOAPY_SDR_MORE_FRAGMENTS) | SOAPY_SDR_END_BURST;
-		stop();
+		leave();
 	}
 }
 
@@ -327,6 +410,10 @@ int RxStream::acquire(size_t &handle, const void **buffs, int &flags, long long 
 
 	if (!plan.isDirect())
 		return SOAPY_SDR_NOT_SUPPORTED;
+	flags = 0;
+	timeNs = 0;
+	if (!finds(lent, lock, timeoutUs))
+		return SOAPY_SDR_TIMEOUT;
 	result = next(lock, flags, timeNs, timeoutUs);
 	if (result < 0)
 		return result;
@@ -334,7 +421,7 @@ int RxStream::acquire(size_t &handle, const void **buffs, int &flags, long long 
 	if (burst)
 		count = std::min(count, burst);
 	buffs[0] = data + at * plan.sampleLen();
-	handle = lent.add(std::move(block), const_cast<unsigned char *>(data), plan.blocks());
+	handle = lent.add(std::move(block), const_cast<unsigned char *>(data));
 	pass(count, flags, timeNs);
 	flags &= ~SOAPY_SDR_MORE_FRAGMENTS;
 	return int(count);
@@ -343,8 +430,10 @@ int RxStream::acquire(size_t &handle, const void **buffs, int &flags, long long 
 void RxStream::release(size_t handle)
 {
 	std::lock_guard<std::mutex> lock(mutex);
+	bool isLate;
 
-	lent.take(handle);
+	lent.take(handle, isLate);
+	changed.notify_all();
 }
 
 int RxStream::address(size_t handle, void **buffs)
@@ -386,9 +475,15 @@ TxStream::~TxStream()
 	deactivate(0);
 }
 
+int TxStream::direction() const
+{
+	return SOAPY_SDR_TX;
+}
+
 int TxStream::activate(int flags, size_t numElems)
 {
-	std::lock_guard<std::mutex> lock(mutex);
+	std::lock_guard<std::mutex> alone(turn);
+	std::unique_lock<std::mutex> lock(mutex);
 	busbar_stream_setup setup = plan.setup();
 	auto info = sized<busbar_stream_info>();
 	busbar_sink *found;
@@ -397,44 +492,52 @@ int TxStream::activate(int flags, size_t numElems)
 		return SOAPY_SDR_NOT_SUPPORTED;
 	if (sink)
 		return 0;
+	lock.unlock();
 	if (!isDevice)
 		setup.rate = wantedRate;
 	if (busbar_sink_open(name.c_str(), &setup, &found) < 0)
 		return failed();
-	sink = Sink(found, busbar_sink_free);
+	Sink next(found, busbar_sink_free);
+
+	lock.lock();
 	try {
 		check(busbar_sink_info(found, &info));
 		plan.place(info, [&](size_t i, busbar_channel *channel) { return busbar_sink_channel(found, i, channel); });
 	} catch (const std::exception &why) {
 		SoapySDR::logf(SOAPY_SDR_ERROR, "busbar: cannot use %s: %s", name.c_str(), why.what());
-		sink.reset();
 		return SOAPY_SDR_STREAM_ERROR;
 	}
-	draining = DRAINING + (info.rate > 0 ? int64_t(plan.blocks() * plan.mtu() / info.rate * 1e9) : 0);
+	sink = std::move(next);
+	draining = DRAINING + (info.rate > 0 ? lengthOf(double(plan.blocks()) * plan.mtu(), info.rate) : 0);
 	hasFailed = false;
-	isActive = true;
-	activations++;
-	changed.notify_all();
+	lent.begin(plan.blocks());
+	change(true);
 	return 0;
 }
 
 int TxStream::deactivate(int flags)
 {
-	std::lock_guard<std::mutex> lock(mutex);
+	std::lock_guard<std::mutex> alone(turn);
+	std::unique_lock<std::mutex> lock(mutex);
 	int result = 0;
+	Sink last;
 
 	if (flags & SOAPY_SDR_HAS_TIME)
 		return SOAPY_SDR_NOT_SUPPORTED;
-	if (!sink)
-		return 0;
-	isActive = false;
-	if (block)
+	if (sink && block && at > 0)
 		result = send();
-	if (!hasFailed && busbar_sink_drain(sink.get(), draining) < 0)
+	block.reset();
+	last.swap(sink);
+	bool drains = !hasFailed;
+
+	change(false);
+	lock.unlock();
+	if (!last)
+		return 0;
+	if (drains && busbar_sink_drain(last.get(), draining) < 0)
 		result = failed();
-	if (busbar_sink_stop(sink.get()) < 0)
+	if (busbar_sink_stop(last.get()) < 0)
 		result = failed();
-	sink.reset();
 	return result;
 }
 
@@ -448,12 +551,8 @@ int TxStream::next(std::unique_lock<std::mutex> &lock, long timeoutUs)
 
 	if (block)
 		return 0;
-	if (!to)
-		return idle(lock, timeoutUs);
-	if (hasFailed) {
-		idle(lock, timeoutUs);
-		return SOAPY_SDR_STREAM_ERROR;
-	}
+	if (!to || hasFailed)
+		return idle(lock, timeoutUs) || !to ? SOAPY_SDR_TIMEOUT : SOAPY_SDR_STREAM_ERROR;
 	lock.unlock();
 	result = busbar_sink_space(to.get(), nanoseconds(timeoutUs), &found);
 	Space it(result < 0 ? nullptr : found);
@@ -514,21 +613,35 @@ int TxStream::acquire(size_t &handle, void **buffs, long timeoutUs)
 	/* What was written before goes first. */
 	if (block && at > 0 && (result = send()) < 0)
 		return result;
+	if (!finds(lent, lock, timeoutUs))
+		return SOAPY_SDR_TIMEOUT;
 	result = next(lock, timeoutUs);
 	if (result < 0)
 		return result;
 	buffs[0] = data;
-	handle = lent.add(std::move(block), data, plan.blocks());
+	handle = lent.add(std::move(block), data);
 	return int(samples);
 }
 
 void TxStream::release(size_t handle, size_t numElems, int &flags)
 {
 	std::lock_guard<std::mutex> lock(mutex);
-	Space it = lent.take(handle);
+	bool isTimed = flags & SOAPY_SDR_HAS_TIME, isLate;
+	Space it = lent.take(handle, isLate);
+	void *bytes;
+	size_t len;
 
 	flags = 0;
-	if (it && numElems > 0 && busbar_space_send(it.release(), numElems * plan.sampleLen()) < 0) {
+	changed.notify_all();
+	/* After the stream was deactivated, nothing takes it. */
+	if (!it || isLate || !sink || numElems == 0)
+		return;
+	if (busbar_space_write(it.get(), &bytes, &len) < 0) {
+		failed();
+	} else if (isTimed || numElems > len / plan.sampleLen()) {
+		SoapySDR::logf(SOAPY_SDR_ERROR, "busbar: cannot transmit %zu samples of a block%s: allowed are up to %zu, at no time",
+			       numElems, isTimed ? " at a time" : "", len / plan.sampleLen());
+	} else if (busbar_space_send(it.release(), numElems * plan.sampleLen()) < 0) {
 		failed();
 		hasFailed = true;
 	}
@@ -553,7 +666,7 @@ int TxStream::status(size_t &chanMask, int &flags, long timeoutUs)
 	chanMask = 0;
 	flags = 0;
 	do {
-		unsigned long long now = isActive ? underruns() : 0;
+		unsigned long long now = isActive() ? underruns() : 0;
 
 		if (now > told) {
 			told = now;

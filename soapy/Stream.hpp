@@ -2,6 +2,7 @@
 /* The streams of a device. One thread reads or writes; another one may activate, deactivate and ask for counters. */
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -72,37 +73,82 @@ private:
 /* Blocks that are lent to the program, by their handles, which are the places of their memory in a list. */
 template <typename Block> class Lent {
 public:
-	/* A handle for a block at this address: always the same for the same memory. */
-	size_t add(Block block, void *address, size_t most)
+	/* The stream was activated, with so many blocks. What is lent stays so; other memory is no longer known. */
+	void begin(size_t blocks)
 	{
-		size_t handle = 0;
+		most = blocks;
+		activation++;
+		for (Place &place : all)
+			place.address = place.block ? place.address : nullptr;
+	}
 
-		while (handle < all.size() && all[handle].address != address)
-			handle++;
-		/* Memory that comes and goes: take the place of some that is not lent. */
-		if (handle == all.size() && all.size() >= most) {
-			for (handle = 0; handle < all.size() && all[handle].block;)
-				handle++;
-		}
-		if (handle == all.size())
-			all.emplace_back();
+	/* Whether a handle is free. Programs may still have blocks of an earlier activation. */
+	bool hasRoom() const { return find(nullptr) < most; }
+
+	/* A handle for a block at this address: always the same for the same memory. There has to be room. */
+	size_t add(Block block, void *address)
+	{
+		size_t handle = find(address);
+
+		if (handle >= all.size())
+			all.resize(handle + 1);
 		all[handle].block = std::move(block);
 		all[handle].address = address;
+		all[handle].activation = activation;
 		return handle;
 	}
 
-	/* Empty if nothing is lent by that handle. */
-	Block take(size_t handle) { return handle < all.size() ? std::move(all[handle].block) : Block(); }
+	/* Empty if nothing is lent by that handle. isLate: it was lent before the stream was activated again. */
+	Block take(size_t handle, bool &isLate)
+	{
+		Block block;
+
+		isLate = false;
+		if (handle >= all.size() || !all[handle].block)
+			return block;
+		isLate = all[handle].activation != activation;
+		if (isLate)
+			all[handle].address = nullptr;
+		block.swap(all[handle].block);
+		return block;
+	}
 
 	/* NULL if there was no such block yet. */
-	void *address(size_t handle) const { return handle < all.size() ? all[handle].address : nullptr; }
+	void *address(size_t handle) const
+	{
+		bool isKnown = handle < all.size() && handle < most && all[handle].activation == activation;
+
+		return isKnown ? all[handle].address : nullptr;
+	}
 
 private:
 	struct Place {
 		Block block;
 		void *address = nullptr;
+		unsigned activation = 0;
 	};
+
+	/* The place of that memory, or else a new one, or else some that is not lent: memory may come and go. */
+	size_t find(const void *address) const
+	{
+		size_t count = std::min(all.size(), most), other = most;
+
+		for (size_t at = count; at-- > 0;) {
+			bool isFree = !all[at].block;
+
+			if (isFree && address && all[at].address == address)
+				return at;
+			if (isFree && (other == most || !all[at].address))
+				other = at;
+		}
+		bool isNew = other < most && !all[other].address;
+
+		return !isNew && count < most ? count : other;
+	}
+
 	std::vector<Place> all;
+	size_t most = 0;
+	unsigned activation = 0;
 };
 
 /* What both directions have. */
@@ -113,6 +159,10 @@ public:
 	/* These return what SoapySDR expects: 0 or a number of elements, or a negative SOAPY_SDR_… */
 	virtual int activate(int flags, size_t numElems) = 0;
 	virtual int deactivate(int flags) = 0;
+	virtual int status(size_t &chanMask, int &flags, long timeoutUs);
+
+	virtual int direction() const = 0;
+	bool isActive() const { return active; }
 
 	size_t mtu();
 	size_t directBuffers();
@@ -126,14 +176,23 @@ protected:
 
 	/* Tells the user of the library's last error. Returns SOAPY_SDR_STREAM_ERROR. */
 	static int failed();
-	/* Waits as long as a call may take, since nothing will come. Returns SOAPY_SDR_TIMEOUT. */
-	int idle(std::unique_lock<std::mutex> &lock, long timeoutUs);
+	/* The stream was activated or deactivated. */
+	void change(bool isActive);
+	/* Waits as long as a call may take, since nothing will come. Returns whether it has changed meanwhile. */
+	bool idle(std::unique_lock<std::mutex> &lock, long timeoutUs);
+	/* Waits until there is a handle for one more block, or the stream has changed. Returns whether there is, and how
+	 * much of the time is left. */
+	template <typename Block>
+	bool finds(const Lent<Block> &lent, std::unique_lock<std::mutex> &lock, long &timeoutUs);
 
 	Plan plan;
+	/* Held while the stream is opened and closed, which takes long: the plan changes only then. Taken before the mutex. */
+	std::mutex turn;
 	std::mutex mutex;
-	/* How often the stream was activated, and notified when it is. */
-	unsigned activations = 0;
+	/* How often the stream was activated and deactivated, and notified when it is, and when a block comes back. */
+	unsigned changes = 0;
 	std::condition_variable changed;
+	std::atomic<bool> active{ false };
 };
 
 class RxStream : public Stream {
@@ -142,6 +201,7 @@ public:
 
 	int activate(int flags, size_t numElems) override;
 	int deactivate(int flags) override;
+	int direction() const override;
 	int read(void *const *buffs, size_t numElems, int &flags, long long &timeNs, long timeoutUs);
 	int acquire(size_t &handle, const void **buffs, int &flags, long long &timeNs, long timeoutUs);
 	void release(size_t handle);
@@ -150,22 +210,27 @@ public:
 	std::string memory() override;
 
 private:
+	/* Opens what the stream reads from; empty if that fails. */
+	Source open();
 	/* Has a block to take samples of, or returns why not. Releases the lock while it waits. */
 	int next(std::unique_lock<std::mutex> &lock, int &flags, long long &timeNs, long timeoutUs);
+	/* What is returned once the stream has ended. */
+	int end(int &flags) const;
 	/* Notes what is known of a block that has come. */
 	int begin(Samples samples, int &flags, long long &timeNs);
 	/* Sets time and flags for so many samples of the block, and takes them. */
 	void pass(size_t count, int &flags, long long &timeNs);
-	void stop();
+	/* Returns what is to be stopped: without the lock. */
+	Source leave();
 
 	std::string name;
 	const std::atomic<double> &wantedRate;
 	Losses &losses;
 	/* NULL while it is not active. */
 	Source source, opened;
-	bool isSynth;
-	/* Its last sample is no error. */
-	bool endsWell;
+	bool isSynth, isRecording;
+	/* Its last sample is no error, unless there was one before. */
+	bool endsWell, hasFailed = false;
 	/* The stream has ended by itself: a recording was played, or the device has gone. */
 	bool hasEnded = false, isTold = false;
 	double rate = 0;
@@ -173,8 +238,9 @@ private:
 	Samples block;
 	const unsigned char *data = nullptr;
 	size_t at = 0, samples = 0;
-	/* When its first sample was taken. */
+	/* When its first sample was taken, if that is known. */
 	long long began = 0;
+	bool hasTime = false;
 	/* Samples until the stream ends; 0: it does not. */
 	size_t burst = 0;
 	Lent<Samples> lent;
@@ -187,10 +253,11 @@ public:
 
 	int activate(int flags, size_t numElems) override;
 	int deactivate(int flags) override;
+	int direction() const override;
 	int write(const void *const *buffs, size_t numElems, int &flags, long timeoutUs);
 	int acquire(size_t &handle, void **buffs, long timeoutUs);
 	void release(size_t handle, size_t numElems, int &flags);
-	int status(size_t &chanMask, int &flags, long timeoutUs);
+	int status(size_t &chanMask, int &flags, long timeoutUs) override;
 	int address(size_t handle, void **buffs) override;
 	std::string interface() override;
 	std::string memory() override;
@@ -215,7 +282,6 @@ private:
 	bool hasFailed = false;
 	int64_t draining = 0;
 	/* For the thread that asks for the state. */
-	std::atomic<bool> isActive{ false };
 	unsigned long long told = 0;
 	Lent<Space> lent;
 };

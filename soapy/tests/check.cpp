@@ -12,6 +12,7 @@
 #include <complex>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <thread>
 
 #include <arpa/inet.h>
@@ -115,6 +116,41 @@ static void counts_in_place()
 	device->releaseReadBuffer(rx.stream, handle);
 }
 
+/* Handles stay below their number, whatever the program still has of an earlier activity. */
+static void keeps_handles_apart()
+{
+	Device device = make("uri=synth:counter?channels=1");
+	Open rx(device, SOAPY_SDR_RX, SOAPY_SDR_CS16, {}, "block_len=4096,blocks=4");
+	bool isLent[4] = {};
+	size_t handle;
+	const void *buff;
+	void *address;
+	long long time;
+	int flags;
+
+	auto acquires = [&](long timeout) {
+		return device->acquireReadBuffer(rx.stream, handle, &buff, flags, time, timeout);
+	};
+	auto knows = [&](size_t of) { return device->getDirectAccessBufferAddrs(rx.stream, of, &address) == 0; };
+
+	CHECK(acquires(1000) == SOAPY_SDR_TIMEOUT);
+	CHECK(device->activateStream(rx.stream) == 0);
+	for (int i = 0; i < 4; i++) {
+		CHECK(acquires(PATIENCE) == 1024 && handle < 4 && !isLent[handle] && knows(handle));
+		isLent[handle] = true;
+	}
+	CHECK(device->deactivateStream(rx.stream) == 0 && device->activateStream(rx.stream) == 0);
+	/* All handles are lent, and none is one of this activity. */
+	CHECK(acquires(1000) == SOAPY_SDR_TIMEOUT && !knows(0) && !knows(3));
+	device->releaseReadBuffer(rx.stream, 2);
+	CHECK(acquires(PATIENCE) == 1024 && handle == 2 && knows(2) && address == buff);
+	CHECK(acquires(1000) == SOAPY_SDR_TIMEOUT);
+	for (size_t lent : { 0, 1, 2, 3 })
+		device->releaseReadBuffer(rx.stream, lent);
+	CHECK(!knows(0) && knows(2));
+	CHECK(device->deactivateStream(rx.stream) == 0 && device->activateStream(rx.stream) == 0 && !knows(2));
+}
+
 /* Full scale is full scale in each format. */
 static void converts()
 {
@@ -205,7 +241,25 @@ static void keeps_time_limits()
 		Clock::time_point began = Clock::now();
 
 		CHECK(device->readStream(rx.stream, &buff, 1000, flags, time, timeout) == SOAPY_SDR_TIMEOUT);
-		CHECK(microseconds(began) >= timeout);
+		CHECK(microseconds(began) >= timeout && microseconds(began) < timeout + 10000000);
+	};
+	/* Another thread ends a wait, whether the stream is active or not, and reads sensors meanwhile. */
+	auto ends_a_wait = [&] {
+		std::atomic<bool> waited{ false };
+		std::thread reader([&] {
+			CHECK(device->readStream(rx.stream, &buff, 1000, flags, time, LONG_MAX) == SOAPY_SDR_TIMEOUT);
+			CHECK(flags == 0);
+			waited = true;
+		});
+
+		std::this_thread::sleep_for(std::chrono::milliseconds(50));
+		CHECK(device->readSensor("rx_lost") == "0" && !waited);
+		/* The thread may not have begun to wait. */
+		while (!waited) {
+			CHECK(device->deactivateStream(rx.stream) == 0);
+			std::this_thread::sleep_for(std::chrono::milliseconds(10));
+		}
+		reader.join();
 	};
 	waits(20000);
 	CHECK(device->activateStream(rx.stream, SOAPY_SDR_HAS_TIME, 1) == SOAPY_SDR_NOT_SUPPORTED);
@@ -213,18 +267,9 @@ static void keeps_time_limits()
 	waits(20000);
 	waits(0);
 	waits(-1);
-	/* Another thread ends a wait, and reads sensors meanwhile. */
-	std::atomic<bool> waited{ false };
-	std::thread reader([&] {
-		CHECK(device->readStream(rx.stream, &buff, 1000, flags, time, LONG_MAX) == SOAPY_SDR_TIMEOUT);
-		waited = true;
-	});
-
-	std::this_thread::sleep_for(std::chrono::milliseconds(50));
-	CHECK(device->readSensor("rx_lost") == "0" && !waited);
-	CHECK(device->deactivateStream(rx.stream) == 0);
-	reader.join();
+	ends_a_wait();
 	waits(1000);
+	ends_a_wait();
 	CHECK(device->deactivateStream(rx.stream) == 0);
 	size_t mask;
 
@@ -254,6 +299,9 @@ static void ends_a_burst()
 	CHECK(device->activateStream(rx.stream, 0, 0, 1) == 0);
 	CHECK(device->readStream(rx.stream, &buff, 5000, flags, time, PATIENCE) == 1);
 	CHECK((flags & SOAPY_SDR_END_BURST) && samples[0] == 0);
+	/* Of a stream that is active. */
+	CHECK(device->activateStream(rx.stream) == 0 && device->activateStream(rx.stream, 0, 0, 7) == 0);
+	CHECK(device->readStream(rx.stream, &buff, 5000, flags, time, PATIENCE) == 7 && (flags & SOAPY_SDR_END_BURST));
 }
 
 static void sets_a_rate()
@@ -274,6 +322,9 @@ static void sets_a_rate()
 	CHECK(device->readStream(rx.stream, &buff, 1000, flags, second, PATIENCE) == 500);
 	CHECK(flags == SOAPY_SDR_HAS_TIME && second - first == 5000000);
 	CHECK(has(error([&] { device->setSampleRate(SOAPY_SDR_RX, 0, -1); }), "above 0"));
+	CHECK(device->listSampleRates(SOAPY_SDR_RX, 0).front() == 48000);
+	CHECK(device->listBandwidths(SOAPY_SDR_RX, 0) == std::vector<double>{ 0 });
+	CHECK(has(error([&] { device->listBandwidths(SOAPY_SDR_RX, 1); }), "0 to 0"));
 }
 
 /* Writes the counter, and what is no counter. */
@@ -319,6 +370,23 @@ static void transmits()
 		device->releaseWriteBuffer(tx.stream, handle, 0, flags);
 	}
 	CHECK(device->readStreamStatus(tx.stream, mask, flags, time, 0) == SOAPY_SDR_NOT_SUPPORTED);
+	/* What cannot be sent is not, and the stream goes on. */
+	for (int refused : { 0, SOAPY_SDR_HAS_TIME }) {
+		CHECK(device->acquireWriteBuffer(tx.stream, handle, &room, PATIENCE) == 1024);
+		flags = refused;
+		device->releaseWriteBuffer(tx.stream, handle, refused ? 1 : 1025, flags, 1);
+		CHECK(flags == 0);
+	}
+	buff = &next;
+	flags = SOAPY_SDR_END_BURST;
+	CHECK(device->writeStream(tx.stream, &buff, 1, flags, 0, PATIENCE) == 1);
+	/* A block of an earlier activity. */
+	CHECK(device->acquireWriteBuffer(tx.stream, handle, &room, PATIENCE) == 1024);
+	CHECK(device->deactivateStream(tx.stream) == 0 && device->activateStream(tx.stream) == 0);
+	device->releaseWriteBuffer(tx.stream, handle, 1, flags);
+	next = 0;
+	flags = SOAPY_SDR_END_BURST;
+	CHECK(device->writeStream(tx.stream, &buff, 1, flags, 0, PATIENCE) == 1);
 	flags = SOAPY_SDR_END_BURST;
 	CHECK(device->writeStream(tx.stream, &bad, 1, flags, 0, PATIENCE) == SOAPY_SDR_STREAM_ERROR);
 	CHECK(device->writeStream(tx.stream, &bad, 1, flags, 0, 1000) == SOAPY_SDR_STREAM_ERROR);
@@ -369,6 +437,56 @@ static void records(const std::string &folder)
 	CHECK(device->readStream(rx.stream, &to, 100, flags, time, PATIENCE) == 4);
 }
 
+/* A recording without a rate has the one that is set. */
+static void takes_a_rate(const std::string &folder)
+{
+	std::string name = "file:" + folder + "/timeless";
+	std::vector<uint32_t> samples(1000);
+	const void *from = samples.data();
+	void *to = samples.data();
+	long long time;
+	int flags = 0;
+
+	{
+		Device device = make("tx=" + name);
+		Open tx(device, SOAPY_SDR_TX, SOAPY_SDR_CS16);
+
+		CHECK(device->activateStream(tx.stream) == 0);
+		CHECK(device->writeStream(tx.stream, &from, 1000, flags, 0, PATIENCE) == 1000);
+	}
+	Device device = make("uri=" + name);
+	Open rx(device, SOAPY_SDR_RX, SOAPY_SDR_CS16);
+
+	CHECK(!device->hasHardwareTime() && make("uri=synth:counter")->hasHardwareTime());
+	CHECK(device->getSampleRate(SOAPY_SDR_RX, 0) == 0 && device->listSampleRates(SOAPY_SDR_RX, 0).size() > 1);
+	device->setSampleRate(SOAPY_SDR_RX, 0, 1e6);
+	device->setSampleRate(SOAPY_SDR_RX, 0, 2e6);
+	CHECK(device->getSampleRate(SOAPY_SDR_RX, 0) == 2e6);
+	CHECK(device->activateStream(rx.stream) == 0);
+	CHECK(device->readStream(rx.stream, &to, 100, flags, time, PATIENCE) == 100 && (flags & SOAPY_SDR_HAS_TIME));
+	long long first = time;
+	CHECK(device->readStream(rx.stream, &to, 100, flags, time, PATIENCE) == 100 && time - first == 50000);
+}
+
+/* A recording that does not tell when it was made has no time. */
+static void has_no_time(const std::string &folder)
+{
+	uint32_t samples[100] = {};
+	void *to = samples;
+	long long time;
+	int flags;
+
+	std::ofstream(folder + "/undated.sigmf-data").write(reinterpret_cast<char *>(samples), sizeof(samples));
+	std::ofstream(folder + "/undated.sigmf-meta")
+		<< R"({"global": {"core:datatype": "ci16_le", "core:version": "1.0.0", "core:sample_rate": 1000000},
+		    "captures": [{"core:sample_start": 0}], "annotations": []})";
+	Device device = make("uri=file:" + folder + "/undated");
+	Open rx(device, SOAPY_SDR_RX, SOAPY_SDR_CS16);
+
+	CHECK(device->getSampleRate(SOAPY_SDR_RX, 0) == 1e6 && device->activateStream(rx.stream) == 0);
+	CHECK(device->readStream(rx.stream, &to, 100, flags, time, PATIENCE) == 100 && flags == 0);
+}
+
 static int free_port()
 {
 	sockaddr_in address = {};
@@ -388,9 +506,9 @@ static void goes_over_the_network()
 {
 	const std::string port = std::to_string(free_port());
 	const uint32_t total = 100000;
-	std::thread sender([&] {
+	auto send = [&] {
 		Device device = make("tx=tcp:127.0.0.1:" + port);
-		Open tx(device, SOAPY_SDR_TX, SOAPY_SDR_CS16);
+		Open tx(device, SOAPY_SDR_TX, SOAPY_SDR_CS16, {}, "block_len=32K");
 		std::vector<uint32_t> samples(total);
 		int flags = 0;
 
@@ -406,28 +524,47 @@ static void goes_over_the_network()
 			at += count;
 		}
 		CHECK(device->deactivateStream(tx.stream) == 0);
-	});
+	};
+	std::thread sender(send);
 	Device device = make("uri=tcp-listen:127.0.0.1:" + port);
 	Open rx(device, SOAPY_SDR_RX, SOAPY_SDR_CS16);
 	std::vector<uint32_t> samples(total);
-	uint32_t next = 0;
 	long long time;
 	int flags;
 
 	CHECK(device->getSampleRate(SOAPY_SDR_RX, 0) == 1e6 && device->getNumChannels(SOAPY_SDR_RX) == 1);
+	/* The sender chooses the length of a block, and with it their number. */
+	CHECK(device->getStreamMTU(rx.stream) == 8192 && device->getNumDirectAccessBuffers(rx.stream) == 32);
 	CHECK(device->activateStream(rx.stream) == 0);
-	for (;;) {
-		void *buff = samples.data();
-		int count = device->readStream(rx.stream, &buff, total, flags, time, PATIENCE);
+	CHECK(device->getStreamMTU(rx.stream) == 8192 && device->getNumDirectAccessBuffers(rx.stream) == 32);
+	auto receives_all = [&] {
+		uint32_t next = 0;
 
-		if (count < 0) {
-			CHECK(count == SOAPY_SDR_TIMEOUT && flags == SOAPY_SDR_END_BURST);
-			break;
+		for (;;) {
+			void *buff = samples.data();
+			int count = device->readStream(rx.stream, &buff, total, flags, time, PATIENCE);
+
+			if (count < 0) {
+				CHECK(count == SOAPY_SDR_TIMEOUT && flags == SOAPY_SDR_END_BURST);
+				break;
+			}
+			for (int i = 0; i < count; i++, next++)
+				CHECK(samples[i] == next);
 		}
-		for (int i = 0; i < count; i++, next++)
-			CHECK(samples[i] == next);
-	}
-	CHECK(next == total && lost(device) == 0);
+		CHECK(next == total && lost(device) == 0);
+	};
+	receives_all();
+	sender.join();
+	/* While a stream waits for another sender, other threads do not wait for it. */
+	CHECK(device->deactivateStream(rx.stream) == 0);
+	std::thread opener([&] { CHECK(device->activateStream(rx.stream) == 0); });
+	std::this_thread::sleep_for(std::chrono::milliseconds(50));
+	CHECK(device->readSensor("rx_interface") == "");
+	void *buff = samples.data();
+	CHECK(device->readStream(rx.stream, &buff, total, flags, time, 0) == SOAPY_SDR_TIMEOUT);
+	sender = std::thread(send);
+	opener.join();
+	receives_all();
 	sender.join();
 }
 
@@ -435,7 +572,7 @@ static void refuses()
 {
 	const char *const wrong[][2] = {
 		{ "uri=cheese", "iio:NAME, iio:NAME@ip:HOST, synth:PATTERN" },
-		{ "uri=iio:", "" },
+		{ "uri=iio:", "IIO device" },
 		{ "uri=iio:none-such", "none-such" },
 		{ "uri=iio:none@ip:127.0.0.1:1", "127.0.0.1:1" },
 		{ "uri=synth:cheese", "counter, sine, noise" },
@@ -532,6 +669,10 @@ static void sets_a_transceiver(const std::string &host)
 	/* Two voltages that are not named so are I and Q. */
 	CHECK(device->getNumChannels(SOAPY_SDR_RX) == 1 && device->getNumChannels(SOAPY_SDR_TX) == 0);
 	CHECK(device->getNativeStreamFormat(SOAPY_SDR_RX, 0, fullScale) == "CS16" && fullScale == 2048);
+	/* Programs read all settings. */
+	for (const SoapySDR::ArgInfo &info : device->getSettingInfo())
+		device->readSetting(info.key);
+	CHECK(device->getSettingInfo().size() == 12);
 
 	CHECK(device->listFrequencies(SOAPY_SDR_RX, 0) == std::vector<std::string>{ "RF" });
 	device->setFrequency(SOAPY_SDR_RX, 0, 433920000.4);
@@ -559,9 +700,23 @@ static void sets_a_transceiver(const std::string &host)
 	CHECK(device->getSampleRate(SOAPY_SDR_RX, 0) == 3840000);
 	device->setSampleRate(SOAPY_SDR_RX, 0, 4e6);
 	CHECK(device->getSampleRate(SOAPY_SDR_RX, 0) == 4e6);
+	/* Below the least rate of the transceiver, the converter decimates. */
+	device->setSampleRate(SOAPY_SDR_RX, 0, 1e6);
+	CHECK(device->getSampleRate(SOAPY_SDR_RX, 0) == 1e6 && is("in_voltage_sampling_frequency", "1000000"));
+	/* An attribute that both have. */
+	CHECK(is("ad9361-phy/in_voltage_sampling_frequency", "8000000"));
+	CHECK(has(error([&] { device->readSetting("ad9361-phy/x"); }), "getSettingInfo"));
 	/* A list of rates. */
 	ranges = device->getSampleRateRange(SOAPY_SDR_RX, 0);
 	CHECK(ranges.size() == 2 && ranges[0].minimum() == 4e6 && ranges[1].maximum() == 61.44e6);
+	CHECK(device->listSampleRates(SOAPY_SDR_RX, 0) == std::vector<double>({ 4e6, 61.44e6 }));
+	/* Round numbers of a range, and the present one. */
+	std::vector<double> widths = device->listBandwidths(SOAPY_SDR_RX, 0);
+	CHECK(widths.front() == 250e3 && widths.back() == 50e6);
+	device->setBandwidth(SOAPY_SDR_RX, 0, 56e6);
+	CHECK(device->listBandwidths(SOAPY_SDR_RX, 0).back() == 56e6);
+	/* The server does not tell the value of this one. */
+	CHECK(device->readSetting("out_altvoltage1_TX_LO_frequency_available") == "");
 	CHECK(has(error([&] { make("uri=iio:cf-ad9361-lpc@ip:" + host + ",control=x"); }), "ad9361-phy"));
 	CHECK(make("uri=iio:cf-ad9361-lpc@ip:" + host + ",control=iio:device1")->listFrequencies(SOAPY_SDR_RX, 0).empty());
 }
@@ -572,6 +727,7 @@ int main(int argc, char **argv)
 	SoapySDR::setLogLevel(SOAPY_SDR_FATAL);
 	counts_in_copies();
 	counts_in_place();
+	keeps_handles_apart();
 	converts();
 	tells_losses();
 	keeps_time_limits();
@@ -579,6 +735,8 @@ int main(int argc, char **argv)
 	sets_a_rate();
 	transmits();
 	records(argv[1]);
+	takes_a_rate(argv[1]);
+	has_no_time(argv[1]);
 	goes_over_the_network();
 	refuses();
 	if (argc > 3) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Values of all types that a converter may have, to each format and back. */
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -107,8 +108,45 @@ static void both_ways(const Value &first, const Value &second, size_t sampleLen)
 	}
 }
 
+/* A sender over the network may describe values of any length. */
+static void refuses_other_lengths()
+{
+	for (unsigned storageBits : { 0u, 4u, 24u, 40u, 64u }) {
+		Value value = valueOf("voltage0", 0, std::min(storageBits, 12u), storageBits, 0, true, false);
+		Channel channel{ "voltage0", { value } };
+
+		CHECK(channelsOf({ value }, false).empty());
+		for (const std::string &format : formatsOf(channel))
+			CHECK(has(error([&] { Converter(channel, format, 8); }), "allowed: 8, 16, 32"));
+	}
+	CHECK(channelsOf({ valueOf("voltage0", 0, 12, 16, 5, true, false) }, false).empty());
+	CHECK(channelsOf({ valueOf("voltage0", 0, 17, 16, 0, true, false) }, false).empty());
+	CHECK(channelsOf({ valueOf("voltage0", 0, 12, 16, 4, true, false) }, false).size() == 1);
+}
+
+/* Values beyond full scale are limited, in the native format as well. */
+static void limits()
+{
+	const int16_t beyond[] = { 3000, 2047, -2049, -32768 }, limited[] = { 2047, 2047, -2048, -2048 };
+	const uint16_t without[] = { 4096, 4095, 65535, 0 }, kept[] = { 4095, 4095, 4095, 0 };
+
+	for (unsigned shift : { 0, 4 }) {
+		for (bool isSigned : { true, false }) {
+			Channel channel{ "a", { valueOf("a", 0, 12, 16, shift, isSigned, false) } };
+			Converter converter(channel, channel.nativeFormat(), 2);
+			unsigned char samples[8], elements[8];
+
+			converter.write(isSigned ? static_cast<const void *>(beyond) : without, samples, 4);
+			converter.read(samples, elements, 4);
+			CHECK(!std::memcmp(elements, isSigned ? static_cast<const void *>(limited) : kept, 8));
+		}
+	}
+}
+
 int main()
 {
+	limits();
+	refuses_other_lengths();
 	for (unsigned storageBits : { 8, 16, 32 }) {
 		for (unsigned bits : { storageBits, storageBits - 1, storageBits / 2, 6u }) {
 			for (unsigned shift : { 0u, storageBits - bits }) {

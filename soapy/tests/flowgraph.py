@@ -5,6 +5,7 @@ verifies it.
 Usage: flowgraph.py [SAMPLES]
 """
 import sys
+import tempfile
 
 import numpy
 import pmt
@@ -49,16 +50,25 @@ def check_floats():
     assert (numpy.diff(parts[0] | parts[1] << 16) >= 1).all()
 
 
-def transmit():
+def transmit(name):
     graph = gr.top_block()
-    sink = soapy.sink("driver=busbar,tx=verify:counter", "sc16", 1, "", "", [""], [""])
+    sink = soapy.sink(f"driver=busbar,tx={name}", "sc16", 1, "", "", [""], [""])
     numbers = numpy.arange(SAMPLES, dtype="i4")
     graph.connect(blocks.vector_source_i(numbers.tolist()), sink)
     graph.run()
+    return numbers
+
+
+def check_recording():
+    with tempfile.TemporaryDirectory() as folder:
+        numbers = transmit(f"file:{folder}/recording")
+        recorded = numpy.fromfile(f"{folder}/recording.sigmf-data", "i4")
+        assert numpy.array_equal(recorded, numbers), (len(recorded), len(numbers))
 
 
 print(f"{check_integers('blocks=64')} lost")
 print(f"{check_integers('blocks=2,block_len=1K')} lost")
 check_floats()
-transmit()
+transmit("verify:counter")
+check_recording()
 print("done")

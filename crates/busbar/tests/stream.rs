@@ -1224,6 +1224,17 @@ fn names_that_are_none_say_what_there_is() {
 }
 
 #[test]
+fn a_sink_for_a_format_takes_no_other_channels_or_rate() {
+    let source = Source::open("synth:counter", &StreamSetup::default()).unwrap();
+    for setup in [StreamSetup::new().channels(["voltage0_i"]), StreamSetup::new().rate(1e6)] {
+        let error = Sink::open_for("null:", source.format(), &setup).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("the format of the samples tells"), "{error}");
+    }
+    Sink::open_for("null:", source.format(), &StreamSetup::new()).unwrap();
+}
+
+#[test]
 fn a_device_that_is_not_there_is_not_found() {
     let error = Source::open("iio:no-such-converter", &StreamSetup::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");

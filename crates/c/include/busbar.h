@@ -1102,7 +1102,7 @@ int busbar_block_free(struct busbar_block *block);
  * (docs/iiod.md); "synth:counter", "synth:sine" or "synth:noise" for samples that the library makes (docs/stream.md has
  * their settings); "file:NAME" for a recording (SigMF), which is played as fast as its blocks are taken;
  * "tcp-listen:PORT" or "tcp-listen:HOST:PORT" for what busbar stream or a sink sends to "tcp:", where this waits for the
- * first sender.
+ * first sender. That one is answered only within busbar_source_next and its kind: it gives up if there is none for 10 s.
  *
  * setup may be NULL. The source is to be freed by busbar_source_free.
  *

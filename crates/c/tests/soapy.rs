@@ -40,7 +40,8 @@ const PLUTO: &str = r#"<context name="local" description="a test">
   <attribute name="frequency" filename="out_altvoltage0_RX_LO_frequency"/>
   <attribute name="frequency_available" filename="out_altvoltage0_RX_LO_frequency_available"/></channel>
  <channel id="altvoltage1" name="TX_LO" type="output">
-  <attribute name="frequency" filename="out_altvoltage1_TX_LO_frequency"/></channel>
+  <attribute name="frequency" filename="out_altvoltage1_TX_LO_frequency"/>
+  <attribute name="frequency_available" filename="out_altvoltage1_TX_LO_frequency_available"/></channel>
  <channel id="voltage0" type="input">
   <attribute name="hardwaregain" filename="in_voltage0_hardwaregain"/>
   <attribute name="hardwaregain_available" filename="in_voltage0_hardwaregain_available"/>

@@ -37,7 +37,7 @@ fn recording(name: &str, path: &str, setup: &StreamSetup) -> Result<Opened> {
     setup.expect_interface(Interface::Library)?;
     let player = Player::new(Recording::open(path)?, setup)?;
     let (format, len) = (player.format().clone(), player.block_len());
-    opened(name, From::Recording(Box::new(player)), format, len, setup)
+    opened(name, From::Recording(Box::new(player)), format, (setup.count(), len), setup)
 }
 
 fn listen(name: &str, address: &str, setup: &StreamSetup) -> Result<Opened> {
@@ -50,9 +50,12 @@ fn listen(name: &str, address: &str, setup: &StreamSetup) -> Result<Opened> {
     let deadline = Deadline::after(PATIENCE);
     loop {
         receiver.advance()?;
-        if let (Some(format), Some(len)) = (receiver.format(), receiver.block_len()) {
+        // The number of blocks follows from the length that the sender has chosen.
+        if let (Some(format), Some(count), Some(len)) =
+            (receiver.format(), receiver.blocks(), receiver.block_len())
+        {
             let format = format.clone();
-            return opened(name, From::Net(Box::new(receiver)), format, len, setup);
+            return opened(name, From::Net(Box::new(receiver)), format, (count, len), setup);
         }
         if deadline.has_passed() {
             return Err(Error::new("wait for a sender to", name, Errno::TIMEDOUT));
@@ -66,7 +69,7 @@ fn opened(
     name: &str,
     from: From,
     format: Format,
-    block_len: usize,
+    (blocks, block_len): (usize, usize),
     setup: &StreamSetup,
 ) -> Result<Opened> {
     let failed = |why| Error::new("use", name, why);
@@ -77,7 +80,7 @@ fn opened(
     let receiver = Feed { label: name.into(), from: Some(from), file, bell, copied: 0 };
     let detector = Detector::new(&format, false);
     let memory = setup.memory.clone().unwrap_or(Memory::Memfd);
-    let (interface, blocks) = (Interface::Library, setup.count());
+    let interface = Interface::Library;
     let about = About { format, interface, memory, blocks, block_len, device: None };
     Ok(Opened { label: name.into(), receiver: Box::new(receiver), detector, about })
 }

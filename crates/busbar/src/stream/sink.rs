@@ -98,8 +98,16 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open); bad input if the channels have other types or places here.
+    /// As [`open`](Self::open); bad input if the channels have other types or places here, and for a setup with
+    /// channels or a rate, which `format` has.
     pub fn open_for(name: &str, format: &Format, setup: &StreamSetup) -> Result<Self> {
+        let allowed = "nothing: the format of the samples tells";
+        if !setup.channels.is_empty() {
+            return Err(Error::invalid("the channels", setup.channels.join(","), allowed));
+        }
+        if let Some(rate) = setup.rate {
+            return Err(Error::invalid("the rate", rate, allowed));
+        }
         if !name.starts_with("iio:") {
             setup.check()?;
             return Self::without_device(name, format.clone(), setup);
