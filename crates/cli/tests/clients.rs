@@ -194,12 +194,13 @@ mod lab {
         let _networks = Networks::new();
         let mut neighbour = zeroconf();
         // None of these is announced.
-        let mut local = Lines::serve(&["--listen", "127.0.0.1:4000", "synth:counter"]);
-        let mut silent = Lines::serve(&["--listen", "4001", "--no-announce", "synth:counter"]);
+        let mut local =
+            Lines::serve(&["--listen", "127.0.0.1:4000", "--announce", "synth:counter"]);
+        let mut silent = Lines::serve(&["--listen", "4001", "synth:counter"]);
         local.find("listening");
         silent.find("listening");
 
-        let mut server = Lines::serve(&["--listen", "4002", "synth:counter"]);
+        let mut server = Lines::serve(&["--listen", "4002", "--announce", "synth:counter"]);
         let line: serde_json::Value = serde_json::from_str(&server.find("announced")).unwrap();
         let name = line["name"].as_str().unwrap().to_owned();
         assert!(name.starts_with("busbar on "), "{line}");
@@ -209,7 +210,7 @@ mod lab {
         assert!(found[3].ends_with("-iio4002.local."), "{found:?}");
         // A sink of a stream is a server as well. It gets another name, as the first one is taken.
         let to = format!("iiod:{ADDRESS}:4003");
-        let stream = Lines::of(HERE, &command(&["stream", "synth:counter", &to]));
+        let stream = Lines::of(HERE, &command(&["stream", "--announce", "synth:counter", &to]));
         let second = neighbour.find("Added");
         assert!(second.contains(&format!("{name} (2)\t4003\t")), "{second}");
 
@@ -230,7 +231,7 @@ mod lab {
     fn a_server_serves_though_it_cannot_be_announced() {
         let _networks = Networks::new();
         let holder = enter(HERE, || UdpSocket::bind("0.0.0.0:5353").unwrap());
-        let mut server = Lines::serve(&["--listen", "4000", "synth:counter"]);
+        let mut server = Lines::serve(&["--listen", "4000", "--announce", "synth:counter"]);
         assert!(server.find("not_announced").contains("5353"));
         let uri = format!("ip:{ADDRESS}:4000");
         let mut info = Command::new("iio_info");
@@ -243,7 +244,7 @@ mod lab {
     #[ignore = "needs the lab"]
     fn packets_of_a_hostile_neighbour_do_no_harm_and_take_no_memory() {
         let _networks = Networks::new();
-        let mut server = Lines::serve(&["--listen", "4000", "synth:counter"]);
+        let mut server = Lines::serve(&["--listen", "4000", "--announce", "synth:counter"]);
         server.find("announced");
         let packets = support::rounds(100_000, 6_000);
         let before = server.memory();
