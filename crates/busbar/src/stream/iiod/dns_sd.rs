@@ -10,7 +10,7 @@ mod responder;
 mod wire;
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ const SERVICE: &str = "_iio._tcp.local";
 const LOOK: Duration = Duration::from_secs(5);
 /// Most messages of a network that are read in a second; others are lost.
 const MOST_HEARD: u32 = 500;
+/// Most messages of a network that are read at a time, so that the others and the end do not wait for it.
+const MOST_AT_ONCE: u32 = 8;
 const SECOND: Duration = Duration::from_secs(1);
 /// How long the end may take.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -123,8 +125,10 @@ impl Announcer {
             if self.wait(stop, end) {
                 break;
             }
+            let addresses = self.networks.iter().flat_map(|it| it.responder.addresses.clone());
+            let own: Vec<_> = addresses.collect();
             for index in 0..self.networks.len() {
-                self.hear(index, &mut buffer);
+                self.hear(index, &own, &mut buffer);
             }
         }
         for network in &self.networks {
@@ -199,12 +203,10 @@ impl Announcer {
         }
     }
 
-    /// Reads what has come from a network.
-    fn hear(&mut self, index: usize, buffer: &mut [u8]) {
-        let own: Vec<_> =
-            self.networks.iter().flat_map(|it| it.responder.addresses.clone()).collect();
+    /// Reads what has come from a network. `own`: the addresses of all.
+    fn hear(&mut self, index: usize, own: &[IpAddr], buffer: &mut [u8]) {
         let network = &mut self.networks[index];
-        while network.left > 0 {
+        for _ in 0..network.left.min(MOST_AT_ONCE) {
             let Ok((len, from)) = network.socket.recv_from(buffer) else { return };
             network.left -= 1;
             if !network.link.is_near(from.ip()) {
@@ -212,7 +214,7 @@ impl Announcer {
             }
             let Some(message) = wire::parse(&buffer[..len]) else { continue };
             let (is_peer, now) = (from.port() == PORT, Instant::now());
-            match network.responder.hear(&self.names, &message, is_peer, &own, now) {
+            match network.responder.hear(&self.names, &message, is_peer, own, now) {
                 Heard::Nothing => {}
                 Heard::Reply(reply) => drop(network.socket.send_to(&reply, from)),
                 Heard::Conflict => return self.rename(now),
@@ -263,9 +265,9 @@ mod tests {
     fn names_are_labels_of_dns() {
         for taken in [0, 1, u32::MAX] {
             let Names { service, host, .. } = names(65535, taken);
-            assert!(service.0[0].starts_with(b"busbar on ") && service.0[0].len() <= MOST_LABEL);
-            assert!(host.0[0].len() <= MOST_LABEL && !host.0[0].contains(&b'.'), "{host:?}");
-            assert_eq!(host.0.len(), 2);
+            assert!(service.label().starts_with(b"busbar on "));
+            assert!(!host.label().contains(&b'.'), "{host:?}");
+            assert_eq!(wire::name_data(&host)[host.label().len() + 1..], *b"\x05local\0");
         }
         assert!(names(1, 0).service != names(1, 1).service && names(1, 0).host != names(1, 1).host);
     }

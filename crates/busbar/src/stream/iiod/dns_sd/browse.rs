@@ -130,8 +130,7 @@ fn rank(address: &IpAddr) -> u8 {
 
 /// The first label of a name, as it may be printed.
 pub(super) fn instance(name: &Name) -> String {
-    let label = name.0.first().map_or(&[][..], Vec::as_slice);
-    let label = String::from_utf8_lossy(label);
+    let label = String::from_utf8_lossy(name.label());
     label.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
 
