@@ -95,6 +95,8 @@ mod lab {
     const HERE: &str = "busbar-here";
     const THERE: &str = "busbar-there";
     const ADDRESS: &str = "198.18.58.1";
+    /// Where all hear multicast DNS.
+    const GROUP: (&str, u16) = ("224.0.0.251", 5353);
 
     /// Two network namespaces, which are connected, until this is dropped.
     struct Networks;
@@ -111,6 +113,7 @@ mod lab {
                 format!("-n {HERE} link set one up"),
                 format!("-n {THERE} addr add 198.18.58.2/24 dev two"),
                 format!("-n {THERE} link set two up"),
+                format!("-n {THERE} route add 224.0.0.0/4 dev two"),
             ] {
                 let status = Command::new("ip").args(line.split(' ')).status().unwrap();
                 assert!(status.success(), "ip {line}");
@@ -253,7 +256,7 @@ mod lab {
             let mut random = fastrand::Rng::with_seed(23);
             for index in 0..packets {
                 if index % 2 == 0 {
-                    socket.send_to(&answers(index), (ADDRESS, 5353)).unwrap();
+                    socket.send_to(&answers(index), GROUP).unwrap();
                     continue;
                 }
                 let mut packet = vec![0; random.usize(..600)];
@@ -265,7 +268,7 @@ mod lab {
                     packet[5] = random.u8(..8);
                     packet[7] = random.u8(..8);
                 }
-                socket.send_to(&packet, (ADDRESS, 5353)).unwrap();
+                socket.send_to(&packet, GROUP).unwrap();
             }
         });
         let mut neighbour = zeroconf();

@@ -209,9 +209,6 @@ impl Announcer {
         for _ in 0..network.left.min(MOST_AT_ONCE) {
             let Ok((len, from)) = network.socket.recv_from(buffer) else { return };
             network.left -= 1;
-            if !network.link.is_near(from.ip()) {
-                continue;
-            }
             let Some(message) = wire::parse(&buffer[..len]) else { continue };
             let (is_peer, now) = (from.port() == PORT, Instant::now());
             match network.responder.hear(&self.names, &message, is_peer, own, now) {

@@ -53,7 +53,7 @@ impl Link {
         Ok(found.into_values().filter(|link| !link.near.is_empty()).take(MOST).collect())
     }
 
-    /// Whether an address belongs to this network: others have no business here.
+    /// Whether an address belongs to this network: others have no business to answer a question.
     pub(super) fn is_near(&self, address: IpAddr) -> bool {
         self.near.iter().any(|near| match (near, address) {
             (IfAddr::V4(near), IpAddr::V4(ip)) => {
@@ -76,21 +76,25 @@ impl Link {
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(true)?;
         socket.bind_device(Some(self.name.as_bytes()))?;
-        let any: SocketAddr = if self.is_v6 {
+        if self.is_v6 {
             socket.set_only_v6(true)?;
             socket.set_multicast_if_v6(self.index)?;
             socket.set_multicast_hops_v6(255)?;
             socket.set_unicast_hops_v6(255)?;
-            (Ipv6Addr::UNSPECIFIED, port).into()
         } else {
             if let Some(IfAddr::V4(first)) = self.near.first() {
                 socket.set_multicast_if_v4(&first.ip)?;
             }
             socket.set_multicast_ttl_v4(255)?;
             socket.set_ttl_v4(255)?;
-            (Ipv4Addr::UNSPECIFIED, port).into()
+        }
+        // What is sent to this machine alone at the port of multicast DNS is left to other programs, such as Avahi.
+        let at = match (port, self.is_v6) {
+            (PORT, _) => self.group(),
+            (_, true) => (Ipv6Addr::UNSPECIFIED, port).into(),
+            (_, false) => (Ipv4Addr::UNSPECIFIED, port).into(),
         };
-        socket.bind(&any.into())?;
+        socket.bind(&at.into())?;
         socket.set_nonblocking(true)?;
         if port == PORT {
             self.join(&socket)?;

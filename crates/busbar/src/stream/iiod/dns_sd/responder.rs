@@ -169,6 +169,10 @@ impl Responder {
         own: &[IpAddr],
         now: Instant,
     ) -> Heard {
+        if message.is_answer && !is_peer {
+            // Answers to all come from that port only (RFC 6762, 6).
+            return Heard::Nothing;
+        }
         if message.is_answer {
             let is_conflict = message.records.iter().any(|it| names.is_conflict(it, own));
             return match self.phase {
@@ -313,6 +317,8 @@ mod tests {
         assert_eq!(hear(&mut responder, &answer(4000), true, now), Heard::Nothing);
         let farewell = other.farewell(&names(4001)).unwrap();
         assert_eq!(hear(&mut responder, &farewell, true, now), Heard::Nothing);
+        // One that does not answer from the port of multicast DNS.
+        assert_eq!(hear(&mut responder, &answer(4001), false, now), Heard::Nothing);
         assert_eq!(hear(&mut responder, &answer(4001), true, now), Heard::Conflict);
         // One that has it asks again before it gives it up.
         let (mut responder, now) = known();
