@@ -95,14 +95,15 @@ struct Announcer {
     networks: Vec<Network>,
     said: SyncSender<ServerEvent>,
     has_told: bool,
-    has_failed: bool,
+    /// What has failed, each once.
+    failed: Vec<String>,
 }
 
 impl Announcer {
     fn new(address: SocketAddr, said: SyncSender<ServerEvent>) -> Self {
         let names = names(address.port(), 0);
-        let (networks, conflicts) = (Vec::new(), 0);
-        Self { address, names, conflicts, networks, said, has_told: false, has_failed: false }
+        let (networks, failed) = (Vec::new(), Vec::new());
+        Self { address, names, conflicts: 0, networks, said, has_told: false, failed }
     }
 
     fn run(&mut self, stop: &Bell) {
@@ -181,21 +182,25 @@ impl Announcer {
         (!link.addresses.is_empty()).then_some(link)
     }
 
-    /// Tells a failure, the first one only.
+    /// Tells a failure, the same one once.
     fn fail(&mut self, tried: &str, on: &str, why: io::Error) {
-        if !self.has_failed {
-            self.has_failed = true;
-            let error = Error::new(tried, on, why);
-            let _ = self.said.try_send(ServerEvent::NotAnnounced(error.to_string()));
+        let error = Error::new(tried, on, why).to_string();
+        if self.failed.len() < MOST_EVENTS && !self.failed.contains(&error) {
+            self.failed.push(error.clone());
+            let _ = self.said.try_send(ServerEvent::NotAnnounced(error));
         }
     }
 
     fn send(&mut self, now: Instant) {
-        for network in &mut self.networks {
+        for index in 0..self.networks.len() {
+            let network = &mut self.networks[index];
             let Some(message) = network.responder.due(&self.names, now) else { continue };
-            // A network that goes is found at the next look.
-            let is_sent = network.socket.send_to(&message, network.link.group()).is_ok();
-            if is_sent && network.responder.is_announced() && !self.has_told {
+            if let Err(why) = network.socket.send_to(&message, network.link.group()) {
+                // Nobody has heard it, so all begins again.
+                network.responder.restart(now + SECOND);
+                let name = network.link.name.clone();
+                self.fail("announce the server on", &name, why);
+            } else if network.responder.is_announced() && !self.has_told {
                 self.has_told = true;
                 let name = browse::instance(&self.names.service);
                 let _ = self.said.try_send(ServerEvent::Announced(name));
@@ -257,6 +262,26 @@ fn names(port: u16, taken: u32) -> Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_sent_is_told_once_and_tried_again() {
+        let (said, events) = sync_channel(MOST_EVENTS);
+        let mut announcer = Announcer::new(([0, 0, 0, 0], 4000).into(), said);
+        // This socket cannot send to addresses of the other version.
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let responder = Responder::new(Vec::new(), Instant::now());
+        let link = Link::of_v6("eth7");
+        announcer.networks.push(Network { link, socket, responder, left: 0 });
+        for _ in 0..20 {
+            let now = announcer.networks[0].responder.next().unwrap();
+            announcer.send(now);
+            let responder = &announcer.networks[0].responder;
+            assert!(!responder.is_announced() && responder.next() >= Some(now + SECOND));
+        }
+        let told: Vec<_> = events.try_iter().collect();
+        let [ServerEvent::NotAnnounced(why)] = &*told else { panic!("{told:?}") };
+        assert!(why.contains("eth7"), "{why}");
+    }
 
     #[test]
     fn names_are_labels_of_dns() {

@@ -79,9 +79,10 @@ pub enum ServerEvent {
         /// Why.
         error: String,
     },
-    /// The local network knows the server by this name.
+    /// A local network, the first one, knows the server by this name.
     Announced(String),
-    /// The server could not be announced, for this reason. It serves nevertheless.
+    /// The server is not announced, for this reason: on the network that it names, or at all. It serves nevertheless.
+    /// Networks are tried again; the same reason is told once.
     NotAnnounced(String),
 }
 

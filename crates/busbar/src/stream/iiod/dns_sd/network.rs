@@ -28,6 +28,11 @@ pub(super) struct Link {
 }
 
 impl Link {
+    #[cfg(test)]
+    pub(super) fn of_v6(name: &str) -> Self {
+        Self { name: name.into(), index: 1, is_v6: true, addresses: Vec::new(), near: Vec::new() }
+    }
+
     /// All of this machine but the loopback interface.
     pub(super) fn all() -> io::Result<Vec<Self>> {
         let mut found = BTreeMap::new();
