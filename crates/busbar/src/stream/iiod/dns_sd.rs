@@ -150,10 +150,11 @@ impl Announcer {
 
     /// Finds the networks that there are now.
     fn look(&mut self, now: Instant) {
-        let links = Link::all().unwrap_or_else(|why| {
-            self.fail("list", "network interfaces", why);
-            Vec::new()
-        });
+        let links = match Link::all() {
+            Ok(links) => links,
+            // Those that are known stay.
+            Err(why) => return self.fail("list", "network interfaces", why),
+        };
         let links: Vec<_> = links.into_iter().filter_map(|link| self.reached(link)).collect();
         self.networks.retain(|it| links.iter().any(|link| it.link.is_same(link)));
         for link in links {
