@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::Duration;
 
 use if_addrs::{IfAddr, Interface};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
 /// The port of multicast DNS.
 pub(super) const PORT: u16 = 5353;
@@ -33,10 +33,11 @@ impl Link {
         Self { name: name.into(), index: 1, is_v6: true, addresses: Vec::new(), near: Vec::new() }
     }
 
-    /// All of this machine but the loopback interface.
+    /// All of this machine but the loopback interface and point-to-point interfaces: a tunnel leads to a single machine,
+    /// which need not be near.
     pub(super) fn all() -> io::Result<Vec<Self>> {
         let mut found = BTreeMap::new();
-        let is_used = |it: &Interface| !it.is_loopback() && it.is_oper_up();
+        let is_used = |it: &Interface| !it.is_loopback() && !it.is_p2p() && it.is_oper_up();
         let all: Vec<_> = if_addrs::get_if_addrs()?.into_iter().filter(is_used).collect();
         for Interface { name, addr, index, .. } in all {
             let Some(index) = index else { continue };
@@ -83,13 +84,9 @@ impl Link {
         socket.bind_device(Some(self.name.as_bytes()))?;
         if self.is_v6 {
             socket.set_only_v6(true)?;
-            socket.set_multicast_if_v6(self.index)?;
             socket.set_multicast_hops_v6(255)?;
             socket.set_unicast_hops_v6(255)?;
         } else {
-            if let Some(IfAddr::V4(first)) = self.near.first() {
-                socket.set_multicast_if_v4(&first.ip)?;
-            }
             socket.set_multicast_ttl_v4(255)?;
             socket.set_ttl_v4(255)?;
         }
@@ -111,10 +108,7 @@ impl Link {
         if self.is_v6 {
             return socket.join_multicast_v6(&GROUP_6, self.index);
         }
-        match self.near.first() {
-            Some(IfAddr::V4(first)) => socket.join_multicast_v4(&GROUP, &first.ip),
-            _ => Ok(()),
-        }
+        socket.join_multicast_v4_n(&GROUP, &InterfaceIndexOrAddress::Index(self.index))
     }
 
     /// Where all of this network hear it.
