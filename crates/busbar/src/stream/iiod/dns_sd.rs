@@ -35,6 +35,9 @@ const MOST_HEARD: u32 = 500;
 /// Most messages of a network that are read at a time, so that the others and the end do not wait for it.
 const MOST_AT_ONCE: u32 = 8;
 const SECOND: Duration = Duration::from_secs(1);
+/// So many messages that cannot be sent, with a second between them, are told: an address of IPv6 cannot be used in its
+/// first two seconds.
+const REFUSED: u32 = 4;
 /// How long the end may take.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// After so many other names, the next one is tried after a minute.
@@ -85,6 +88,8 @@ struct Network {
     responder: Responder,
     /// Messages that are still read in this second.
     left: u32,
+    /// Messages, one after the other, that could not be sent.
+    refused: u32,
 }
 
 struct Announcer {
@@ -164,7 +169,13 @@ impl Announcer {
             match link.open(PORT) {
                 Ok(socket) => {
                     let responder = Responder::new(link.addresses.clone(), now);
-                    self.networks.push(Network { link, socket, responder, left: MOST_HEARD });
+                    self.networks.push(Network {
+                        link,
+                        socket,
+                        responder,
+                        left: MOST_HEARD,
+                        refused: 0,
+                    });
                 }
                 Err(why) => self.fail("use UDP port 5353 of", &link.name, why),
             }
@@ -199,9 +210,15 @@ impl Announcer {
             if let Err(why) = network.socket.send_to(&message, network.link.group()) {
                 // Nobody has heard it, so all begins again.
                 network.responder.restart(now + SECOND);
-                let name = network.link.name.clone();
-                self.fail("announce the server on", &name, why);
-            } else if network.responder.is_announced() && !self.has_told {
+                network.refused = network.refused.saturating_add(1);
+                if network.refused >= REFUSED {
+                    let name = network.link.name.clone();
+                    self.fail("announce the server on", &name, why);
+                }
+                continue;
+            }
+            network.refused = 0;
+            if network.responder.is_announced() && !self.has_told {
                 self.has_told = true;
                 let name = browse::instance(&self.names.service);
                 let _ = self.said.try_send(ServerEvent::Announced(name));
@@ -272,7 +289,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let responder = Responder::new(Vec::new(), Instant::now());
         let link = Link::of_v6("eth7");
-        announcer.networks.push(Network { link, socket, responder, left: 0 });
+        announcer.networks.push(Network { link, socket, responder, left: 0, refused: 0 });
         for _ in 0..20 {
             let now = announcer.networks[0].responder.next().unwrap();
             announcer.send(now);

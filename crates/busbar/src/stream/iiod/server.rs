@@ -82,7 +82,8 @@ pub enum ServerEvent {
     /// A local network, the first one, knows the server by this name.
     Announced(String),
     /// The server is not announced, for this reason: on the network that it names, or at all. It serves nevertheless.
-    /// Networks are tried again; the same reason is told once.
+    /// Networks are tried again; the same reason is told once. A network on which nothing can be sent is told after some
+    /// seconds.
     NotAnnounced(String),
 }
 
