@@ -1,8 +1,8 @@
 //! Servers on the local network, by DNS-SD over multicast DNS (RFC 6762 and 6763): they are announced, and found.
 //!
 //! `iiod` leaves its announcement to the daemon Avahi, which many boards do not have. This works without it, and
-//! beside it: both share the port, and the names differ. A responder alone needs no memory of what others say. Crates
-//! for multicast DNS have one, without a limit.
+//! beside it: both share the port, and the names differ. A responder alone needs no memory of what others say; that of the
+//! crate `mdns-sd` had no limit when many names came. `libmdns` neither asks whether a name is free nor gives way.
 
 mod browse;
 mod network;

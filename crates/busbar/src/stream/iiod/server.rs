@@ -35,8 +35,8 @@ const MOST_ACCEPTED: usize = 64;
 
 /// Serves devices to libiio's clients; see [the module](super).
 ///
-/// It works in its [turns](Self::turn), in one thread; a second one reads and writes attributes. Dropping it
-/// closes all connections and devices.
+/// It works in its [turns](Self::turn), in one thread. Another one reads and writes attributes, and one announces it if
+/// that is asked for. Dropping it closes all connections and devices.
 #[derive(Debug)]
 pub struct Server {
     // Before the hub, so that it is dropped first: sockets must not refer to blocks that go back to their driver.
@@ -237,7 +237,8 @@ impl Server {
     }
 
     /// Events since the last call; the losses of a device for a machine are added up. Those after the first 1024 are
-    /// left out.
+    /// left out. [`Announced`](ServerEvent::Announced) and [`NotAnnounced`](ServerEvent::NotAnnounced) come from another
+    /// thread, and end no wait: they are found by a call from time to time.
     pub fn take_events(&mut self) -> Vec<ServerEvent> {
         let heard = self.announcement.as_mut().map(Announcement::events).unwrap_or_default();
         for event in heard {
