@@ -311,7 +311,7 @@ mod lab {
         message
     }
 
-    /// 1400 questions for the same name of 254 bytes, by pointers to it.
+    /// 1400 questions for the same name of 253 bytes, by pointers to it.
     fn pointers() -> Vec<u8> {
         let mut message = b"\0\0\0\0\xff\xff\0\0\0\0\0\0".to_vec();
         message.extend(b"\x01a".repeat(126));

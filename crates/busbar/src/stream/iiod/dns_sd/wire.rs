@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn pointers_do_not_make_a_message_greater_than_it_is() {
-        // A name of 254 bytes, and many more of the same.
+        // A name of 253 bytes, and many more of the same.
         let long = [&b"\x01a".repeat(126)[..], b"\0\0\x01\0\x01"].concat();
         let found = parse(&questions(&long, 12)).unwrap();
         assert_eq!(found.questions.len(), MOST_NAMES / 253);
