@@ -332,7 +332,7 @@ impl Server {
 
     fn of(busbar: &Path) -> Result<Self> {
         let (mut command, port) = (Command::new(busbar), PORT + 1);
-        command.args(["serve", "--no-announce", "--memory-limit", "1G"]);
+        command.args(["serve", "--memory-limit", "1G"]);
         command.args(["--listen", &port.to_string()]);
         Self::start("busbar serve", &mut command, port)
     }

@@ -49,7 +49,7 @@
 //! | `iiod` | `stream::iiod` and `stream` |
 //! | `pipeline` | [`pipeline`] and all of the above; TOML, histograms |
 //! | `usb` | `stream::usb`, not by default; nusb, usb-gadget |
-//! | `dns-sd` | servers of `stream::iiod` announce themselves, and are found; not by default; if-addrs, socket2 |
+//! | `dns-sd` | servers of `stream::iiod` announce themselves, and are found; not by default; fastrand, if-addrs, socket2 |
 //! | `picture` | `stream::picture`, not by default; drawing, PNG |
 //! | `tokio` | `endpoint::AsyncEndpoint`, not by default; tokio |
 

@@ -32,9 +32,9 @@ pub struct Args {
     /// Where to listen; without an address, on all of them
     #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "30431")]
     listen: String,
-    /// Do not announce the server on the local network
+    /// Announce the server on the local network
     #[arg(long)]
-    no_announce: bool,
+    announce: bool,
     /// Refuse to write attributes and to transmit
     #[arg(long)]
     read_only: bool,
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .read_only(args.read_only)
         .clients(args.clients.into())
         .memory_limit(args.memory_limit)
-        .announce(!args.no_announce);
+        .announce(args.announce);
     let mut server = Server::open(&setup).map_err(explain_listen)?;
     let devices: Vec<_> =
         server.devices().map(|(id, name)| (id.to_owned(), name.map(ToOwned::to_owned))).collect();

@@ -105,9 +105,9 @@ struct Flags {
     /// Seconds to wait for a lost connection to come back
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "30")]
     patience: Duration,
-    /// Do not announce iiod: on the local network
+    /// Announce iiod: on the local network
     #[arg(long)]
-    no_announce: bool,
+    announce: bool,
     /// Print one JSON object per line: progress each second, and a summary
     #[arg(long)]
     json: bool,

@@ -402,7 +402,7 @@ samples = 100_000
 [sink.net]
 input = "gate"
 to = "tcp:10.0.0.2:4950"
-announce = false
+announce = true
 queue = 16
 when-full = "drop-oldest"
 
@@ -432,7 +432,7 @@ on.overload = ["set adc in_voltage0_i_hardwaregain 0.5"]
         let edge = &config.sinks[0].input;
         assert_eq!((edge.queue, edge.when_full), (Some(16), WhenFull::DropOldest));
         let announced = config.sinks.iter().map(|it| it.announce).collect::<Vec<_>>();
-        assert_eq!(announced, [false, cfg!(feature = "dns-sd")]);
+        assert_eq!(announced, [true, false]);
         assert!(
             matches!(&config.stages[0].work, Work::Gate(gate) if gate.samples == Some(100_000))
         );

@@ -64,7 +64,7 @@ fn config(from: SourceKind, to: SinkKind, flags: &Flags) -> Config {
         .memory(flags.memory.clone())
         .interface(flags.interface)
         .patience(flags.patience)
-        .announce(!flags.no_announce);
+        .announce(flags.announce);
     let expected = flags.expect.map(|Expected::Counter| {
         SinkConfig::new(EXPECTED, edge(last), SinkKind::Verify { counter: true })
     });

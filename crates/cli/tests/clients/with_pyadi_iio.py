@@ -29,8 +29,8 @@ def receive(receiver, blocks=5):
 
 
 radio = adi.adrv9009(uri)
-if radio._rxadc is not None:
-    check(receive(radio))
+assert radio._rxadc is not None
+check(receive(radio))
 
 
 class Converter(rx, tx, context_manager):

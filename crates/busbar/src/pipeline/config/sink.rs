@@ -31,7 +31,8 @@ pub struct SinkConfig {
     pub interface: Option<Interface>,
     /// As [`SourceConfig::patience`](super::SourceConfig#structfield.patience).
     pub patience: Option<Duration>,
-    /// Whether a server, `iiod:`, is announced on the local network. At first it is, with the cargo feature `dns-sd`.
+    /// Whether a server, `iiod:`, is announced on the local network. At first it is not. Needs the cargo feature
+    /// `dns-sd`.
     pub announce: bool,
 }
 
@@ -75,7 +76,7 @@ impl SinkConfig {
             memory: None,
             interface: None,
             patience: None,
-            announce: cfg!(feature = "dns-sd"),
+            announce: false,
         }
     }
 

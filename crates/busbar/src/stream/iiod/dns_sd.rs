@@ -1,8 +1,8 @@
 //! Servers on the local network, by DNS-SD over multicast DNS (RFC 6762 and 6763): they are announced, and found.
 //!
 //! `iiod` leaves its announcement to the daemon Avahi, which many boards do not have. This works without it, and
-//! beside it: both share the port, and the names differ. A responder alone needs no memory of what others say. Crates
-//! for multicast DNS have one, without a limit.
+//! beside it: both share the port, and the names differ. A responder alone needs no memory of what others say; that of the
+//! crate `mdns-sd` had no limit when many names came. `libmdns` neither asks whether a name is free nor gives way.
 
 mod browse;
 mod network;
@@ -10,7 +10,7 @@ mod responder;
 mod wire;
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -32,7 +32,12 @@ const SERVICE: &str = "_iio._tcp.local";
 const LOOK: Duration = Duration::from_secs(5);
 /// Most messages of a network that are read in a second; others are lost.
 const MOST_HEARD: u32 = 500;
+/// Most messages of a network that are read at a time, so that the others and the end do not wait for it.
+const MOST_AT_ONCE: u32 = 8;
 const SECOND: Duration = Duration::from_secs(1);
+/// So many messages that cannot be sent, with a second between them, are told: an address of IPv6 cannot be used in its
+/// first two seconds.
+const REFUSED: u32 = 4;
 /// How long the end may take.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// After so many other names, the next one is tried after a minute.
@@ -83,6 +88,8 @@ struct Network {
     responder: Responder,
     /// Messages that are still read in this second.
     left: u32,
+    /// Messages, one after the other, that could not be sent.
+    refused: u32,
 }
 
 struct Announcer {
@@ -93,14 +100,15 @@ struct Announcer {
     networks: Vec<Network>,
     said: SyncSender<ServerEvent>,
     has_told: bool,
-    has_failed: bool,
+    /// What has failed, each once.
+    failed: Vec<String>,
 }
 
 impl Announcer {
     fn new(address: SocketAddr, said: SyncSender<ServerEvent>) -> Self {
         let names = names(address.port(), 0);
-        let (networks, conflicts) = (Vec::new(), 0);
-        Self { address, names, conflicts, networks, said, has_told: false, has_failed: false }
+        let (networks, failed) = (Vec::new(), Vec::new());
+        Self { address, names, conflicts: 0, networks, said, has_told: false, failed }
     }
 
     fn run(&mut self, stop: &Bell) {
@@ -123,8 +131,10 @@ impl Announcer {
             if self.wait(stop, end) {
                 break;
             }
+            let addresses = self.networks.iter().flat_map(|it| it.responder.addresses.clone());
+            let own: Vec<_> = addresses.collect();
             for index in 0..self.networks.len() {
-                self.hear(index, &mut buffer);
+                self.hear(index, &own, &mut buffer);
             }
         }
         for network in &self.networks {
@@ -145,10 +155,11 @@ impl Announcer {
 
     /// Finds the networks that there are now.
     fn look(&mut self, now: Instant) {
-        let links = Link::all().unwrap_or_else(|why| {
-            self.fail("list", "network interfaces", why);
-            Vec::new()
-        });
+        let links = match Link::all() {
+            Ok(links) => links,
+            // Those that are known stay.
+            Err(why) => return self.fail("list", "network interfaces", why),
+        };
         let links: Vec<_> = links.into_iter().filter_map(|link| self.reached(link)).collect();
         self.networks.retain(|it| links.iter().any(|link| it.link.is_same(link)));
         for link in links {
@@ -158,7 +169,13 @@ impl Announcer {
             match link.open(PORT) {
                 Ok(socket) => {
                     let responder = Responder::new(link.addresses.clone(), now);
-                    self.networks.push(Network { link, socket, responder, left: MOST_HEARD });
+                    self.networks.push(Network {
+                        link,
+                        socket,
+                        responder,
+                        left: MOST_HEARD,
+                        refused: 0,
+                    });
                 }
                 Err(why) => self.fail("use UDP port 5353 of", &link.name, why),
             }
@@ -177,21 +194,31 @@ impl Announcer {
         (!link.addresses.is_empty()).then_some(link)
     }
 
-    /// Tells a failure, the first one only.
+    /// Tells a failure, the same one once.
     fn fail(&mut self, tried: &str, on: &str, why: io::Error) {
-        if !self.has_failed {
-            self.has_failed = true;
-            let error = Error::new(tried, on, why);
-            let _ = self.said.try_send(ServerEvent::NotAnnounced(error.to_string()));
+        let error = Error::new(tried, on, why).to_string();
+        if self.failed.len() < MOST_EVENTS && !self.failed.contains(&error) {
+            self.failed.push(error.clone());
+            let _ = self.said.try_send(ServerEvent::NotAnnounced(error));
         }
     }
 
     fn send(&mut self, now: Instant) {
-        for network in &mut self.networks {
+        for index in 0..self.networks.len() {
+            let network = &mut self.networks[index];
             let Some(message) = network.responder.due(&self.names, now) else { continue };
-            // A network that goes is found at the next look.
-            let is_sent = network.socket.send_to(&message, network.link.group()).is_ok();
-            if is_sent && network.responder.is_announced() && !self.has_told {
+            if let Err(why) = network.socket.send_to(&message, network.link.group()) {
+                // Nobody has heard it, so all begins again.
+                network.responder.restart(now + SECOND);
+                network.refused = network.refused.saturating_add(1);
+                if network.refused >= REFUSED {
+                    let name = network.link.name.clone();
+                    self.fail("announce the server on", &name, why);
+                }
+                continue;
+            }
+            network.refused = 0;
+            if network.responder.is_announced() && !self.has_told {
                 self.has_told = true;
                 let name = browse::instance(&self.names.service);
                 let _ = self.said.try_send(ServerEvent::Announced(name));
@@ -199,20 +226,15 @@ impl Announcer {
         }
     }
 
-    /// Reads what has come from a network.
-    fn hear(&mut self, index: usize, buffer: &mut [u8]) {
-        let own: Vec<_> =
-            self.networks.iter().flat_map(|it| it.responder.addresses.clone()).collect();
+    /// Reads what has come from a network. `own`: the addresses of all.
+    fn hear(&mut self, index: usize, own: &[IpAddr], buffer: &mut [u8]) {
         let network = &mut self.networks[index];
-        while network.left > 0 {
+        for _ in 0..network.left.min(MOST_AT_ONCE) {
             let Ok((len, from)) = network.socket.recv_from(buffer) else { return };
             network.left -= 1;
-            if !network.link.is_near(from.ip()) {
-                continue;
-            }
             let Some(message) = wire::parse(&buffer[..len]) else { continue };
             let (is_peer, now) = (from.port() == PORT, Instant::now());
-            match network.responder.hear(&self.names, &message, is_peer, &own, now) {
+            match network.responder.hear(&self.names, &message, is_peer, own, now) {
                 Heard::Nothing => {}
                 Heard::Reply(reply) => drop(network.socket.send_to(&reply, from)),
                 Heard::Conflict => return self.rename(now),
@@ -260,12 +282,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_cannot_be_sent_is_told_once_and_tried_again() {
+        let (said, events) = sync_channel(MOST_EVENTS);
+        let mut announcer = Announcer::new(([0, 0, 0, 0], 4000).into(), said);
+        // This socket cannot send to addresses of the other version.
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let responder = Responder::new(Vec::new(), Instant::now());
+        let link = Link::of_v6("eth7");
+        announcer.networks.push(Network { link, socket, responder, left: 0, refused: 0 });
+        for _ in 0..20 {
+            let now = announcer.networks[0].responder.next().unwrap();
+            announcer.send(now);
+            let responder = &announcer.networks[0].responder;
+            assert!(!responder.is_announced() && responder.next() >= Some(now + SECOND));
+        }
+        let told: Vec<_> = events.try_iter().collect();
+        let [ServerEvent::NotAnnounced(why)] = &*told else { panic!("{told:?}") };
+        assert!(why.contains("eth7"), "{why}");
+    }
+
+    #[test]
     fn names_are_labels_of_dns() {
         for taken in [0, 1, u32::MAX] {
             let Names { service, host, .. } = names(65535, taken);
-            assert!(service.0[0].starts_with(b"busbar on ") && service.0[0].len() <= MOST_LABEL);
-            assert!(host.0[0].len() <= MOST_LABEL && !host.0[0].contains(&b'.'), "{host:?}");
-            assert_eq!(host.0.len(), 2);
+            assert!(service.label().starts_with(b"busbar on "));
+            assert!(!host.label().contains(&b'.'), "{host:?}");
+            assert_eq!(wire::name_data(&host)[host.label().len() + 1..], *b"\x05local\0");
         }
         assert!(names(1, 0).service != names(1, 1).service && names(1, 0).host != names(1, 1).host);
     }

@@ -35,8 +35,8 @@ const MOST_ACCEPTED: usize = 64;
 
 /// Serves devices to libiio's clients; see [the module](super).
 ///
-/// It works in its [turns](Self::turn), in one thread; a second one reads and writes attributes. Dropping it
-/// closes all connections and devices.
+/// It works in its [turns](Self::turn), in one thread. Another one reads and writes attributes, and one announces it if
+/// that is asked for. Dropping it closes all connections and devices.
 #[derive(Debug)]
 pub struct Server {
     // Before the hub, so that it is dropped first: sockets must not refer to blocks that go back to their driver.
@@ -79,9 +79,11 @@ pub enum ServerEvent {
         /// Why.
         error: String,
     },
-    /// The local network knows the server by this name.
+    /// A local network, the first one, knows the server by this name.
     Announced(String),
-    /// The server could not be announced, for this reason. It serves nevertheless.
+    /// The server is not announced, for this reason: on the network that it names, or at all. It serves nevertheless.
+    /// Networks are tried again; the same reason is told once. A network on which nothing can be sent is told after some
+    /// seconds.
     NotAnnounced(String),
 }
 
@@ -235,7 +237,8 @@ impl Server {
     }
 
     /// Events since the last call; the losses of a device for a machine are added up. Those after the first 1024 are
-    /// left out.
+    /// left out. [`Announced`](ServerEvent::Announced) and [`NotAnnounced`](ServerEvent::NotAnnounced) come from another
+    /// thread, and end no wait: they are found by a call from time to time.
     pub fn take_events(&mut self) -> Vec<ServerEvent> {
         let heard = self.announcement.as_mut().map(Announcement::events).unwrap_or_default();
         for event in heard {

@@ -1,6 +1,6 @@
 //! A search for servers: a question from a port of its own, which is answered to that port (RFC 6762, 5.1 and 6.7).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
@@ -10,10 +10,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::SERVICE;
 use super::network::{Link, until};
 use super::wire::{self, Data, MOST_MESSAGE, Message, Name, PTR, Writer};
+use crate::poll::Deadline;
 use crate::{Error, Result};
 
 /// Most servers that are listed.
 const MOST_SERVERS: usize = 1024;
+/// Addresses of servers, by their names and the indices of the networks.
+type Found = BTreeMap<(String, u32), SocketAddr>;
 /// How often the question is asked, if the time allows it.
 const AGAIN: Duration = Duration::from_millis(700);
 
@@ -28,7 +31,8 @@ pub struct ServerInfo {
 }
 
 /// Asks the local networks for servers, and collects the answers for `time`. Names and addresses are what the answers
-/// say: any neighbour can give any answer. At most 1024 servers are listed, in the order of their names.
+/// say: any neighbour can give any answer. Servers of one name on several networks are all listed. At most 1024 are listed,
+/// in the order of their names.
 ///
 /// # Errors
 ///
@@ -43,30 +47,36 @@ pub fn servers(time: Duration) -> Result<Vec<ServerInfo>> {
     if let (true, Some(Err(why))) = (networks.is_empty(), errors.into_iter().next()) {
         return Err(failed(why));
     }
-    let mut found = BTreeMap::new();
-    let (end, mut next) = (Instant::now() + time, Instant::now());
+    let mut found = Found::new();
+    let (end, mut next) = (Deadline::after(time), Instant::now());
     let mut buffer = vec![0; MOST_MESSAGE];
-    while Instant::now() < end {
+    while !end.has_passed() {
         if Instant::now() >= next {
             next = Instant::now() + AGAIN;
             for (link, socket) in &networks {
                 let _ = socket.send_to(&question(), link.group());
             }
         }
-        wait(&networks, end.min(next));
+        let left = until(next);
+        wait(&networks, end.remaining().map_or(left, |it| it.min(left)));
         for (link, socket) in &networks {
             // One message of each, in turn.
             let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
             if let Some(message) = wire::parse(&buffer[..len]).filter(|_| link.is_near(from.ip())) {
                 for (name, address) in read(&message, link.index) {
-                    if found.len() < MOST_SERVERS || found.contains_key(&name) {
-                        keep(&mut found, name, address);
-                    }
+                    keep(&mut found, (name, link.index), address);
                 }
             }
         }
     }
-    Ok(found.into_iter().map(|(name, address)| ServerInfo { name, address }).collect())
+    Ok(listed(found))
+}
+
+/// The servers, each once, though several networks may lead to it.
+fn listed(found: Found) -> Vec<ServerInfo> {
+    let servers = found.into_iter().map(|((name, _), address)| (name, address));
+    let servers = servers.collect::<BTreeSet<_>>().into_iter();
+    servers.map(|(name, address)| ServerInfo { name, address }).collect()
 }
 
 fn question() -> Vec<u8> {
@@ -75,9 +85,9 @@ fn question() -> Vec<u8> {
     writer.finish()
 }
 
-fn wait(networks: &[(Link, UdpSocket)], end: Instant) {
+fn wait(networks: &[(Link, UdpSocket)], time: Duration) {
     let all = networks.iter().map(|(_, socket)| PollFd::new(socket, PollFlags::IN));
-    let timeout = Timespec::try_from(until(end)).unwrap_or_default();
+    let timeout = Timespec::try_from(time).unwrap_or_default();
     // After a failure, the time passes all the same.
     let _ = poll(&mut all.collect::<Vec<_>>(), Some(&timeout));
 }
@@ -113,8 +123,11 @@ fn read(message: &Message, index: u32) -> Vec<(String, SocketAddr)> {
 }
 
 /// Keeps the best address of a server.
-fn keep(found: &mut BTreeMap<String, SocketAddr>, name: String, address: SocketAddr) {
-    let kept = found.entry(name).or_insert(address);
+fn keep(found: &mut Found, key: (String, u32), address: SocketAddr) {
+    if found.len() >= MOST_SERVERS && !found.contains_key(&key) {
+        return;
+    }
+    let kept = found.entry(key).or_insert(address);
     if rank(&address.ip()) < rank(&kept.ip()) {
         *kept = address;
     }
@@ -130,8 +143,7 @@ fn rank(address: &IpAddr) -> u8 {
 
 /// The first label of a name, as it may be printed.
 pub(super) fn instance(name: &Name) -> String {
-    let label = name.0.first().map_or(&[][..], Vec::as_slice);
-    let label = String::from_utf8_lossy(label);
+    let label = String::from_utf8_lossy(name.label());
     label.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
 
@@ -155,10 +167,15 @@ mod tests {
         let local = SocketAddrV6::new(six, 4000, 0, 3);
         assert_eq!(found, [("a?.b".to_owned(), local.into())]);
 
-        let mut all = BTreeMap::from_iter(found);
-        keep(&mut all, "a?.b".into(), ([10, 0, 0, 1], 4000).into());
-        keep(&mut all, "a?.b".into(), local.into());
-        assert_eq!(all["a?.b"], ([10, 0, 0, 1], 4000).into());
+        let (mut all, four) = (Found::new(), SocketAddr::from(([10, 0, 0, 1], 4000)));
+        for address in [local.into(), four, local.into()] {
+            keep(&mut all, ("a?.b".into(), 3), address);
+        }
+        // The same server by another network, and another one by a third.
+        keep(&mut all, ("a?.b".into(), 4), four);
+        keep(&mut all, ("a?.b".into(), 5), ([10, 0, 1, 1], 4000).into());
+        let addresses: Vec<_> = listed(all).into_iter().map(|it| it.address).collect();
+        assert_eq!(addresses, [four, ([10, 0, 1, 1], 4000).into()]);
         let mut writer = Writer::answer(0);
         writer.record(1, (&host, A, true), 1, &[10, 0, 0, 1]);
         assert_eq!(read(&wire::parse(&writer.finish()).unwrap(), 3), []);

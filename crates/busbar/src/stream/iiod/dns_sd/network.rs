@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::Duration;
 
 use if_addrs::{IfAddr, Interface};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
 
 /// The port of multicast DNS.
 pub(super) const PORT: u16 = 5353;
@@ -28,10 +28,16 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// All of this machine but the loopback interface.
+    #[cfg(test)]
+    pub(super) fn of_v6(name: &str) -> Self {
+        Self { name: name.into(), index: 1, is_v6: true, addresses: Vec::new(), near: Vec::new() }
+    }
+
+    /// All of this machine but the loopback interface and point-to-point interfaces: a tunnel leads to a single machine,
+    /// which need not be near.
     pub(super) fn all() -> io::Result<Vec<Self>> {
         let mut found = BTreeMap::new();
-        let is_used = |it: &Interface| !it.is_loopback() && it.is_oper_up();
+        let is_used = |it: &Interface| !it.is_loopback() && !it.is_p2p() && it.is_oper_up();
         let all: Vec<_> = if_addrs::get_if_addrs()?.into_iter().filter(is_used).collect();
         for Interface { name, addr, index, .. } in all {
             let Some(index) = index else { continue };
@@ -53,7 +59,7 @@ impl Link {
         Ok(found.into_values().filter(|link| !link.near.is_empty()).take(MOST).collect())
     }
 
-    /// Whether an address belongs to this network: others have no business here.
+    /// Whether an address belongs to this network: others have no business to answer a question.
     pub(super) fn is_near(&self, address: IpAddr) -> bool {
         self.near.iter().any(|near| match (near, address) {
             (IfAddr::V4(near), IpAddr::V4(ip)) => {
@@ -76,21 +82,21 @@ impl Link {
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(true)?;
         socket.bind_device(Some(self.name.as_bytes()))?;
-        let any: SocketAddr = if self.is_v6 {
+        if self.is_v6 {
             socket.set_only_v6(true)?;
-            socket.set_multicast_if_v6(self.index)?;
             socket.set_multicast_hops_v6(255)?;
             socket.set_unicast_hops_v6(255)?;
-            (Ipv6Addr::UNSPECIFIED, port).into()
         } else {
-            if let Some(IfAddr::V4(first)) = self.near.first() {
-                socket.set_multicast_if_v4(&first.ip)?;
-            }
             socket.set_multicast_ttl_v4(255)?;
             socket.set_ttl_v4(255)?;
-            (Ipv4Addr::UNSPECIFIED, port).into()
+        }
+        // What is sent to this machine alone at the port of multicast DNS is left to other programs, such as Avahi.
+        let at = match (port, self.is_v6) {
+            (PORT, _) => self.group(),
+            (_, true) => (Ipv6Addr::UNSPECIFIED, port).into(),
+            (_, false) => (Ipv4Addr::UNSPECIFIED, port).into(),
         };
-        socket.bind(&any.into())?;
+        socket.bind(&at.into())?;
         socket.set_nonblocking(true)?;
         if port == PORT {
             self.join(&socket)?;
@@ -102,10 +108,7 @@ impl Link {
         if self.is_v6 {
             return socket.join_multicast_v6(&GROUP_6, self.index);
         }
-        match self.near.first() {
-            Some(IfAddr::V4(first)) => socket.join_multicast_v4(&GROUP, &first.ip),
-            _ => Ok(()),
-        }
+        socket.join_multicast_v4_n(&GROUP, &InterfaceIndexOrAddress::Index(self.index))
     }
 
     /// Where all of this network hear it.

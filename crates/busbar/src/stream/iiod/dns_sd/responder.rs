@@ -1,6 +1,7 @@
 //! What a server says of itself on one network: RFC 6762, sections 6 to 10. It keeps nothing of what others say, so they
 //! cannot fill its memory.
 
+use std::cmp::Ordering;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,9 @@ const PROBE: Duration = Duration::from_millis(250);
 const ANNOUNCEMENTS: u8 = 2;
 /// The least time between two answers to all.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How long an answer waits for others that it may be joined with.
-const DELAY: Duration = Duration::from_millis(50);
+/// How long an answer waits for others that it may be joined with, and a random time more.
+const DELAY: Duration = Duration::from_millis(20);
+const DELAY_MORE: Duration = Duration::from_millis(100);
 /// How long who has lost a name at the same time waits.
 const LOST: Duration = Duration::from_secs(1);
 
@@ -77,12 +79,14 @@ pub(super) struct Responder {
 
 impl Responder {
     pub(super) fn new(addresses: Vec<IpAddr>, now: Instant) -> Self {
-        Self { addresses, phase: Phase::Probing(0), next: Some(now), told: None }
+        let mut new = Self { addresses, phase: Phase::Probing(0), next: None, told: None };
+        new.restart(now);
+        new
     }
 
-    /// Starts again, with another name or after a while.
+    /// Starts again, with another name or after a while; and a random time more, as others may start with it.
     pub(super) fn restart(&mut self, at: Instant) {
-        (self.phase, self.next) = (Phase::Probing(0), Some(at));
+        (self.phase, self.next) = (Phase::Probing(0), Some(at + random(PROBE)));
     }
 
     /// When [`due`](Self::due) has something.
@@ -169,6 +173,10 @@ impl Responder {
         own: &[IpAddr],
         now: Instant,
     ) -> Heard {
+        if message.is_answer && !is_peer {
+            // Answers to all come from that port only (RFC 6762, 6).
+            return Heard::Nothing;
+        }
         if message.is_answer {
             let is_conflict = message.records.iter().any(|it| names.is_conflict(it, own));
             return match self.phase {
@@ -183,7 +191,7 @@ impl Responder {
             };
         }
         if let Phase::Probing(_) = self.phase {
-            if message.records.iter().any(|it| names.is_lost(it)) {
+            if names.is_lost(message, &self.addresses, own) {
                 self.restart(now + LOST);
             }
             return Heard::Nothing;
@@ -200,7 +208,7 @@ impl Responder {
         // Who probes has to be answered at once.
         let is_probe = question.kind == ANY && !message.records.is_empty();
         let pause = if is_probe { PROBE } else { PAUSE };
-        let at = now + if is_probe { Duration::ZERO } else { DELAY };
+        let at = now + if is_probe { Duration::ZERO } else { DELAY + random(DELAY_MORE) };
         let at = self.told.map_or(at, |told| at.max(told + pause));
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
         Heard::Nothing
@@ -241,12 +249,42 @@ impl Names {
         }
     }
 
-    /// Whether another one who probes for the name gets it: whose record is greater.
-    fn is_lost(&self, record: &Record) -> bool {
-        let Data::Service { port, host } = &record.data else { return false };
-        let (theirs, ours) = (service_data(*port, host), service_data(self.port, &self.host));
-        record.name == self.service && theirs > ours
+    /// Whether another one who probes for the names gets them: whose sorted records are greater (RFC 6762, 8.2).
+    /// Addresses of this machine, from another one of its networks, are no reason.
+    fn is_lost(&self, message: &Message, addresses: &[IpAddr], own: &[IpAddr]) -> bool {
+        let (mut services, mut theirs) = (Vec::new(), Vec::new());
+        for record in &message.records {
+            match &record.data {
+                Data::Service { port, host } if record.name == self.service => {
+                    services.push(service_data(*port, host));
+                }
+                Data::Address(address) if record.name == self.host => theirs.push(*address),
+                _ => {}
+            }
+        }
+        services.sort_unstable();
+        let by_service = match &*services {
+            [] => Ordering::Equal,
+            services => services.cmp(&[service_data(self.port, &self.host)]),
+        };
+        let by_address = || {
+            let are_own = theirs.iter().all(|it| own.contains(it));
+            if are_own { Ordering::Equal } else { sorted(&theirs).cmp(&sorted(addresses)) }
+        };
+        by_service.then_with(by_address).is_gt()
     }
+}
+
+/// A random time up to this one.
+fn random(most: Duration) -> Duration {
+    most.mul_f64(fastrand::f64())
+}
+
+/// The records of addresses in the order in which they are compared.
+fn sorted(addresses: &[IpAddr]) -> Vec<(u16, Vec<u8>)> {
+    let mut records: Vec<_> = addresses.iter().copied().map(address_data).collect();
+    records.sort_unstable();
+    records
 }
 
 fn address_data(address: IpAddr) -> (u16, Vec<u8>) {
@@ -291,8 +329,10 @@ mod tests {
 
     #[test]
     fn a_name_is_asked_for_three_times_and_told_twice() {
-        let start = Instant::now();
-        let (mut responder, mut sent) = (Responder::new(vec![OWN], start), Vec::new());
+        let now = Instant::now();
+        let (mut responder, mut sent) = (Responder::new(vec![OWN], now), Vec::new());
+        let start = responder.next().unwrap();
+        assert!(start - now <= PROBE);
         while let Some(next) = responder.next() {
             let message = parse(&responder.due(&names(4000), next).unwrap()).unwrap();
             assert!(message.questions.len() == if message.is_answer { 0 } else { 2 });
@@ -308,27 +348,47 @@ mod tests {
         let (other, now) = known();
         let answer = |port| other.answer(&names(port), Writer::answer(0), To::All);
         let mut responder = Responder::new(vec![OWN], now);
+        let now = responder.next().unwrap();
         responder.due(&names(4000), now).unwrap();
         // Its own answer, as it hears that, too, and the end of another one.
         assert_eq!(hear(&mut responder, &answer(4000), true, now), Heard::Nothing);
         let farewell = other.farewell(&names(4001)).unwrap();
         assert_eq!(hear(&mut responder, &farewell, true, now), Heard::Nothing);
+        // One that does not answer from the port of multicast DNS.
+        assert_eq!(hear(&mut responder, &answer(4001), false, now), Heard::Nothing);
         assert_eq!(hear(&mut responder, &answer(4001), true, now), Heard::Conflict);
         // One that has it asks again before it gives it up.
         let (mut responder, now) = known();
         assert_eq!(hear(&mut responder, &answer(4001), true, now), Heard::Nothing);
-        assert!(!responder.is_announced() && responder.next() == Some(now + LOST));
+        assert!(!responder.is_announced() && responder.next() >= Some(now + LOST));
     }
 
     #[test]
     fn of_two_that_ask_at_a_time_one_waits() {
-        let now = Instant::now();
-        for (port, next) in [(4001, LOST), (4000, PROBE), (3999, PROBE)] {
+        let [below, above, new] = [[10, 0, 0, 0], [10, 0, 0, 2], [9, 0, 0, 1]].map(IpAddr::from);
+        let cases = [
+            (4001, vec![below], true),
+            (3999, vec![above], false),
+            // Its own.
+            (4000, vec![OWN], false),
+            // The same host and port at another machine.
+            (4000, vec![above], true),
+            (4000, vec![below], false),
+            // More of the same are greater, in whatever order.
+            (4000, vec![above, OWN], true),
+            (4000, vec![OWN, new], false),
+        ];
+        for (port, addresses, is_lost) in cases {
+            let now = Instant::now();
             let mut responder = Responder::new(vec![OWN], now);
-            let probe = responder.probe(&names(port));
+            let now = responder.next().unwrap();
             responder.due(&names(4000), now).unwrap();
+            let other = Responder::new(addresses.clone(), now);
+            let probe = other.probe(&names(port));
             assert_eq!(hear(&mut responder, &probe, true, now), Heard::Nothing);
-            assert_eq!(responder.next(), Some(now + next), "{port}");
+            let wait = responder.next().unwrap() - now;
+            assert_eq!(wait >= LOST, is_lost, "{port} {addresses:?}");
+            assert!(is_lost || wait == PROBE);
         }
     }
 

@@ -3,6 +3,10 @@
 /// Most bytes of a label, and of a name as it is sent.
 pub(super) const MOST_LABEL: usize = 63;
 const MOST_NAME: usize = 255;
+/// Most pointers of a name that is received. Each leads to more labels in what others send.
+const MOST_POINTERS: usize = 16;
+/// Most bytes of all names of a message that is received, without pointers.
+const MOST_NAMES: usize = 32 << 10;
 /// Most bytes of a message.
 pub(super) const MOST_MESSAGE: usize = 9000;
 
@@ -19,35 +23,40 @@ const ONLY: u16 = 0x8000;
 /// An answer, by who is responsible.
 const ANSWER: u16 = 0x8400;
 
-/// A name, as labels of at most 63 bytes. Upper and lower case are the same.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Name(pub(super) Vec<Vec<u8>>);
+/// A name as it is sent without pointers: labels of at most 63 bytes, each behind its length, and a zero. Upper and lower
+/// case are the same.
+#[derive(Clone, Debug)]
+pub(super) struct Name(Vec<u8>);
 
 impl Name {
     /// A label before a name such as `_iio._tcp.local`.
     pub(super) fn new(label: &str, rest: &str) -> Self {
         let labels = Some(label).filter(|it| !it.is_empty()).into_iter().chain(rest.split('.'));
-        Self(labels.map(|it| it.as_bytes().to_vec()).collect())
+        let mut bytes = Vec::new();
+        for label in labels {
+            let label = &label.as_bytes()[..label.len().min(MOST_LABEL)];
+            bytes.push(u8::try_from(label.len()).unwrap_or(0));
+            bytes.extend_from_slice(label);
+        }
+        bytes.push(0);
+        Self(bytes)
     }
 
     pub(super) fn of(text: &str) -> Self {
         Self::new("", text)
     }
 
-    fn write(&self, to: &mut Vec<u8>) {
-        for label in &self.0 {
-            let label = &label[..label.len().min(MOST_LABEL)];
-            to.push(u8::try_from(label.len()).unwrap_or(0));
-            to.extend_from_slice(label);
-        }
-        to.push(0);
+    /// The first label.
+    pub(super) fn label(&self) -> &[u8] {
+        let len = self.0.first().map_or(0, |it| usize::from(*it));
+        self.0.get(1..=len).unwrap_or_default()
     }
 }
 
 impl PartialEq for Name {
+    /// Lengths are no letters, so the case of letters alone is ignored.
     fn eq(&self, other: &Self) -> bool {
-        self.0.len() == other.0.len()
-            && self.0.iter().zip(&other.0).all(|(one, two)| one.eq_ignore_ascii_case(two))
+        self.0.eq_ignore_ascii_case(&other.0)
     }
 }
 
@@ -87,10 +96,16 @@ pub(super) struct Message {
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Bytes of names that may still be read.
+    names_left: usize,
 }
 
-impl Reader<'_> {
-    fn take(&mut self, len: usize) -> Option<&[u8]> {
+impl<'a> Reader<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0, names_left: MOST_NAMES }
+    }
+
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let found = self.bytes.get(self.at..self.at.checked_add(len)?)?;
         self.at += len;
         Some(found)
@@ -106,33 +121,37 @@ impl Reader<'_> {
 
     /// A name. The end of it may be that of one before it.
     fn name(&mut self) -> Option<Name> {
-        let (mut labels, mut len, mut after) = (Vec::new(), 0, None);
+        let (mut name, mut pointers, mut after) = (Vec::new(), 0, None);
+        let mut part = self.at;
         loop {
-            let start = self.at;
             let head = self.take(1)?[0];
             match head >> 6 {
-                0 if head == 0 => break,
                 0 => {
-                    len += 1 + usize::from(head);
-                    if len >= MOST_NAME {
+                    name.push(head);
+                    if head == 0 {
+                        break;
+                    }
+                    name.extend_from_slice(self.take(head.into())?);
+                    if name.len() >= MOST_NAME {
                         return None;
                     }
-                    labels.push(self.take(head.into())?.to_vec());
                 }
                 3 => {
                     let to = usize::from(head & 0x3f) << 8 | usize::from(self.take(1)?[0]);
                     after.get_or_insert(self.at);
-                    // Only backwards, so that this ends.
-                    if to >= start {
+                    pointers += 1;
+                    // Each part begins before the one that points to it, so that this ends.
+                    if to >= part || pointers > MOST_POINTERS {
                         return None;
                     }
-                    self.at = to;
+                    (self.at, part) = (to, to);
                 }
                 _ => return None,
             }
         }
         self.at = after.unwrap_or(self.at);
-        Some(Name(labels))
+        self.names_left = self.names_left.checked_sub(name.len())?;
+        Some(Name(name))
     }
 
     fn record(&mut self) -> Option<Record> {
@@ -163,7 +182,7 @@ impl Reader<'_> {
 
 /// Reads a message. What comes after something that is not understood is left out.
 pub(super) fn parse(bytes: &[u8]) -> Option<Message> {
-    let mut reader = Reader { bytes: &bytes[..bytes.len().min(MOST_MESSAGE)], at: 0 };
+    let mut reader = Reader::new(&bytes[..bytes.len().min(MOST_MESSAGE)]);
     let (id, flags) = (reader.u16()?, reader.u16()?);
     let questions = reader.u16()?;
     let records = (0..3).map(|_| reader.u16().map(u32::from)).sum::<Option<u32>>()?;
@@ -206,7 +225,7 @@ impl Writer {
 
     pub(super) fn question(&mut self, name: &Name, kind: u16) {
         self.count(0);
-        name.write(&mut self.0);
+        self.0.extend_from_slice(&name.0);
         self.words(&[kind, IN]);
     }
 
@@ -219,7 +238,7 @@ impl Writer {
         data: &[u8],
     ) {
         self.count(section);
-        name.write(&mut self.0);
+        self.0.extend_from_slice(&name.0);
         self.words(&[kind, if is_only { IN | ONLY } else { IN }]);
         self.0.extend_from_slice(&ttl.to_be_bytes());
         self.words(&[u16::try_from(data.len()).unwrap_or(0)]);
@@ -233,14 +252,12 @@ impl Writer {
 
 /// The data of a record that is a name.
 pub(super) fn name_data(name: &Name) -> Vec<u8> {
-    let mut data = Vec::new();
-    name.write(&mut data);
-    data
+    name.0.clone()
 }
 
 /// The data of `SRV`.
 pub(super) fn service_data(port: u16, host: &Name) -> Vec<u8> {
-    [&[0; 4], &port.to_be_bytes()[..], &name_data(host)].concat()
+    [&[0; 4], &port.to_be_bytes()[..], &host.0].concat()
 }
 
 #[cfg(test)]
@@ -267,12 +284,47 @@ mod tests {
 
     #[test]
     fn a_name_may_end_like_one_before_it_and_never_like_itself() {
-        let read = |bytes: &[u8], at| Reader { bytes, at }.name();
+        let read = |bytes: &[u8], at| Reader { at, ..Reader::new(bytes) }.name();
         assert_eq!(read(b"\x01a\x01b\0\x01c\xc0\x02", 5), Some(Name::of("c.b")));
         assert_eq!(read(b"\xc0\x00", 0), None);
+        assert_eq!(read(b"\x01a\xc0\x00", 0), None);
         assert_eq!(read(b"\x01a\xc0\x02", 0), None);
         assert_eq!(read(b"\x40a\0", 0), None);
         assert_eq!(read(&[b"\x3f".as_slice(), &[b'x'; 63]].concat().repeat(5), 0), None);
+    }
+
+    /// Questions whose names end at a place before them.
+    fn questions(before: &[u8], end: usize) -> Vec<u8> {
+        let mut writer = Writer::query();
+        writer.0[4..6].copy_from_slice(&u16::MAX.to_be_bytes());
+        writer.0.extend_from_slice(before);
+        let [high, low] = u16::try_from(end).unwrap().to_be_bytes();
+        let question = [0xc0 | high, low, 0, 1, 0, 1];
+        writer.0.extend(question.iter().cycle().take(MOST_MESSAGE - writer.0.len()));
+        writer.finish()
+    }
+
+    #[test]
+    fn pointers_do_not_make_a_message_greater_than_it_is() {
+        // A name of 253 bytes, and many more of the same.
+        let long = [&b"\x01a".repeat(126)[..], b"\0\0\x01\0\x01"].concat();
+        let found = parse(&questions(&long, 12)).unwrap();
+        assert_eq!(found.questions.len(), MOST_NAMES / 253);
+        // A root, and pointers to each other behind it, from the last of which all questions begin.
+        let chain = |pointers: u16| {
+            let mut bytes = b"\0\0\x01\0\x01".to_vec();
+            for index in 0..pointers {
+                let to = if index == 0 { 12 } else { 12 + 5 + 6 * (index - 1) };
+                bytes.extend_from_slice(&(0xc000 | to).to_be_bytes());
+                bytes.extend_from_slice(&[0, 1, 0, 1]);
+            }
+            let last = 12 + 5 + 6 * (usize::from(pointers) - 1);
+            parse(&questions(&bytes, last)).unwrap().questions.len()
+        };
+        let all = 1 + (MOST_MESSAGE - 12 - 5) / 6;
+        assert_eq!(chain(15), all);
+        // The question with the seventeenth pointer is the first that is not read.
+        assert_eq!(chain(100), 1 + 16);
     }
 
     proptest! {
@@ -289,7 +341,7 @@ mod tests {
             if let Some(message) = parse(&bytes) {
                 let names = message.questions.iter().map(|it| &it.name);
                 for name in names.chain(message.records.iter().map(|it| &it.name)) {
-                    prop_assert!(name.0.iter().map(|it| it.len() + 1).sum::<usize>() < MOST_NAME);
+                    prop_assert!(name.0.len() <= MOST_NAME);
                 }
             }
         }
