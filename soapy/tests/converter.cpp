@@ -47,6 +47,11 @@ static void has_settings(const Device &device)
 	CHECK(device->getNumChannels(SOAPY_SDR_RX) == 2 && device->getNumChannels(SOAPY_SDR_TX) == 2);
 	CHECK(device->getFullDuplex(SOAPY_SDR_RX, 0));
 	CHECK(device->listGains(SOAPY_SDR_RX, 1) == std::vector<std::string>{ "hardwaregain" });
+	/* Others have used the converter before. */
+	for (size_t channel : { 0, 1 })
+		device->setGain(SOAPY_SDR_RX, channel, 1);
+	device->writeSetting("loopback", "0");
+	device->writeSetting("pattern", "counter");
 	device->setGain(SOAPY_SDR_RX, 1, 0.5);
 	CHECK(device->getGain(SOAPY_SDR_RX, 1) == 0.5 && device->getGain(SOAPY_SDR_RX, 0) == 1);
 	/* Of both values of the channel. */

@@ -30,11 +30,11 @@ const BUFFER: Type = Type::Struct(&[
 const MANY: Type = Type::Struct(&[
     u64(Type::To(&Type::Array(
         &Type::Struct(&[
-            u64(Type::To(&Type::Bytes(512))),
-            u32(Type::OneOf(&[0, 1, 16, 496, 497])),
-            u32(Type::Any),
+            u64(Type::To(&Type::Bytes(64))),
+            u32(Type::OneOf(&[16, 1, 0, 496, 497])),
+            u32(ZERO),
         ]),
-        40,
+        20,
     ))),
     u32(Type::Count(0)),
     u32(Type::OneOf(&[1, 0, 2])),
