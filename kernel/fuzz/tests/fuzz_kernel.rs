@@ -138,7 +138,7 @@ fn places(said: &str, module: &str) -> u32 {
 #[ignore = "needs the lab"]
 fn calls_run_through_every_part_and_what_is_new_is_kept() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, said) = fuzz(folder.path(), 30);
+    let (_, said) = fuzz(folder.path(), 60);
     for module in
         ["rpmsg_eptfd", "rpmsg_netlink", "rpmsg_ctrl", "vcoproc", "vconv", "vnic", "vmlinux"]
     {
