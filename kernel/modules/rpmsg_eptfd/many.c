@@ -203,6 +203,28 @@ static int many_recv(struct many *many)
 	return ret;
 }
 
+/* Takes @step for group after group until one is not done in full */
+static long many_run(struct file *file, fmode_t mode, const struct rpmsg_messages __user *arg,
+		     int (*step)(struct many *many))
+{
+	struct many many;
+	int ret;
+
+	if (!(file->f_mode & mode))
+		return -EBADF;
+
+	ret = many_start(&many, file, arg);
+	if (ret)
+		return ret;
+
+	while (!ret && many.done < many.count) {
+		ret = step(&many);
+		cond_resched();
+	}
+
+	return many.done ?: ret;
+}
+
 /**
  * eptfd_many_send() - send many messages
  * @file: file of an endpoint
@@ -213,22 +235,7 @@ static int many_recv(struct many *many)
  */
 long eptfd_many_send(struct file *file, const struct rpmsg_messages __user *arg)
 {
-	struct many many;
-	int ret;
-
-	if (!(file->f_mode & FMODE_WRITE))
-		return -EBADF;
-
-	ret = many_start(&many, file, arg);
-	if (ret)
-		return ret;
-
-	while (!ret && many.done < many.count) {
-		ret = many_send(&many);
-		cond_resched();
-	}
-
-	return many.done ?: ret;
+	return many_run(file, FMODE_WRITE, arg, many_send);
 }
 
 /**
@@ -242,20 +249,5 @@ long eptfd_many_send(struct file *file, const struct rpmsg_messages __user *arg)
  */
 long eptfd_many_recv(struct file *file, const struct rpmsg_messages __user *arg)
 {
-	struct many many;
-	int ret;
-
-	if (!(file->f_mode & FMODE_READ))
-		return -EBADF;
-
-	ret = many_start(&many, file, arg);
-	if (ret)
-		return ret;
-
-	while (!ret && many.done < many.count) {
-		ret = many_recv(&many);
-		cond_resched();
-	}
-
-	return many.done ?: ret;
+	return many_run(file, FMODE_READ, arg, many_recv);
 }

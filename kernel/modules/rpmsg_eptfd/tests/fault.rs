@@ -6,6 +6,7 @@ mod support;
 mod remote;
 
 use std::fs::{self, File};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use busbar_uapi::dmabuf::{self, FROM_REMOTE};
@@ -104,15 +105,20 @@ fn open_by_number(device: &Path) -> File {
     File::options().read(true).write(true).open(&node).unwrap()
 }
 
+/// An endpoint to the first service.
+fn endpoint(controller: &Path) -> OwnedFd {
+    let control = File::options().read(true).write(true).open(controller).unwrap();
+    let flags = (OFlags::RDWR | OFlags::CLOEXEC).bits();
+    let info = EndpointFdInfo { name: [b'x'; NAME_SIZE], src: ADDR_ANY, dst: FIRST, flags, fd: -1 };
+    rpmsg::create_ept_fd(&control, info).unwrap()
+}
+
 #[test]
 #[ignore = "needs the lab"]
 fn write_loses_no_memory() {
     arm();
     let side = eptfd(&["echo"]);
-    let control = File::options().read(true).write(true).open(side.controller()).unwrap();
-    let flags = (OFlags::RDWR | OFlags::CLOEXEC).bits();
-    let info = EndpointFdInfo { name: [b'x'; NAME_SIZE], src: ADDR_ANY, dst: FIRST, flags, fd: -1 };
-    let endpoint = rpmsg::create_ept_fd(&control, info).unwrap();
+    let endpoint = endpoint(side.controller());
     let nth = FailNth::open();
     let faults = each_fault(&nth, || rustix::io::write(&endpoint, b"message"), |_| {});
     assert!(faults >= 2, "the buffer and the copy, not {faults}");
@@ -123,10 +129,7 @@ fn write_loses_no_memory() {
 fn many_messages_lose_no_memory_and_no_message() {
     arm();
     let side = eptfd(&["echo"]);
-    let control = File::options().read(true).write(true).open(side.controller()).unwrap();
-    let flags = (OFlags::RDWR | OFlags::CLOEXEC).bits();
-    let info = EndpointFdInfo { name: [b'x'; NAME_SIZE], src: ADDR_ANY, dst: FIRST, flags, fd: -1 };
-    let endpoint = rpmsg::create_ept_fd(&control, info).unwrap();
+    let endpoint = endpoint(side.controller());
     let nth = FailNth::open();
     let messages: Vec<_> = (0..20u8).map(|n| [n; 30]).collect();
     let group: Vec<_> = messages.iter().map(|message| Message::new(message)).collect();
