@@ -60,6 +60,13 @@ pub(crate) fn micros_each(start: Instant, count: u64) -> f64 {
     start.elapsed().as_secs_f64() * 1e6 / float(count)
 }
 
+/// The median, and the value that 1 in 100 exceeds, in microseconds, of nanoseconds.
+pub(crate) fn percentiles(mut all: Vec<u64>) -> [f64; 2] {
+    all.sort_unstable();
+    let at = |part: usize| all.get(all.len() * part / 100).map_or(0.0, |nanos| float(*nanos) / 1e3);
+    [at(50), at(99)]
+}
+
 // Exact, as counts and times are far below 2^52.
 #[allow(clippy::cast_precision_loss)]
 pub(crate) fn float(number: u64) -> f64 {

@@ -14,10 +14,13 @@
 //! | `send-many` | the same, one `write` on the descriptor for each message | 16 by one call |
 //! | `send-many-cpu` | the processor time of the sender for that | the same |
 //! | `recv-many` | one `read` on the descriptor for each of the messages that have come | up to 16 by one call |
+//! | `loop-…` | a control loop of 1 kHz with a device node and timer descriptors ([`control_loop`]) | a descriptor, [`Poller`](busbar::wait::Poller) |
 //!
 //! `create` is the program of the published figures (docs/measuring.md) with its ten rows for each count.
 //! Its clock stops when the loop ends, while `udevd` goes on: before the other side's turn,
 //! `udevadm settle` waits for it, so that its work does not count for the other side.
+
+mod control_loop;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -41,6 +44,10 @@ use rustix::time::ClockId;
 use crate::clock::{self, Cost, clocked, float, in_turn, micros_each, now};
 use crate::{Case, Controllers, Extent, Report};
 
+/// Cases that can be measured without the others. `create` has `create-settled` and `create-floor`, `many` all with this
+/// ending.
+pub const GROUPS: [&str; 5] = ["create", "round-trip", "send", "many", "loop"];
+
 /// The services that both coprocessors need.
 pub const SERVICES: [&str; 3] = ["echo", "sink", "source"];
 
@@ -59,28 +66,37 @@ struct Plan {
     create: &'static [u64],
     round_trips: u64,
     messages: u64,
+    ticks: usize,
 }
 
 impl Plan {
     fn of(extent: Extent) -> Self {
         match extent {
-            Extent::Quick => Self { rows: 3, create: &[100], round_trips: 50, messages: 500 },
-            Extent::Normal => {
-                Self { rows: 10, create: &[1_000, 10_000], round_trips: 500, messages: 5_000 }
+            Extent::Quick => {
+                Self { rows: 3, create: &[100], round_trips: 50, messages: 500, ticks: 200 }
             }
+            Extent::Normal => Self {
+                rows: 10,
+                create: &[1_000, 10_000],
+                round_trips: 500,
+                messages: 5_000,
+                ticks: 1_000,
+            },
             Extent::Full => Self {
                 rows: 10,
                 create: &[1_000, 10_000, 100_000],
                 round_trips: 2_000,
                 messages: 20_000,
+                ticks: 10_000,
             },
         }
     }
 }
 
-/// Runs the benchmark. `progress` is called with the name of each step.
+/// Runs the benchmark: all groups, or `only` one of [`GROUPS`]. `progress` is called with the name of each step.
 pub fn run(
     controllers: Controllers<'_>,
+    only: Option<&str>,
     extent: Extent,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Report> {
@@ -88,7 +104,25 @@ pub fn run(
     let usual = Side::open(controllers.in_tree, Means::Node)?;
     let busbar = Side::open(controllers.eptfd, Means::Descriptor)?;
     let mut cases = Vec::new();
+    for group in GROUPS.into_iter().filter(|group| only.is_none_or(|only| only == *group)) {
+        cases.extend(match group {
+            "create" => create(&plan, &usual, &busbar, progress)?,
+            "round-trip" => round_trips(&plan, &usual, &busbar, progress)?,
+            "send" => sends(&plan, &usual, &busbar, progress)?,
+            "many" => many(&plan, &busbar, progress)?,
+            _ => control_loop::cases(controllers, plan.rows, plan.ticks, progress)?,
+        });
+    }
+    Ok(Report::new("endpoint", plan.rows, cases))
+}
 
+fn create(
+    plan: &Plan,
+    usual: &Side,
+    busbar: &Side,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
     for &loops in plan.create {
         progress(&format!("create, {loops} loops"));
         let (mut runs, mut settled) = (Vec::new(), Vec::new());
@@ -107,7 +141,16 @@ pub fn run(
     progress("create, against eventfd");
     let runs = in_turn(plan.rows, || floor(loops), || busbar.create(loops))?;
     cases.push(Case::new("create-floor", &[("loops", loops)], "us", "eventfd", &runs));
+    Ok(cases)
+}
 
+fn round_trips(
+    plan: &Plan,
+    usual: &Side,
+    busbar: &Side,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
     for size in SIZES {
         progress(&format!("round trip, {size} bytes"));
         let (mut a, mut b) = (usual.endpoint("echo")?, busbar.endpoint("echo")?);
@@ -117,6 +160,16 @@ pub fn run(
         let params = [("bytes", size), ("messages", count)];
         cases.push(Case::new("round-trip", &params, "us", "device node", &runs));
     }
+    Ok(cases)
+}
+
+fn sends(
+    plan: &Plan,
+    usual: &Side,
+    busbar: &Side,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
     for size in SIZES {
         progress(&format!("send, {size} bytes"));
         let (mut a, mut b) = (usual.endpoint("sink")?, busbar.endpoint("sink")?);
@@ -126,6 +179,11 @@ pub fn run(
         let [send, _] = clock::cases("send", &params, "us", "device node", &runs);
         cases.push(send);
     }
+    Ok(cases)
+}
+
+fn many(plan: &Plan, busbar: &Side, progress: &mut dyn FnMut(&str)) -> Result<Vec<Case>> {
+    let mut cases = Vec::new();
     for size in SIZES {
         progress(&format!("many by one call, {size} bytes"));
         let (mut a, mut b) = (busbar.endpoint("sink")?, busbar.endpoint("sink")?);
@@ -140,7 +198,7 @@ pub fn run(
         let runs = in_turn(plan.rows, || a.recv(count, size), || b.recv_many(count, size))?;
         cases.push(Case::new("recv-many", &params, "us", "read()", &runs));
     }
-    Ok(Report::new("endpoint", plan.rows, cases))
+    Ok(cases)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -38,7 +38,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::clock::{clocked, float, in_turn, micros_each};
+use crate::clock::{clocked, float, in_turn, micros_each, percentiles};
 use crate::{Case, Extent, Report};
 
 /// Descriptors in one batch.
@@ -454,13 +454,6 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         let _ = sched_setaffinity(None, &self.0);
     }
-}
-
-/// The median, and the value that 1 in 100 exceeds, in microseconds.
-fn percentiles(mut all: Vec<u64>) -> [f64; 2] {
-    all.sort_unstable();
-    let at = |part: usize| all.get(all.len() * part / 100).map_or(0.0, |nanos| float(*nanos) / 1e3);
-    [at(50), at(99)]
 }
 
 fn turns(plan: &Plan, ours: Way, count: u64) -> Result<Vec<Case>> {

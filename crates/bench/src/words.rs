@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::{Case, Extent, Report, Spread};
 
 /// Counts of repetitions: they do not distinguish cases.
-const REPEATS: [&str; 3] = ["blocks", "calls", "messages"];
+const REPEATS: [&str; 4] = ["blocks", "calls", "messages", "ticks"];
 
 /// Three significant digits or a few more, with spaces between thousands.
 pub(crate) fn number(value: f64) -> String {

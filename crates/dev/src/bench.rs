@@ -37,7 +37,7 @@ Example, on this host, and in the lab:
 Example, in the lab, and on a board with a control device of each kind:
   busbar lab run -- busbar bench endpoint --quick
   busbar bench endpoint --baseline /dev/rpmsg_ctrl0 --busbar /dev/rpmsg_ctrl512 --json")]
-    Endpoint(Sides),
+    Endpoint(EndpointArgs),
     /// The cost of bringing a block to a coprocessor, by every transport
     #[command(after_help = "\
 Example, in the lab:
@@ -136,6 +136,15 @@ struct Sides {
 }
 
 #[derive(clap::Args)]
+struct EndpointArgs {
+    #[command(flatten)]
+    sides: Sides,
+    /// Measure only this part
+    #[arg(long, value_name = "PART", value_parser = endpoint::GROUPS)]
+    only: Option<String>,
+}
+
+#[derive(clap::Args)]
 struct StreamArgs {
     #[command(flatten)]
     common: Common,
@@ -206,7 +215,7 @@ fn all(common: Common) -> Result<()> {
     let sides = || Sides { common, baseline: None, busbar: None };
     let stream = |native| Path::Stream(StreamArgs { common, native });
     let paths = [
-        ("endpoint", Path::Endpoint(sides())),
+        ("endpoint", Path::Endpoint(EndpointArgs { sides: sides(), only: None })),
         ("bulk", Path::Bulk(sides())),
         ("wait", Path::Wait(common)),
         ("stream", stream(false)),
@@ -230,7 +239,11 @@ fn all(common: Common) -> Result<()> {
 fn one(path: &Path) -> Result<()> {
     match path {
         Path::All(common) => all(*common)?,
-        Path::Endpoint(args) => measure(args, &endpoint::SERVICES, endpoint::run)?,
+        Path::Endpoint(EndpointArgs { sides, only }) => {
+            measure(sides, &endpoint::SERVICES, |controllers, extent, bar| {
+                endpoint::run(controllers, only.as_deref(), extent, bar)
+            })?;
+        }
         Path::Bulk(args) => measure(args, &bulk::SERVICES, bulk::run)?,
         Path::Wait(common) => {
             let server = [this_program()?, "bench".into(), "wait-server".into()];
