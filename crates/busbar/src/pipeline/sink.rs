@@ -6,9 +6,11 @@ mod way;
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
+use std::sync::mpsc::{self, TryRecvError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use rustix::io::Errno;
 
 use self::way::Way;
 use super::config::{Config, SinkConfig, SinkKind};
@@ -16,6 +18,7 @@ use super::counters::SinkCounters;
 use super::edge::{Edge, Item, NOTHING, Next, sum};
 use super::retry::{Retry, patience};
 use super::shape::Shape;
+use crate::poll;
 use crate::stream::Lost;
 use crate::{Error, Result};
 
@@ -25,6 +28,9 @@ const MOST_MICROSECONDS: u64 = 3_600_000_000;
 /// Bytes of blocks that a way takes before it has a turn: many short ones cost one turn, and a long one does not
 /// wait for another.
 const BURST: usize = 256 << 10;
+
+/// How often to look whether a thread has opened it.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A sink, open or not.
 #[derive(Debug)]
@@ -48,6 +54,8 @@ enum State {
     /// The shape of its samples is not known yet.
     New,
     Down(Retry),
+    /// A thread opens it again.
+    Opening(mpsc::Receiver<Result<Way>>, Retry),
     Open(Way),
     /// Everything was delivered.
     Finished,
@@ -105,7 +113,7 @@ impl Sink {
     pub(super) fn state(&self) -> &'static str {
         match self.state {
             State::New => "new",
-            State::Down(_) => "down",
+            State::Down(_) | State::Opening(..) => "down",
             State::Open(_) => "open",
             State::Finished => "finished",
         }
@@ -128,6 +136,7 @@ impl Sink {
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.state {
             State::Down(retry) => Some(retry.at),
+            State::Opening(..) => Some(Instant::now() + LOOK),
             _ => None,
         }
     }
@@ -150,7 +159,14 @@ impl Sink {
                 return Ok(Turn { moved: true, ..Turn::default() });
             }
             (State::New, Some(shape)) => self.open(shape, true),
-            (State::Down(retry), Some(shape)) if retry.is_due() => self.open(shape, false),
+            (State::Down(retry), Some(shape)) if retry.is_due() => {
+                if self.config.to.is_remote() {
+                    self.begin(shape)
+                } else {
+                    self.open(shape, false)
+                }
+            }
+            (State::Opening(..), _) => self.await_opening(),
             _ => Ok(None),
         };
         turn.trouble = opened?;
@@ -188,7 +204,37 @@ impl Sink {
     }
 
     fn open(&mut self, shape: &Shape, is_first: bool) -> Result<Option<Error>> {
-        match Way::open(&self.config, shape, self.from.as_deref()) {
+        self.opened(Way::open(&self.config, shape, self.from.as_deref()), is_first)
+    }
+
+    /// Has a thread open it again, so that others do not wait for an answer from another machine.
+    fn begin(&mut self, shape: &Shape) -> Result<Option<Error>> {
+        let State::Down(retry) = self.state else { return Ok(None) };
+        let (to, from) = mpsc::channel();
+        let (config, shape, hw) = (self.config.clone(), shape.clone(), self.from.clone());
+        // A sink that is closed before does not listen any more.
+        let open = move || drop(to.send(Way::open(&config, &shape, hw.as_deref())));
+        if let Err(error) = poll::spawn("busbar-open", open) {
+            return self.opened(Err(error), false);
+        }
+        self.state = State::Opening(from, retry);
+        Ok(None)
+    }
+
+    /// What has become of that.
+    fn await_opening(&mut self) -> Result<Option<Error>> {
+        let State::Opening(from, retry) = &self.state else { return Ok(None) };
+        let opened = match from.try_recv() {
+            Ok(opened) => opened,
+            Err(TryRecvError::Empty) => return Ok(None),
+            Err(TryRecvError::Disconnected) => Err(Error::new("open", self.name(), Errno::IO)),
+        };
+        self.state = State::Down(*retry);
+        self.opened(opened, false)
+    }
+
+    fn opened(&mut self, opened: Result<Way>, is_first: bool) -> Result<Option<Error>> {
+        match opened {
             Ok(way) => {
                 self.counts.restarts += u64::from(!is_first);
                 self.state = State::Open(way);

@@ -1,7 +1,10 @@
 //! Devices of another machine, which `iiod` or a [`Server`](super::Server) serves.
 
+mod buffer;
 mod parse;
 mod receive;
+mod talk;
+mod transmit;
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -15,6 +18,7 @@ use crate::stream::device::is_same;
 use crate::{Error, Result};
 
 pub(in crate::stream) use self::receive::open;
+pub(in crate::stream) use self::transmit::{Transmit, transmit};
 
 /// How long connecting and each answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);

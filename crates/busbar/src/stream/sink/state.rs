@@ -67,7 +67,7 @@ enum Mode {
 pub(super) enum Driver {
     Dmabuf(Queue<Load>),
     Fileio(Transmit<Load>),
-    /// There is none.
+    /// There is none on this machine.
     Outlet(Box<Outlet>),
 }
 
@@ -288,18 +288,22 @@ impl State {
         match &mut self.driver {
             Driver::Dmabuf(queue) => Ok(queue.len() == 0),
             Driver::Fileio(transmit) => transmit.is_drained(),
-            Driver::Outlet(outlet) => Ok(outlet.is_drained()),
+            Driver::Outlet(outlet) => outlet.is_drained(),
         }
     }
 
     /// Whether the driver can have a received block.
     pub(super) fn can_take(&mut self, samples: &Samples) -> bool {
-        let Driver::Dmabuf(queue) = &self.driver else { return false };
         let Some((block, home)) = samples.block().zip(samples.kin()) else { return false };
         // A source with one block would have none to receive into.
-        if !block.is_dmabuf() || samples.total() < 2 {
+        if samples.total() < 2 {
             return false;
         }
+        let queue = match &self.driver {
+            Driver::Dmabuf(queue) if block.is_dmabuf() => queue,
+            Driver::Outlet(outlet) => return outlet.borrows(),
+            Driver::Dmabuf(_) | Driver::Fileio(_) => return false,
+        };
         // A driver transmits a block once at a time.
         if queue.loads().any(|load| load.is(samples)) {
             return false;
@@ -344,14 +348,13 @@ impl State {
                 transmit.push(load, len);
                 self.write()
             }
-            Driver::Outlet(outlet) => match load {
-                Load::Own(block) => {
-                    outlet.push(block, len)?;
-                    self.write()
+            Driver::Outlet(outlet) => {
+                match load {
+                    Load::Own(block) => outlet.push(block, len)?,
+                    Load::Foreign(samples) => outlet.lend(samples),
                 }
-                // It can take none: they are copied.
-                Load::Foreign(_) => Ok(()),
-            },
+                self.write()
+            }
         }
     }
 
@@ -374,7 +377,9 @@ impl State {
             Driver::Dmabuf(_) => return Ok(()),
             Driver::Fileio(transmit) => transmit.write()?,
             Driver::Outlet(outlet) => {
-                self.free.extend(outlet.turn()?);
+                let (free, returned) = outlet.turn()?;
+                self.free.extend(free);
+                self.foreign -= returned;
                 return Ok(());
             }
         };
