@@ -95,8 +95,8 @@ pub fn detach(buffer: impl AsFd, dmabuf: impl AsFd) -> io::Result<()> {
 /// # Errors
 /// `EINVAL` for unknown flags, for a cyclic block on a receive buffer, and for a length of 0 or
 /// beyond the DMABUF; `EPERM` if it is not attached or queued already; `EBUSY` if it has fences
-/// that are not signalled, or the buffer is enabled for `read` and `write`; `EALREADY` if it has a report that was not
-/// dequeued.
+/// that are not signalled, or the buffer is enabled for `read` and `write`; `EALREADY` if a report of it was asked
+/// for before and not dequeued yet.
 pub fn enqueue(
     buffer: impl AsFd,
     dmabuf: impl AsFd,

@@ -222,7 +222,9 @@ impl<L: HasBlock> Queue<L> {
             let report = match reports.next(buffer) {
                 Ok(Some(report)) => report,
                 Ok(None) => return Ok(None),
-                Err(errno) => return Err(self.failed(errno)),
+                Err(errno) => {
+                    return Err(Error::new("wait for", self.control.device().label(), errno));
+                }
             };
             let of = self.flight.iter().position(|one| report.is_of(one.load.block()));
             // Others were taken back before they had ended.
@@ -352,8 +354,7 @@ impl<L: HasBlock> Queue<L> {
 
     /// Stops the device, restores its settings, and drops the blocks.
     pub(super) fn stop(&mut self) -> Result<()> {
-        // A disabled driver would keep blocks that it got after that until it is enabled again.
-        let flushed = if self.flight.is_empty() { Ok(()) } else { self.control.flush() };
+        let flushed = self.flush();
         let result = flushed.and(self.control.restore());
         self.unwatch();
         self.flight.clear();
@@ -363,6 +364,17 @@ impl<L: HasBlock> Queue<L> {
         }
         self.buffer = None;
         result
+    }
+
+    /// Has the driver end all blocks that it has.
+    pub(super) fn end_all(&mut self) -> Result<()> {
+        self.flush()?;
+        self.control.disable()
+    }
+
+    /// A disabled driver would keep blocks that it got after that until it is enabled again.
+    fn flush(&mut self) -> Result<()> {
+        if self.flight.is_empty() { Ok(()) } else { self.control.flush() }
     }
 
     /// Takes all blocks back from a driver that was disabled.

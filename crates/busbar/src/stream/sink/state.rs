@@ -400,7 +400,7 @@ impl State {
     /// Disables the device and takes its blocks back; `false` if it does not take DMABUFs.
     fn halt(&mut self) -> Result<bool> {
         let Driver::Dmabuf(queue) = &mut self.driver else { return Ok(false) };
-        queue.control().disable()?;
+        queue.end_all()?;
         for load in queue.recall() {
             self.done(load);
         }
