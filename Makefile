@@ -239,9 +239,10 @@ uninstall:
 	rm -f $(install_to)/include/busbar.h $(lib_to)/pkgconfig/busbar.pc $(lib_to)/libbusbar.a $(lib_to)/libbusbar.so*
 	$(ldconfig)
 
-# Debian packages of the command and of the modules' sources, for this machine's processor, in target/packages.
-packages: build
-	@dpkg-query -W debhelper >/dev/null || apt-get install -y -qq --no-install-recommends debhelper
+# Debian packages of the command, libbusbar, the module for SoapySDR and the sources of the kernel modules, for this
+# machine's processor, in target/packages.
+packages: soapy
+	@command -v dh >/dev/null || apt-get install -y -qq --no-install-recommends debhelper
 	tools/packages
 
 # Installs, uses and purges them in a fresh Debian 12, as root.
