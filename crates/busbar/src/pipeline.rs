@@ -108,6 +108,7 @@ use self::message::{Action, Report, Request};
 use self::node::{Producer, SinkNode};
 use self::nodes::Nodes;
 use self::source::{Farewell, Taken};
+use crate::poll::Bell;
 use crate::wait::{Events, Interest, Poller};
 use crate::{Error, Reason, Result};
 
@@ -117,6 +118,8 @@ const TICK: Duration = Duration::from_millis(100);
 const BLINK: Duration = Duration::from_micros(200);
 /// Most blocks of one source in a turn, so that others have their turn.
 const BATCH: usize = 16;
+/// Most rounds of a turn that does not wait.
+const ROUNDS: usize = 4;
 /// How long the end may take by default.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -141,6 +144,9 @@ pub struct Pipeline {
     config: Config,
     poller: Poller,
     events: Events,
+    /// Readable while `rings`: there may be more to do than events tell.
+    bell: Bell,
+    rings: bool,
     nodes: Nodes,
     log: Log,
     /// When the end has to be over.
@@ -161,9 +167,13 @@ impl Pipeline {
     pub fn open(config: Config) -> Result<Self> {
         config.check()?;
         let nodes = Nodes::open(&config)?;
+        let (poller, bell) = (Poller::new()?, Bell::new()?);
+        poller.add(&bell, 0, Interest::READABLE)?;
         Ok(Self {
-            poller: Poller::new()?,
+            poller,
             events: Events::new(64)?,
+            bell,
+            rings: false,
             nodes,
             config,
             log: Log::default(),
@@ -195,11 +205,25 @@ impl Pipeline {
 
     /// Does what can be done now. Does not wait.
     ///
+    /// This is the turn for a loop that polls the pipeline: afterwards it is readable if there is more to do, and
+    /// becomes so when there is.
+    ///
     /// # Errors
     ///
     /// As [`turn_timeout`](Self::turn_timeout).
     pub fn try_turn(&mut self) -> Result<State> {
-        self.turn_timeout(Duration::ZERO)
+        self.ring(false)?;
+        // Taken before the rounds, events tell nothing that these do not find. What comes later is a new event.
+        self.wait(Duration::ZERO)?;
+        let (mut state, mut moved) = (State::Running, true);
+        for _ in 0..ROUNDS {
+            if moved {
+                (state, moved) = self.step(Duration::ZERO)?;
+            }
+        }
+        // There may be more, of which the events are taken.
+        self.ring(moved)?;
+        Ok(state)
     }
 
     /// Does what can be done now; if there is nothing, waits for the next event, for `timeout` at most.
@@ -210,35 +234,58 @@ impl Pipeline {
     /// at most, the state is [`Draining`](State::Draining). `TimedOut` if not all blocks could be delivered
     /// in time at the end; [`remaining`](Self::remaining) lists them.
     pub fn turn_timeout(&mut self, timeout: Duration) -> Result<State> {
+        if timeout.is_zero() {
+            return self.try_turn();
+        }
+        self.ring(false)?;
+        let (state, moved) = self.step(timeout)?;
+        if !moved && !self.is_finished && self.failure.is_none() {
+            self.wait(timeout)?;
+        }
+        Ok(state)
+    }
+
+    /// What can be done now, and whether there may be more. After a failure it waits for `timeout` at most.
+    fn step(&mut self, timeout: Duration) -> Result<(State, bool)> {
         if self.is_finished {
-            return Ok(State::Finished);
+            return Ok((State::Finished, false));
         }
         if self.failure.is_some() {
-            return self.leave(timeout);
+            return Ok((self.leave(timeout)?, false));
         }
         let moved = match self.round() {
             Ok(moved) => moved,
             Err(error) => {
                 self.nodes.end(&error.to_string());
                 self.failure = Some(error);
-                return self.leave(timeout);
+                return Ok((self.leave(timeout)?, false));
             }
         };
         let is_late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let has_left = self.nodes.have_left() || is_late;
         if has_left && self.nodes.sinks.iter().all(|node| node.sink.is_finished()) {
             self.is_finished = true;
-            return Ok(State::Finished);
+            return Ok((State::Finished, false));
         }
         if is_late {
             self.is_finished = true;
             return Err(self.too_late());
         }
-        if !moved {
-            self.wait(timeout)?;
-        }
         let ended = self.deadline.is_some() || self.nodes.have_ended();
-        Ok(if ended { State::Draining } else { State::Running })
+        Ok((if ended { State::Draining } else { State::Running }, moved))
+    }
+
+    /// Keeps the pipeline readable, or no longer.
+    fn ring(&mut self, rings: bool) -> Result<()> {
+        match (self.rings, rings) {
+            (false, true) => {
+                self.bell.ring().map_err(|why| Error::new("ring", "a pipeline", why))?
+            }
+            (true, false) => self.bell.clear(),
+            _ => {}
+        }
+        self.rings = rings;
+        Ok(())
     }
 
     /// After a failure: returns it once all senders know of it.
@@ -480,7 +527,8 @@ impl Pipeline {
     }
 }
 
-/// Readable while a [`Pipeline::turn`] has something to do, and possibly without.
+/// Readable while [`Pipeline::try_turn`] has something to do, and possibly without. A turn that waits may take an event
+/// and leave what it tells to the next turn.
 impl AsFd for Pipeline {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.poller.as_fd()

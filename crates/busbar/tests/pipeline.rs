@@ -15,6 +15,7 @@ use busbar::pipeline::{
 use busbar::stream::net::{FrameSender, Options};
 use busbar::stream::sigmf::Recording;
 use busbar::stream::{Lost, Source, StreamSetup};
+use busbar::wait::{Events, Interest, Poller};
 use busbar::{Error, Result};
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
@@ -559,6 +560,23 @@ fn a_count_ends_a_source_and_whoever_sends_hears_of_it() {
     assert!(said.contains("takes no more"), "{said}");
     // The count is rounded up to the end of a block.
     assert_eq!(counters.unwrap().sinks[0].verified, 1024);
+}
+
+#[test]
+fn a_pipeline_that_is_polled_is_readable_whenever_it_has_something_to_do() {
+    let synth = SourceKind::Device("synth:counter?rate=1M".into());
+    // A block in 64 us: many come while a turn ends.
+    let adc = SourceConfig::new("adc", synth).block_len(512).count(300_000);
+    let all = SinkConfig::new("all", Edge::new("adc"), SinkKind::Verify { counter: true });
+    let mut pipeline = Pipeline::open(Config::new().source(adc).sink(all)).unwrap();
+    let (poller, mut events) = (Poller::new().unwrap(), Events::new(1).unwrap());
+    poller.add(&pipeline, 1, Interest::READABLE).unwrap();
+    while pipeline.try_turn().unwrap() != State::Finished {
+        let ready = poller.wait_timeout(&mut events, Duration::from_secs(10)).unwrap();
+        assert_eq!(ready, 1, "{:?}", pipeline.counters());
+    }
+    // It does not keep its poller awake.
+    assert_eq!(poller.try_wait(&mut events).unwrap(), 0);
 }
 
 #[test]
