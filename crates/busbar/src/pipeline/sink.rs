@@ -41,6 +41,8 @@ pub(super) struct Sink {
     /// The hardware that recordings name.
     from: Option<String>,
     state: State,
+    /// The attempts before this opening, until it has delivered a block.
+    retry: Option<Retry>,
     /// Blocks that were taken and are not delivered yet, the oldest first.
     under_way: VecDeque<Item>,
     /// How often it was opened: each time it has another descriptor.
@@ -99,6 +101,7 @@ impl Sink {
             patience: patience(config.patience, all),
             from,
             state: State::New,
+            retry: None,
             under_way: VecDeque::new(),
             opens: 0,
             counts: Counts::default(),
@@ -226,7 +229,8 @@ impl Sink {
         let State::Opening(from, retry) = &self.state else { return Ok(None) };
         let opened = match from.try_recv() {
             Ok(opened) => opened,
-            Err(TryRecvError::Empty) => return Ok(None),
+            Err(TryRecvError::Empty) if !retry.is_over() => return Ok(None),
+            Err(TryRecvError::Empty) => Err(Error::new("open", self.name(), Errno::TIMEDOUT)),
             Err(TryRecvError::Disconnected) => Err(Error::new("open", self.name(), Errno::IO)),
         };
         self.state = State::Down(*retry);
@@ -236,6 +240,10 @@ impl Sink {
     fn opened(&mut self, opened: Result<Way>, is_first: bool) -> Result<Option<Error>> {
         match opened {
             Ok(way) => {
+                if let State::Down(mut retry) = self.state {
+                    retry.succeeded();
+                    self.retry = Some(retry);
+                }
                 self.counts.restarts += u64::from(!is_first);
                 self.state = State::Open(way);
                 self.opens += 1;
@@ -316,15 +324,22 @@ impl Sink {
         let State::Open(way) = &mut self.state else { return Ok(false) };
         let left = way.turn(self.under_way.len())?;
         let arrived = self.under_way.len().saturating_sub(left);
-        for item in self.under_way.drain(..arrived) {
-            self.counts.add(&item);
-            let micros = u64::try_from(item.latency().as_micros()).unwrap_or(u64::MAX);
-            self.latency.saturating_record(micros.clamp(1, MOST_MICROSECONDS));
-        }
+        self.arrived(arrived);
+        let State::Open(way) = &self.state else { return Ok(false) };
         if let Way::Verify(Some(counter)) = way {
             self.counts.verified = counter.samples();
         }
         Ok(arrived > 0)
+    }
+
+    /// Counts the first blocks under way, which were delivered.
+    fn arrived(&mut self, count: usize) {
+        for item in self.under_way.drain(..count) {
+            self.retry = None;
+            self.counts.add(&item);
+            let micros = u64::try_from(item.latency().as_micros()).unwrap_or(u64::MAX);
+            self.latency.saturating_record(micros.clamp(1, MOST_MICROSECONDS));
+        }
     }
 
     /// Ends the sink; `lost` is what was lost after the last block. Returns whether everything was delivered.
@@ -349,7 +364,10 @@ impl Sink {
             return Err(error);
         }
         self.counts.keep(way);
-        let mut retry = Retry::new(self.patience);
+        let left = way.left(self.under_way.len());
+        self.arrived(self.under_way.len().saturating_sub(left));
+        let retry = self.retry.take().filter(Retry::goes_on);
+        let mut retry = retry.unwrap_or_else(|| Retry::new(self.patience));
         let error = retry.failed(error)?;
         // Closes it.
         self.state = State::Down(retry);

@@ -90,7 +90,7 @@ impl Sink {
     fn remote(remote: &Remote, setup: &StreamSetup) -> Result<Self> {
         let (label, about, transmit) = remote::transmit(remote, setup)?;
         let free = blocks(about.blocks, about.block_len, &about.memory)?;
-        let outlet = Outlet::remote(transmit, &label, about.blocks)?;
+        let outlet = Outlet::remote(transmit, &label, &about)?;
         let state = State::new(Driver::Outlet(Box::new(outlet)), free);
         Ok(Self { shared: Shared::new(label, state)?, about })
     }
@@ -112,7 +112,7 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open); bad input if the channels have other types or places here, and for a setup with
+    /// As [`open`](Self::open); bad input if the channels have other names, types or places here, and for a setup with
     /// channels or a rate, which `format` has.
     pub fn open_for(name: &str, format: &Format, setup: &StreamSetup) -> Result<Self> {
         let allowed = "nothing: the format of the samples tells";
@@ -130,9 +130,9 @@ impl Sink {
         let sink = Self::open(name, &StreamSetup { channels, ..setup.clone() })?;
         let layout = |format: &Format| -> Vec<_> {
             let of = |channel: &Channel| {
-                let Channel { bits, storage_bits, shift, big_endian, repeat, offset, .. } =
-                    *channel;
-                (bits, storage_bits, shift, big_endian, repeat, offset)
+                let (name, kind) = (channel.name.clone(), (channel.signed, channel.big_endian));
+                let Channel { bits, storage_bits, shift, repeat, offset, .. } = *channel;
+                (name, kind, bits, storage_bits, shift, repeat, offset)
             };
             format.channels.iter().map(of).collect()
         };
@@ -223,7 +223,8 @@ impl Sink {
     ///
     /// The block is passed by reference if the sink takes DMABUFs, the block is one, the device can use its
     /// memory, the source has another block to receive into, and the sink does not have this one already. To a device
-    /// of another machine, it is sent from where it is. Otherwise the samples are copied into a block of the sink.
+    /// of another machine, a block that is not longer than one of the sink is sent from where it is, even if the sink
+    /// has it already. Otherwise the samples are copied into a block of the sink.
     ///
     /// There is room while the sink has less than half of the source's blocks, or has a free block to copy into.
     /// A transmitted block goes back in the next call of the sink: after the last one, call
@@ -292,7 +293,7 @@ impl Sink {
     #[must_use]
     pub fn queued(&self) -> usize {
         let state = self.shared.lock();
-        state.foreign() + self.about.blocks.saturating_sub(state.free())
+        state.foreign() + self.about.blocks.saturating_sub(state.idle())
     }
 
     /// Takes transmitted blocks back from the driver. Does not wait.
@@ -360,7 +361,7 @@ impl Sink {
         loop {
             self.shared.reap(&mut state)?;
             self.shared.refuse_cyclic(&state)?;
-            if state.is_drained()? {
+            if self.shared.is_drained(&mut state)? {
                 return Ok(true);
             }
             if deadline.has_passed() {
@@ -377,8 +378,8 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// Kind [`Unsupported`](std::io::ErrorKind::Unsupported) with [`Interface::Fileio`]; bad input if
-    /// `samples` are not whole samples or do not fit into a block.
+    /// Kind [`Unsupported`](std::io::ErrorKind::Unsupported) with any interface but [`Interface::Dmabuf`]; bad
+    /// input if `samples` are not whole samples or do not fit into a block.
     pub fn cyclic(&self, samples: &[u8]) -> Result<()> {
         self.check_len(samples.len())?;
         if samples.len() > self.about.block_len {

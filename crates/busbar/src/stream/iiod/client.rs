@@ -207,7 +207,11 @@ impl Client {
                 }
                 let closed = hub.close(device, self.who);
                 self.doing = Doing::Nothing;
-                self.result(closed.map(|()| 0));
+                self.result(
+                    closed.and(drained).and_then(|is_drained| {
+                        if is_drained { Ok(0) } else { Err(Errno::TIMEDOUT) }
+                    }),
+                );
                 Ok(true)
             }
         }

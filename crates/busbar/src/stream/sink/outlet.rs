@@ -10,6 +10,8 @@ use rustix::event::epoll::EventFlags;
 use crate::block::Block;
 use crate::poll::Set;
 use crate::stream::StreamSetup;
+#[cfg(feature = "iiod")]
+use crate::stream::about::About;
 use crate::stream::driver::Pending;
 use crate::stream::format::{Format, Lost, Meta};
 #[cfg(feature = "iiod")]
@@ -52,6 +54,8 @@ pub(super) struct Outlet {
     file: Option<Arc<OwnedFd>>,
     pool: Pool,
     blocks: usize,
+    /// The longest block of a source that it can [have](Self::lend), in bytes: 0 if none.
+    longest_lent: usize,
     sequence: u64,
     /// Bytes that a recording has copied, once it is complete.
     copied: u64,
@@ -97,9 +101,11 @@ impl Outlet {
 
     /// Transmits to a device of another machine.
     #[cfg(feature = "iiod")]
-    pub(super) fn remote(transmit: Transmit, name: &str, blocks: usize) -> Result<Self> {
+    pub(super) fn remote(transmit: Transmit, name: &str, about: &About) -> Result<Self> {
         let file = own(&transmit, name)?;
-        Self::new(To::Remote(Box::new(transmit)), Some(file), blocks)
+        let outlet = Self::new(To::Remote(Box::new(transmit)), Some(file), about.blocks)?;
+        // How long the server may take is known for such blocks.
+        Ok(Self { longest_lent: about.block_len, ..outlet })
     }
 
     fn new(to: To, file: Option<Arc<OwnedFd>>, blocks: usize) -> Result<Self> {
@@ -108,18 +114,15 @@ impl Outlet {
             file,
             pool: Pool::new(Vec::with_capacity(blocks))?,
             blocks,
+            longest_lent: 0,
             sequence: 0,
             copied: 0,
         })
     }
 
-    /// Whether it can [have](Self::lend) blocks of sources.
-    pub(super) fn borrows(&self) -> bool {
-        match &self.to {
-            #[cfg(feature = "iiod")]
-            To::Remote(_) => true,
-            _ => false,
-        }
+    /// Whether it can [have](Self::lend) a block of a source.
+    pub(super) fn borrows(&self, samples: &Samples) -> bool {
+        samples.meta().len <= self.longest_lent
     }
 
     /// Takes a block of a source. [`turn`](Self::turn) tells when it is done with that.
@@ -158,16 +161,19 @@ impl Outlet {
     }
 
     /// Does what can be done without waiting. Returns the blocks that are free again, and how many blocks of sources
-    /// it is done with.
-    pub(super) fn turn(&mut self) -> Result<(Vec<Block>, usize)> {
-        let returned = match &mut self.to {
-            To::Net(sender) => sender.advance().map(|()| 0)?,
+    /// it is done with. After an error too, these are those that were taken before.
+    pub(super) fn turn(&mut self) -> (Vec<Block>, usize, Result<()>) {
+        let (returned, turned) = match &mut self.to {
+            To::Net(sender) => (0, sender.advance()),
             #[cfg(feature = "iiod")]
-            To::Remote(transmit) => transmit.advance().map(|()| transmit.returned())?,
-            To::Nowhere | To::Verify(_) | To::Recording(_) => 0,
+            To::Remote(transmit) => {
+                let turned = transmit.advance();
+                (transmit.returned(), turned)
+            }
+            To::Nowhere | To::Verify(_) | To::Recording(_) => (0, Ok(())),
         };
         self.pool.returned(|_| {});
-        Ok((std::iter::from_fn(|| self.pool.take()).collect(), returned))
+        (std::iter::from_fn(|| self.pool.take()).collect(), returned, turned)
     }
 
     /// Whether everything was taken over, or transmitted.

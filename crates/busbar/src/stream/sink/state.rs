@@ -21,6 +21,8 @@ use crate::{Error, Result};
 pub(super) struct State {
     driver: Driver,
     free: Vec<Block>,
+    /// How many others there are no more since the end, and are not to be transmitted.
+    gone: usize,
     mode: Mode,
     /// How many blocks of sources the driver has.
     foreign: usize,
@@ -152,10 +154,7 @@ impl Shared<State> {
             return Err(self.ended("transmit on"));
         }
         let result = state.reap(self.label());
-        if result.as_ref().is_err_and(|error| error.errno() == Some(Errno::PIPE)) {
-            // The first error matters more than one of the end.
-            let _ = self.end(state);
-        }
+        self.end_if_over(state, &result);
         self.ring(state);
         result
     }
@@ -176,6 +175,17 @@ impl Shared<State> {
     }
 
     pub(super) fn push(&self, state: &mut State, load: Load, len: usize) -> Result<()> {
+        let is_own = matches!(load, Load::Own(_));
+        let pushed = self.try_push(state, load, len);
+        if pushed.is_err() {
+            // It does not count as queued.
+            state.gone += usize::from(is_own);
+            state.foreign = state.foreign.saturating_sub(usize::from(!is_own));
+        }
+        pushed
+    }
+
+    fn try_push(&self, state: &mut State, load: Load, len: usize) -> Result<()> {
         if state.mode == Mode::Ended {
             return Err(self.ended("transmit on"));
         }
@@ -187,6 +197,20 @@ impl Shared<State> {
         }
         self.ring(state);
         pushed
+    }
+
+    /// Whether the driver has transmitted everything.
+    pub(super) fn is_drained(&self, state: &mut State) -> Result<bool> {
+        let drained = state.is_drained();
+        self.end_if_over(state, &drained);
+        drained
+    }
+
+    fn end_if_over<T>(&self, state: &mut State, result: &Result<T>) {
+        if result.as_ref().is_err_and(|error| error.errno() == Some(Errno::PIPE)) {
+            // The first error matters more than one of the end.
+            let _ = self.end(state);
+        }
     }
 
     /// Waits until the driver may be done with a block.
@@ -201,7 +225,9 @@ impl Shared<State> {
 
     pub(super) fn give_back(&self, block: Block) {
         let mut state = self.lock();
-        if state.mode != Mode::Ended {
+        if state.mode == Mode::Ended {
+            state.gone += 1;
+        } else {
             state.free.push(block);
             self.ring(&mut state);
         }
@@ -232,6 +258,7 @@ impl Shared<State> {
         if state.mode != Mode::Ended {
             state.mode = Mode::Ended;
             self.ring(state);
+            state.gone += state.free.len();
             state.free.clear();
             state.guests.clear();
             self.notify(state);
@@ -251,6 +278,7 @@ impl State {
         Self {
             driver,
             free,
+            gone: 0,
             mode: Mode::Off,
             foreign: 0,
             guests: Vec::new(),
@@ -261,9 +289,9 @@ impl State {
         }
     }
 
-    /// Number of free blocks.
-    pub(super) fn free(&self) -> usize {
-        self.free.len()
+    /// Number of its blocks that are not to be transmitted.
+    pub(super) fn idle(&self) -> usize {
+        self.free.len() + self.gone
     }
 
     /// How many blocks of sources the driver has.
@@ -284,7 +312,7 @@ impl State {
     }
 
     /// Whether the driver has transmitted everything.
-    pub(super) fn is_drained(&mut self) -> Result<bool> {
+    fn is_drained(&mut self) -> Result<bool> {
         match &mut self.driver {
             Driver::Dmabuf(queue) => Ok(queue.len() == 0),
             Driver::Fileio(transmit) => transmit.is_drained(),
@@ -301,7 +329,7 @@ impl State {
         }
         let queue = match &self.driver {
             Driver::Dmabuf(queue) if block.is_dmabuf() => queue,
-            Driver::Outlet(outlet) => return outlet.borrows(),
+            Driver::Outlet(outlet) => return outlet.borrows(samples),
             Driver::Dmabuf(_) | Driver::Fileio(_) => return false,
         };
         // A driver transmits a block once at a time.
@@ -377,10 +405,10 @@ impl State {
             Driver::Dmabuf(_) => return Ok(()),
             Driver::Fileio(transmit) => transmit.write()?,
             Driver::Outlet(outlet) => {
-                let (free, returned) = outlet.turn()?;
+                let (free, returned, turned) = outlet.turn();
                 self.free.extend(free);
                 self.foreign -= returned;
-                return Ok(());
+                return turned;
             }
         };
         self.copied += count;

@@ -84,18 +84,26 @@ impl Buffer {
         Ok(self.connection.attribute(&place)?.is_some_and(|found| found == value))
     }
 
-    /// The command that opens the device.
-    pub(super) fn command(&self) -> String {
+    /// The commands that have the server use `count` buffers, and open the device.
+    pub(super) fn commands(&self, count: usize) -> String {
+        format!("{}\r\n{}\r\n", self.set(count), self.command())
+    }
+
+    fn set(&self, count: usize) -> String {
+        format!("SET {} BUFFERS_COUNT {count}", self.device.id)
+    }
+
+    fn command(&self) -> String {
         format!("OPEN {} {} {}", self.device.id, self.samples, self.mask.text())
     }
 
-    /// Opens the device. The server has `count` buffers, and may take `patience` for a request.
-    pub(super) fn open(&mut self, patience: Duration, count: usize) -> Result<()> {
+    /// Opens the device. The server may take `patience` for a request. Returns whether it has `count` buffers.
+    pub(super) fn open(&mut self, patience: Duration, count: usize) -> Result<bool> {
         // Old servers may not know these.
         self.connection.ask(&format!("TIMEOUT {}", patience.as_millis()))?;
-        self.connection.ask(&format!("SET {} BUFFERS_COUNT {count}", self.device.id))?;
+        let set = self.connection.ask(&self.set(count))?;
         let opened = self.connection.ask(&self.command())?;
-        let Some(errno) = failure(opened) else { return Ok(()) };
+        let Some(errno) = failure(opened) else { return Ok(failure(set).is_none()) };
         let error = Error::new("open", self.label.as_str(), errno);
         Err(match errno {
             Errno::BUSY => error.help("another program uses it"),
@@ -112,7 +120,7 @@ impl Buffer {
         if !connection.socket.buffer().is_empty() {
             return Err(connection.wrong("an answer without a question"));
         }
-        let socket = connection.socket.into_inner();
+        let socket = connection.socket.into_inner().0;
         let set = socket.set_nonblocking(true).and_then(|()| keep_alive(&socket));
         set.map_err(|why| Error::new("use", label, why))?;
         Ok(socket)

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
+use busbar_uapi::tcp;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
 
@@ -44,7 +45,8 @@ pub(in crate::stream) fn transmit(
     let count = setup.count().clamp(2, BUFFERS as usize) & !1;
     let time = buffer.block_time();
     let patience = PATIENCE + time.map_or(UNKNOWN, |time| time * BUFFERS);
-    buffer.open(patience, count)?;
+    // A server that does not know the command has as many as libiio asks for.
+    let count = if buffer.open(patience, count)? { count } else { BUFFERS as usize };
     let (label, watch) = (buffer.label.clone(), Watch::new()?);
     let about = About {
         format: buffer.format.clone(),
@@ -54,8 +56,8 @@ pub(in crate::stream) fn transmit(
         block_len: buffer.block_len(),
         device: None,
     };
-    let (id, open) = (buffer.id().to_owned(), format!("{}\r\n", buffer.command()));
-    let half = (!buffer.has(LOST)).then(|| buffer.block_len() * count / 2);
+    let (id, open) = (buffer.id().to_owned(), buffer.commands(count));
+    let half = (!buffer.has(LOST)).then(|| buffer.block_len() * (count / 2));
     let socket = buffer.into_socket()?;
     watch.add(&socket, 0)?;
     let transmit = Transmit {
@@ -71,7 +73,8 @@ pub(in crate::stream) fn transmit(
         state: State::Idle,
         queue: VecDeque::new(),
         sent: 0,
-        taken: 0,
+        holds: false,
+        begun: 0,
         since: Instant::now(),
         copied: 0,
         returned: 0,
@@ -94,6 +97,8 @@ enum State {
     Closing,
     /// The device is closed until there is more to transmit.
     Closed,
+    /// The server's answer how many buffers it has then, whatever it is.
+    Setting,
     /// The server's answer that it is open again.
     Opening,
 }
@@ -121,7 +126,7 @@ pub(in crate::stream) struct Transmit {
     label: String,
     /// The device in commands.
     id: String,
-    /// The command that opens it.
+    /// The two commands that open it.
     open: String,
     /// The server does not tell when samples are transmitted, and may transmit so many bytes at a time. `None`: its
     /// answer to `CLOSE` tells, as that of `busbar serve` does.
@@ -139,8 +144,10 @@ pub(in crate::stream) struct Transmit {
     queue: VecDeque<Load>,
     /// Bytes of the first of these that were sent.
     sent: usize,
-    /// Bytes that the server has taken since it has opened the device.
-    taken: usize,
+    /// Whether the server has taken samples since it has opened the device.
+    holds: bool,
+    /// Bytes of those in a `half` that is not full.
+    begun: usize,
     /// When the last step was.
     since: Instant,
     copied: u64,
@@ -156,13 +163,12 @@ impl Transmit {
         self.queue.push_back(Load::Samples(queued, is_foreign));
     }
 
-    /// Does what can be done without waiting. After an error, the stream is over: it can be opened again.
+    /// Does what can be done without waiting. After an error, the stream is over: [`stop`](Self::stop) it, which gives
+    /// the blocks back that the server has not taken.
     pub(in crate::stream) fn advance(&mut self) -> Result<()> {
         self.watch.take()?;
-        self.steps().map_err(|why| {
-            self.stop();
-            Error::new("transmit to", self.label.as_str(), Errno::PIPE).help(why)
-        })
+        self.steps()
+            .map_err(|why| Error::new("transmit to", self.label.as_str(), Errno::PIPE).help(why))
     }
 
     fn steps(&mut self) -> Result<(), String> {
@@ -193,10 +199,19 @@ impl Transmit {
             }
             (State::Closed, Some(_)) => {
                 talk.ask(&self.open)?;
-                self.state = State::Opening;
+                self.state = State::Setting;
                 true
             }
-            (State::Sending, _) => self.send()?,
+            (State::Sending, _) => {
+                // Not after the last byte: from then on, the server may answer.
+                self.expect_nothing()?;
+                let sent = self.send();
+                if sent.is_err() {
+                    // The reason for a connection that is closed.
+                    self.expect_nothing()?;
+                }
+                sent?
+            }
             _ => match talk.number()? {
                 Some(number) => self.hear(number).map(|()| true)?,
                 None => false,
@@ -228,8 +243,19 @@ impl Transmit {
         Ok(true)
     }
 
+    /// While a block is under way, an answer can only be an error.
+    fn expect_nothing(&mut self) -> Result<(), String> {
+        let talk = self.talk.as_mut().ok_or("the connection is closed")?;
+        let Some(number) = talk.number()? else { return Ok(()) };
+        Err(failure(number).map_or_else(early, |errno| format!("the server says: {errno}")))
+    }
+
     /// Handles an answer.
     fn hear(&mut self, number: i64) -> Result<(), String> {
+        if self.state == State::Setting {
+            self.state = State::Opening;
+            return Ok(());
+        }
         if let Some(errno) = failure(number) {
             return Err(format!("the server says: {errno}"));
         }
@@ -240,16 +266,23 @@ impl Transmit {
         if usize::try_from(number) != Ok(len) {
             return Err(format!("the server answers {number} instead of {len}"));
         }
+        // With its answer, a server acknowledges all that it has read. The socket must not refer to a block that goes
+        // back.
+        let is_read = |talk: &Talk<_>| tcp::unacknowledged(&talk.socket) == Ok(0);
+        if len > 0 && !self.talk.as_ref().is_some_and(is_read) {
+            return Err(early());
+        }
         self.state = match self.state {
             State::Asked => State::Sending,
             State::Closing => State::Closed,
             _ => State::Idle,
         };
         if self.state == State::Closed {
-            self.taken = 0;
+            (self.holds, self.begun) = (false, 0);
         }
         if len > 0 {
-            self.taken += len;
+            self.holds = true;
+            self.begun = self.half.map_or(0, |half| (self.begun + len) % half);
             let load = self.queue.pop_front();
             self.returned += usize::from(matches!(load, Some(Load::Samples(_, true))));
         }
@@ -261,7 +294,7 @@ impl Transmit {
         if !self.queue.is_empty() || !matches!(self.state, State::Idle | State::Closed) {
             return Ok(false);
         }
-        if self.taken == 0 {
+        if !self.holds {
             return Ok(true);
         }
         let Some(half) = self.half else {
@@ -270,9 +303,8 @@ impl Transmit {
             }
             return Ok(false);
         };
-        let rest = self.taken % half;
-        if rest > 0 {
-            self.queue.push_back(Load::Zeros(half - rest));
+        if self.begun > 0 {
+            self.queue.push_back(Load::Zeros(half - self.begun));
             self.advance()?;
             return Ok(false);
         }
@@ -282,10 +314,8 @@ impl Transmit {
     /// Has the server transmit all that it has, and close the device.
     fn close(&mut self) -> Result<()> {
         let Some(talk) = &self.talk else { return Ok(()) };
-        if let Err(why) = talk.ask(&format!("CLOSE {}\r\n", self.id)) {
-            self.stop();
-            return Err(Error::new("transmit to", self.label.as_str(), Errno::PIPE).help(why));
-        }
+        talk.ask(&format!("CLOSE {}\r\n", self.id))
+            .map_err(|why| Error::new("transmit to", self.label.as_str(), Errno::PIPE).help(why))?;
         (self.state, self.since) = (State::Closing, Instant::now());
         Ok(())
     }
@@ -310,6 +340,10 @@ impl Transmit {
         }
         self.queue.clear();
     }
+}
+
+fn early() -> String {
+    "the server answers before it has the samples".into()
 }
 
 /// Sends up to `len` zeros; `None` if there is no room.

@@ -14,6 +14,7 @@ use crate::stream::{Format, Sink, Source};
 /// A server that takes samples, and may answer otherwise.
 struct Server {
     port: u16,
+    listener: TcpListener,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -53,13 +54,15 @@ impl Server {
     }
 
     /// A server whose device has these attributes. `odd` is asked for the answer to each line: `None` is the right one,
-    /// "" closes the connection.
+    /// "" closes the connection, "last" does so after the right one. At each "|", there is a pause; after one at the end,
+    /// the connection is closed.
     fn odd(
         attributes: &[&str],
         mut odd: impl FnMut(&str) -> Option<&'static str> + Send + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
+        let own = listener.try_clone().unwrap();
         let adc = Device { id: "iio:device0".into(), name: Some("adc".into()), ..dac(&[]) };
         let adc = Device { channels: adc.channels.into_iter().take(1).collect(), ..adc };
         let context = Context { devices: vec![adc, dac(attributes)], ..Context::default() };
@@ -72,11 +75,18 @@ impl Server {
                 let _ = serve(&stream.unwrap(), &xml, &shared, &mut odd);
             }
         });
-        Self { port, seen }
+        Self { port, listener: own, seen }
     }
 
     fn name(&self) -> String {
         format!("iio:dac@ip:127.0.0.1:{}", self.port)
+    }
+
+    /// Of a block, the server's socket has room for a part only.
+    fn transmit(&self) -> Transmit {
+        sockopt::set_socket_recv_buffer_size(&self.listener, 1).unwrap();
+        let remote = Remote::of(self.name().trim_start_matches("iio:")).unwrap();
+        transmit(&remote, &setup()).unwrap().2
     }
 
     fn open(&self, setup: &StreamSetup) -> Result<Sink> {
@@ -108,13 +118,21 @@ fn serve(
         }
         let line = line.trim().to_owned();
         seen.lock().unwrap().lines.push(line.clone());
-        match odd(&line) {
+        let odd = odd(&line);
+        match odd {
             Some("") => return Ok(()),
+            Some("last") | None => {}
             Some(answer) => {
-                to.write_all(answer.as_bytes())?;
+                for (at, part) in answer.split('|').enumerate() {
+                    // What comes before is heard of before.
+                    thread::sleep(Duration::from_millis(50 * u64::from(at > 0)));
+                    to.write_all(part.as_bytes())?;
+                }
+                if answer.ends_with('|') {
+                    return Ok(());
+                }
                 continue;
             }
-            None => {}
         }
         let words: Vec<_> = line.split(' ').collect();
         let answer = match words[0] {
@@ -130,7 +148,14 @@ fn serve(
             }
             _ => "0\n".into(),
         };
+        if odd == Some("last") {
+            // The client waits for the answer then.
+            thread::sleep(Duration::from_millis(50));
+        }
         to.write_all(answer.as_bytes())?;
+        if odd == Some("last") {
+            return Ok(());
+        }
     }
 }
 
@@ -143,6 +168,8 @@ fn send(sink: &Sink, len: usize, fill: u8) -> Result<()> {
 
 /// Small blocks are copied; these are not.
 const LEN: usize = 32 << 10;
+/// How long anything may take here.
+const LIMIT: Duration = Duration::from_secs(20);
 
 fn setup() -> StreamSetup {
     StreamSetup::new().block_len(LEN).blocks(4)
@@ -168,7 +195,7 @@ fn samples_arrive_in_their_order_uncopied_and_the_device_is_closed_when_they_are
     expected.extend([[99; 400].as_slice(), &[100; 4]].concat());
     assert!(server.bytes() == expected);
     assert_eq!(server.lines("OPEN"), vec!["OPEN iio:device1 8192 00000006"; 2]);
-    assert_eq!(server.lines("SET"), ["SET iio:device1 BUFFERS_COUNT 4"]);
+    assert_eq!(server.lines("SET"), vec!["SET iio:device1 BUFFERS_COUNT 4"; 2]);
     // Without a rate, it may be slow.
     assert_eq!(server.lines("TIMEOUT"), ["TIMEOUT 62500"]);
     // The short ones.
@@ -270,6 +297,12 @@ fn what_cannot_be_transmitted_to_is_an_error_that_says_why() {
         let error = server.open(&setup()).unwrap_err().to_string();
         assert!(error.contains(says), "{answer}: {error}");
     }
+    for names in [["voltage0_q", "voltage0_i"], ["voltage0_i", "voltage0_q"]] {
+        let mut format = Format::of_shorts(&names);
+        format.channels[1].signed = names[0] != "voltage0_i";
+        let error = Sink::open_for(&server.name(), &format, &setup()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    }
     let cyclic = server.open(&setup()).unwrap().cyclic(&[0; 4]).unwrap_err();
     assert_eq!(cyclic.kind(), ErrorKind::Unsupported);
 }
@@ -289,10 +322,10 @@ fn whatever_a_server_answers_ends_the_sink_with_a_reason_and_gives_the_blocks_ba
         ("WRITEBUF", LONG, "not of the protocol"),
         ("WRITEBUF", "", "closed the connection"),
         // It has not taken the samples, or says so before it could have.
-        ("WRITEBUF", "0\n0\n", "answers 0 instead of 32768"),
-        ("WRITEBUF", "0\n32764\n", "answers 32764 instead of 32768"),
+        ("WRITEBUF", "0\n|0\n", "answers 0 instead of 32768"),
+        ("WRITEBUF", "0\n|32764\n", "answers 32764 instead of 32768"),
+        ("WRITEBUF", "0\n0\n", "the server answers "),
         ("WRITEBUF", "0\n-110\n", "Connection timed out"),
-        ("WRITEBUF", "0\n32768\n7\n", "the server answers "),
         ("CLOSE", "-5\n", "Input/output error"),
         ("CLOSE", "", "closed the connection"),
         ("CLOSE", "0\n0\n", "without a question"),
@@ -304,9 +337,12 @@ fn whatever_a_server_answers_ends_the_sink_with_a_reason_and_gives_the_blocks_ba
         );
         let source = source.unwrap();
         let sink = Sink::open_for(&server.name(), source.format(), &setup()).unwrap();
+        let begun = Instant::now();
         let error = loop {
+            assert!(begun.elapsed() < LIMIT, "{to} {answer}");
+            let samples = source.next_timeout(LIMIT).unwrap().unwrap();
             let failed = sink
-                .forward_timeout(&source.next().unwrap(), Duration::from_millis(10))
+                .forward_timeout(&samples, Duration::from_millis(10))
                 .and_then(|_| sink.drain_timeout(Duration::from_millis(10)));
             if let Err(error) = failed {
                 break error;
@@ -318,7 +354,45 @@ fn whatever_a_server_answers_ends_the_sink_with_a_reason_and_gives_the_blocks_ba
         assert!(text.contains("transmit to IIO device `dac`"), "{text}");
         assert_eq!(sink.space().unwrap_err().kind(), ErrorKind::BrokenPipe);
         // All blocks of the source at a time.
-        let _all: Vec<_> = (0..4).map(|_| source.next().unwrap()).collect();
+        let _all: Vec<_> = (0..4).map(|_| source.next_timeout(LIMIT).unwrap().unwrap()).collect();
+    }
+}
+
+#[test]
+fn a_block_that_is_longer_than_those_of_the_sink_is_refused() {
+    let server = Server::new();
+    let from = setup().block_len(2 * LEN).channels(["voltage0_i", "voltage0_q"]);
+    let source = Source::open("synth:counter", &from).unwrap();
+    let sink = Sink::open_for(&server.name(), source.format(), &setup()).unwrap();
+    let error = sink.forward(&source.next_timeout(LIMIT).unwrap().unwrap()).unwrap_err();
+    assert!(error.to_string().contains("up to 32768"), "{error}");
+}
+
+#[test]
+fn blocks_that_the_server_has_taken_before_an_error_are_not_queued_any_more() {
+    let from = setup().blocks(8).channels(["voltage0_i", "voltage0_q"]);
+    let source = Source::open("synth:counter", &from).unwrap();
+    for is_lent in [true, false] {
+        let server = Server::odd(&[LOST], |line| line.starts_with("WRITEBUF").then_some("last"));
+        let sink = Sink::open_for(&server.name(), source.format(), &setup()).unwrap();
+        let push = || {
+            if is_lent {
+                sink.forward(&source.next_timeout(LIMIT).unwrap().unwrap()).unwrap();
+            } else {
+                send(&sink, LEN, 1).unwrap();
+            }
+        };
+        push();
+        push();
+        let error = loop {
+            // Until the server has acted.
+            thread::sleep(Duration::from_millis(100));
+            if let Err(error) = sink.reap() {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
+        assert_eq!(sink.queued(), 1);
     }
 }
 
@@ -349,20 +423,130 @@ fn a_silent_server_ends_the_sink() {
         }
         None
     });
-    let remote = Remote::of(server.name().trim_start_matches("iio:")).unwrap();
-    let (_, about, mut transmit) = transmit(&remote, &setup()).unwrap();
-    assert_eq!(about.format.rate, Some(1e6));
+    let mut transmit = server.transmit();
     assert!(transmit.patience > Duration::from_secs(7));
     transmit.patience = Duration::from_millis(100);
-    let source = Source::open("synth:counter", &setup()).unwrap();
-    transmit.push(source.next().unwrap(), true);
-    let error = loop {
+    let error = failure_of(&mut transmit, &source());
+    assert!(error.contains("does not answer"), "{error}");
+}
+
+fn source() -> Source {
+    Source::open("synth:counter", &setup()).unwrap()
+}
+
+/// Transmits a block, which fails.
+fn failure_of(transmit: &mut Transmit, source: &Source) -> String {
+    transmit.push(source.next_timeout(LIMIT).unwrap().unwrap(), true);
+    let begun = Instant::now();
+    loop {
         if let Err(error) = transmit.advance() {
+            return error.to_string();
+        }
+        assert!(begun.elapsed() < LIMIT);
+        poll::wait(&*transmit, PollFlags::IN, Some(LIMIT)).unwrap();
+    }
+}
+
+#[test]
+fn an_answer_is_heard_while_a_block_is_larger_than_the_room_in_the_sockets() {
+    for (answer, says) in [
+        ("0\n|-19\n", "No such device"),
+        ("0\n|-19\n|", "No such device"),
+        ("0\n|", "onnection"),
+        ("0\n|32768\n", "answers before it has the samples"),
+    ] {
+        let server =
+            Server::odd(&[LOST], move |line| line.starts_with("WRITEBUF").then_some(answer));
+        let mut transmit = server.transmit();
+        let socket = &transmit.talk.as_ref().unwrap().socket;
+        sockopt::set_socket_send_buffer_size(socket, 1).unwrap();
+        transmit.patience = Duration::from_secs(2);
+        let error = failure_of(&mut transmit, &source());
+        assert!(error.contains(says), "{answer}: {error}");
+    }
+}
+
+#[test]
+fn an_answer_before_the_server_has_acknowledged_all_samples_keeps_the_block() {
+    let server =
+        Server::odd(&[LOST], |line| line.starts_with("WRITEBUF").then_some("0\n|32768\n|"));
+    let mut transmit = server.transmit();
+    let error = failure_of(&mut transmit, &source());
+    assert!(error.contains("answers before it has the samples"), "{error}");
+    assert_eq!(transmit.returned(), 0);
+}
+
+#[test]
+fn a_server_that_refuses_a_number_of_buffers_has_the_usual_one() {
+    for (answer, half) in [("0\n", 1), ("-22\n", 2)] {
+        let server = Server::odd(&[], move |line| line.starts_with("SET").then_some(answer));
+        let remote = Remote::of(server.name().trim_start_matches("iio:")).unwrap();
+        let (_, _, transmit) = transmit(&remote, &setup().blocks(3)).unwrap();
+        assert_eq!(transmit.half, Some(half * LEN));
+    }
+}
+
+#[test]
+fn a_server_that_goes_is_noticed_while_there_is_nothing_to_do() {
+    let server = Server::odd(&[LOST], |line| line.starts_with("OPEN").then_some("0\n|"));
+    let sink = server.open(&setup()).unwrap();
+    let begun = Instant::now();
+    let error = loop {
+        if let Err(error) = sink.reap() {
             break error;
         }
-        poll::wait(&transmit, PollFlags::IN, None).unwrap();
+        assert!(begun.elapsed() < LIMIT);
+        thread::sleep(Duration::from_millis(5));
     };
-    assert!(error.to_string().contains("does not answer"), "{error}");
+    assert!(error.to_string().contains("closed the connection"), "{error}");
+}
+
+#[cfg(feature = "pipeline")]
+fn pipeline(server: &Server) -> crate::pipeline::Pipeline {
+    let text = format!(
+        "source.adc = {{ from = \"synth:counter?rate=1M&channels=1\", block-len = \"32K\", blocks = 16 }}\n\
+         sink.dac = {{ input = \"adc\", to = \"{}\", when-full = \"drop-oldest\", patience = \"500ms\" }}\n",
+        server.name()
+    );
+    let config = crate::pipeline::Config::parse("test", &text).unwrap();
+    crate::pipeline::Pipeline::open(config).unwrap()
+}
+
+/// Lets it run until it fails.
+#[cfg(feature = "pipeline")]
+fn failure_of_pipeline(pipeline: &mut crate::pipeline::Pipeline) -> Error {
+    let begun = Instant::now();
+    loop {
+        if let Err(error) = pipeline.turn() {
+            return error;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(3));
+    }
+}
+
+#[cfg(feature = "pipeline")]
+#[test]
+fn a_pipeline_gives_a_server_up_that_refuses_each_first_block() {
+    let server = Server::odd(&[LOST], |line| line.starts_with("WRITEBUF").then_some("-5\n"));
+    failure_of_pipeline(&mut pipeline(&server));
+    let opens = server.lines("OPEN").len();
+    assert!((2..8).contains(&opens), "{opens}");
+}
+
+#[cfg(feature = "pipeline")]
+#[test]
+fn a_pipeline_gives_a_server_up_that_takes_long_to_open() {
+    let mut prints = 0;
+    let server = Server::odd(&[LOST], move |line| {
+        prints += usize::from(line.starts_with("PRINT"));
+        if prints == 2 {
+            // Longer than the patience of the pipeline.
+            thread::sleep(LIMIT);
+        }
+        line.starts_with("WRITEBUF").then_some("")
+    });
+    let error = failure_of_pipeline(&mut pipeline(&server));
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
 }
 
 #[cfg(feature = "pipeline")]
