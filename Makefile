@@ -14,8 +14,8 @@ GENERATE ?= $(BUSBAR)
 
 .PHONY: demo test test-host test-python test-clients wheel test-wheels test-cargo-c test-c32 test-features test-targets \
 	test-kernel-style test-lab test-lab-itself \
-	test-race test-full test-dkms test-builds test-install test-packages test-demo bench figures report deps build install \
-	install-c install-dev soapy install-soapy uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel \
+	test-race test-full test-dkms test-builds test-install test-packages test-yocto test-demo bench figures report deps build \
+	install install-c install-dev soapy install-soapy uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel \
 	miri upstream clean
 
 # The script says at the start how long it takes. It runs on Debian's own kernel; DEMO_KERNEL= for the release kernel.
@@ -24,7 +24,8 @@ demo:
 	@tools/deps demo
 	@demo/run
 
-test: test-host test-c32 test-python test-clients test-kernel-style test-dkms test-install test-demo test-lab test-lab-itself
+test: test-host test-c32 test-python test-clients test-yocto test-kernel-style test-dkms test-install test-demo test-lab \
+	test-lab-itself
 
 # All of that in the debug kernel, with more rounds, and all of the lab's own tests: 90 minutes.
 test-full: LAB_TESTS :=
@@ -239,14 +240,19 @@ uninstall:
 	rm -f $(install_to)/include/busbar.h $(lib_to)/pkgconfig/busbar.pc $(lib_to)/libbusbar.a $(lib_to)/libbusbar.so*
 	$(ldconfig)
 
-# Debian packages of the command and of the modules' sources, for this machine's processor, in target/packages.
-packages: build
-	@dpkg-query -W debhelper >/dev/null || apt-get install -y -qq --no-install-recommends debhelper
+# Debian packages of the command, libbusbar, the module for SoapySDR and the sources of the kernel modules, for this
+# machine's processor, in target/packages.
+packages: soapy
+	@command -v dh >/dev/null || apt-get install -y -qq --no-install-recommends debhelper
 	tools/packages
 
 # Installs, uses and purges them in a fresh Debian 12, as root.
 test-packages: packages
 	tests/packages.sh
+
+# Parses the recipes for Yocto, with OECORE=FOLDER by the classes of openembedded-core in that folder.
+test-yocto: deps
+	tests/yocto.sh
 
 # Installs the kernel modules with DKMS. MODULES="rpmsg_eptfd rpmsg_netlink" selects some of them.
 install-modules uninstall-modules:

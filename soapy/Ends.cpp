@@ -12,7 +12,7 @@ namespace soapy_busbar {
 namespace {
 
 const char RX_NAMES[] = "iio:NAME, iio:NAME@ip:HOST, synth:PATTERN, file:NAME, tcp-listen:[HOST:]PORT";
-const char TX_NAMES[] = "iio:NAME, file:NAME, tcp:HOST:PORT, verify:counter, null:";
+const char TX_NAMES[] = "iio:NAME, iio:NAME@ip:HOST, file:NAME, tcp:HOST:PORT, verify:counter, null:";
 /* Converters whose settings are another device's, and whose values are pairs without being named so. */
 const char TRANSCEIVER[] = "cf-ad9361-";
 const char TRANSCEIVER_CONTROL[] = "ad9361-phy";
@@ -193,9 +193,7 @@ End sinkEnd(const std::string &name)
 End txEnd(const std::string &name, bool pairs)
 {
 	if (startsWith(name, "iio:")) {
-		if (!Name(name).host.empty())
-			refuse("a device to transmit to", name, "one of this machine, iio:NAME");
-		std::optional<End> end = deviceEnd(listDevices(""), name, false, pairs);
+		std::optional<End> end = deviceEnd(listDevices(Name(name).host), name, false, pairs);
 
 		if (!end)
 			throw std::runtime_error("cannot transmit to " + name + ": it has no buffer for that");
@@ -327,7 +325,7 @@ Ends::Ends(const SoapySDR::Kwargs &args)
 		DeviceList list = listDevices(Name(uri).host);
 
 		rx = deviceEnd(list, uri, true, pairs);
-		if (sink.empty() && Name(uri).host.empty())
+		if (sink.empty())
 			tx = deviceEnd(list, uri, false, pairs);
 		control = controlOf(list, Name(uri), settings);
 		if (!rx && !tx)
@@ -343,7 +341,7 @@ Ends::Ends(const SoapySDR::Kwargs &args)
 		tx = txEnd(sink, pairs);
 
 	if (!rx && tx->isDevice())
-		control = controlOf(listDevices(""), Name(tx->name), settings);
+		control = controlOf(listDevices(Name(tx->name).host), Name(tx->name), settings);
 	if (!settings.empty() && control.device().empty())
 		refuse("control", settings, "only with a device, iio:NAME");
 }
@@ -359,7 +357,7 @@ SoapySDR::KwargsList listed(const std::string &host)
 		std::string name = *device.name ? device.name : device.id;
 		bool receives = device.inputs > 0;
 
-		if (!receives && (device.outputs == 0 || !host.empty()))
+		if (!receives && device.outputs == 0)
 			continue;
 		/* The machine chooses it, too. */
 		if (plain(device.id) != device.id)

@@ -1,4 +1,5 @@
-//! Whatever a server of libiio's protocol answers, a source has whole samples or an error, and a list ends.
+//! Whatever a server of libiio's protocol answers, a source has whole samples or an error, a sink ends or goes on, and a
+//! list ends.
 
 #![no_main]
 
@@ -9,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use arbitrary::Arbitrary;
-use busbar::stream::{Source, StreamSetup, iiod, set_attribute};
+use busbar::stream::{Sink, Source, StreamSetup, iiod, set_attribute};
 use libfuzzer_sys::fuzz_target;
 
 /// An answer to the next question, or without one.
@@ -34,7 +35,8 @@ struct Input {
 const CONTEXT: &str = "<?xml version=\"1.0\"?><context name=\"x\" description=\"y\"><context-attribute name=\"a\" \
     value=\"b\"/><device id=\"iio:device0\" name=\"adc\"><channel id=\"voltage0\" type=\"input\"><scan-element index=\"0\" \
     format=\"le:s12/16&gt;&gt;4\" scale=\"0.5\"/><attribute name=\"raw\" filename=\"in_voltage0_raw\"/></channel><channel \
-    id=\"count0\" type=\"input\"><scan-element index=\"1\" format=\"le:U64/64&gt;&gt;0\"/></channel><attribute \
+    id=\"count0\" type=\"input\"><scan-element index=\"1\" format=\"le:U64/64&gt;&gt;0\"/></channel><channel id=\"voltage0\" \
+    type=\"output\"><scan-element index=\"0\" format=\"le:S16/16&gt;&gt;0\"/></channel><attribute \
     name=\"sampling_frequency\"/><attribute name=\"pattern\"/><buffer-attribute name=\"data_available\"/><debug-attribute \
     name=\"direct_reg_access\"/></device></context>";
 /// How long the server waits for a question before it answers anyway.
@@ -53,9 +55,10 @@ fuzz_target!(|input: Input| {
         thread::scope(|scope| {
             scope.spawn(|| serve(&listener.accept().unwrap().0, &input));
             let name = format!("adc@ip:{host}");
-            match input.does % 3 {
+            match input.does % 4 {
                 0 => drop(iiod::devices(Some(&host))),
                 1 => drop(set_attribute(&name, "in_voltage0_raw", "1")),
+                2 => transmit(&format!("iio:{name}")),
                 _ => receive(&format!("iio:{name}")),
             }
         });
@@ -109,6 +112,22 @@ fn receive(name: &str) {
             }
             Ok(None) => {}
             Err(_) => return,
+        }
+    }
+}
+
+fn transmit(name: &str) {
+    let Ok(sink) = Sink::open(name, &StreamSetup::new().blocks(2).block_len(BLOCK)) else { return };
+    for _ in 0..MOST {
+        let sent = match sink.space_timeout(2 * TICK) {
+            Ok(Some(space)) => {
+                let len = space.len();
+                space.send(len)
+            }
+            done => done.map(drop),
+        };
+        if sent.and_then(|()| sink.drain_timeout(TICK)).is_err() {
+            return;
         }
     }
 }

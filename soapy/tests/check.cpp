@@ -579,7 +579,7 @@ static void refuses()
 		{ "uri=file:/none/such", "/none/such" },
 		{ "uri=tcp-listen:cheese", "cheese" },
 		{ "tx=cheese", "verify:counter" },
-		{ "tx=iio:none@ip:127.0.0.1:1", "of this machine" },
+		{ "tx=iio:none@ip:127.0.0.1:1", "127.0.0.1:1" },
 		{ "uri=synth:counter,control=x", "only with a device" },
 		{ "uri=synth:counter,pairs=x", "true, false" },
 		{ "", "uri=SOURCE, tx=SINK" },
@@ -623,6 +623,8 @@ static void receives_from(const std::string &host)
 
 	CHECK(found.size() == 1 && found[0]["uri"] == "iio:adc@ip:" + host);
 	CHECK(has(found[0]["label"], "adc of " + host));
+
+	CHECK(has(error([&] { make("tx=iio:adc@ip:" + host); }), "no buffer for that"));
 
 	Device device(SoapySDR::Device::make(found[0]));
 	CHECK(has(error([&] { Open(device, SOAPY_SDR_RX, "CS16", {}, "loss=x"); }), "no channel `x`"));

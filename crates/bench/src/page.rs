@@ -109,6 +109,7 @@ fn section(path: &plan::Path, reports: &[Report]) -> Markup {
                 p.missing { "There are no figures of " (path.name) " here. They are taken by" }
                 pre { code { (command(path.name, "icount", 1, Extent::Normal)) " > docs/figures/" (path.name) ".icount.json" } }
             }
+            @if let Some(table) = side_by_side(path, reports) { (table) }
             @for report in of(path, reports) { (measured(path, report)) }
         }
     }
@@ -148,6 +149,58 @@ fn plain(table: &seeds::Table) -> Markup {
             }
         }
     }
+}
+
+/// The ratios of the cases that several reports of a path have, such as one of the lab and one of a machine itself.
+fn side_by_side(path: &plan::Path, reports: &[Report]) -> Option<Markup> {
+    let all: Vec<&Report> = of(path, reports).collect();
+    let mut rows: Vec<(&Case, Vec<Option<&Case>>)> = Vec::new();
+    for case in all.iter().flat_map(|report| &report.cases) {
+        if rows.iter().any(|(known, _)| is_same(known, case)) {
+            continue;
+        }
+        let found = all.iter().map(|report| report.cases.iter().find(|it| is_same(case, it)));
+        rows.push((case, found.collect()));
+    }
+    rows.retain(|(_, found)| found.iter().flatten().count() > 1);
+    if rows.is_empty() {
+        return None;
+    }
+    let caption = format!("{}: median (lowest to highest) of the ratios", path.name);
+    Some(html! {
+        details {
+            summary { (rows.len()) " cases that were measured on several machines, side by side" }
+            div.wide role="region" tabindex="0" aria-label=(caption) {
+                table {
+                    caption { (caption) }
+                    thead {
+                        tr {
+                            @for head in ["case", "usual way"] { th.words scope="col" { (head) } }
+                            @for report in &all { th scope="col" { (report.accelerator) ", " (words::cores(report.cores)) } }
+                        }
+                    }
+                    tbody { @for (case, found) in &rows { (row(case, found)) } }
+                }
+            }
+        }
+    })
+}
+
+fn row(case: &Case, found: &[Option<&Case>]) -> Markup {
+    html! {
+        tr {
+            th scope="row" { (words::case(case)) }
+            td.words { (case.against) }
+            @for found in found {
+                td { (found.map_or_else(|| "–".into(), |found| words::around(found.ratio))) }
+            }
+        }
+    }
+}
+
+/// Whether two cases do the same work.
+fn is_same(a: &Case, b: &Case) -> bool {
+    (&a.name, &a.against, &a.params) == (&b.name, &b.against, &b.params)
 }
 
 /// Plots and table of a report.

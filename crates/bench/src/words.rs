@@ -37,6 +37,17 @@ pub(crate) fn spread(Spread { min, median, max }: Spread) -> String {
     [min, median, max].map(number).join(" / ")
 }
 
+/// The median, and what lies around it.
+pub(crate) fn around(spread: Spread) -> String {
+    let Spread { min, median, max } = spread;
+    format!("{} ({} to {})", number(median), number(min), number(max))
+}
+
+/// A number of processors.
+pub(crate) fn cores(cores: usize) -> String {
+    if cores == 1 { "1 core".into() } else { format!("{cores} cores") }
+}
+
 /// A number of bytes.
 pub(crate) fn size(bytes: f64) -> String {
     match bytes {
@@ -87,7 +98,7 @@ pub(crate) fn machine(report: &Report) -> String {
     } else {
         format!("{machine}, ")
     };
-    let cores = if *cores == 1 { "1 core".into() } else { format!("{cores} cores") };
+    let cores = self::cores(*cores);
     let extent = match report.extent {
         Extent::Quick => ", quick",
         Extent::Normal => "",

@@ -22,7 +22,7 @@
 //! | name | stream |
 //! |---|---|
 //! | `iio:NAME`, `iio:iio:deviceN`, `iio:deviceN` | a device of Linux' Industrial I/O, by its name or number |
-//! | `iio:NAME@ip:HOST[:PORT]` | to receive from: a device of another machine, which `iiod` or `busbar serve` serves; feature `iiod` |
+//! | `iio:NAME@ip:HOST[:PORT]` | a device of another machine, which `iiod` or `busbar serve` serves; feature `iiod` |
 //! | `file:NAME` | a `SigMF` recording, to play as fast as its blocks are taken, or to make. An existing one is not overwritten |
 //! | `tcp-listen:[HOST:]PORT` | to receive from: [frames](net) of a sender; opening waits for the first one |
 //! | `tcp:HOST:PORT` | to transmit to: such a receiver |

@@ -29,6 +29,8 @@ const FRAME: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Heap,
+    /// `Heap` on a kernel that does not report blocks: each end is a fence.
+    Fences,
     Pages,
     Huge,
     Fileio,
@@ -38,7 +40,7 @@ enum Kind {
 impl Kind {
     fn setup(self) -> StreamSetup {
         let (interface, memory) = match self {
-            Self::Heap => (Interface::Dmabuf, Memory::Heap("system".into())),
+            Self::Heap | Self::Fences => (Interface::Dmabuf, Memory::Heap("system".into())),
             Self::Pages => (Interface::Dmabuf, Memory::Pages),
             Self::Huge => {
                 fs::write("/proc/sys/vm/nr_hugepages", "16").unwrap();
@@ -74,6 +76,7 @@ macro_rules! on {
     };
     (device $(fn $name:ident($kind:ident) $body:block)*) => {
         on!(@device heap_device Heap $($name)*);
+        on!(@device fences_device Fences $($name)*);
         on!(@device pages_device Pages $($name)*);
         on!(@device huge_device Huge $($name)*);
         on!(@device fileio_device Fileio $($name)*);
@@ -84,6 +87,7 @@ macro_rules! on {
     };
     (@modules $($name:ident)*) => {
         on!(@all heap Heap $($name)*);
+        on!(@all fences Fences $($name)*);
         on!(@all pages Pages $($name)*);
         on!(@all huge Huge $($name)*);
         on!(@all fileio Fileio $($name)*);
@@ -92,16 +96,59 @@ macro_rules! on {
         mod $module {
             $(#[test]
             #[ignore = "needs the lab"]
-            fn $name() { super::all::$name(super::Kind::$variant) })*
+            fn $name() { super::run(super::Kind::$variant, super::all::$name) })*
         }
     };
     (@device $module:ident $variant:ident $($name:ident)*) => {
         mod $module {
             $(#[test]
             #[ignore = "needs the lab"]
-            fn $name() { super::device::$name(super::Kind::$variant) })*
+            fn $name() { super::run(super::Kind::$variant, super::device::$name) })*
         }
     };
+}
+
+/// Runs a test on an interface.
+fn run(kind: Kind, test: fn(Kind)) {
+    if kind != Kind::Fences {
+        return test(kind);
+    }
+    // The filter lasts as long as a thread, and its threads and processes have it as well.
+    let ended = thread::spawn(move || {
+        refuse_reports();
+        test(kind);
+    });
+    if let Err(panic) = ended.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// From now on `IIO_BUFFER_DMABUF_DEQUEUE_IOCTL` fails in this thread, as it does on a kernel without Busbar's patches.
+#[allow(unsafe_code)]
+fn refuse_reports() {
+    use libc::{
+        BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, EINVAL, PR_SET_SECCOMP,
+        SECCOMP_MODE_FILTER, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, sock_filter, sock_fprog,
+    };
+    let step = |code: u32, jt, jf, k| sock_filter { code: code.try_into().unwrap(), jt, jf, k };
+    // Of `struct seccomp_data`: the number of the call, and the lower half of its second argument.
+    let load = |at| step(BPF_LD | BPF_W | BPF_ABS, 0, 0, at);
+    let argument = std::mem::offset_of!(libc::seccomp_data, args) + 8;
+    let is = |value, otherwise| step(BPF_JMP | BPF_JEQ | BPF_K, 0, otherwise, value);
+    let end = |with| step(BPF_RET | BPF_K, 0, 0, with);
+    let mut filter = [
+        load(0),
+        is(libc::SYS_ioctl.try_into().unwrap(), 3),
+        load(argument.try_into().unwrap()),
+        is(0x4010_699f, 1),
+        end(SECCOMP_RET_ERRNO | EINVAL.cast_unsigned()),
+        end(SECCOMP_RET_ALLOW),
+    ];
+    let len = filter.len().try_into().unwrap();
+    let program = sock_fprog { len, filter: filter.as_mut_ptr() };
+    // SAFETY: the program and its steps outlive the call.
+    let set = unsafe { libc::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program) };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// A converter, `vconv` or `synth:`, with the pattern `counter`.
@@ -1007,7 +1054,7 @@ fn child(converter: &Converter, kind: Kind) -> Child {
 fn child_that_streams() {
     let Ok(wanted) = std::env::var("STREAM_CHILD") else { return };
     let (name, kind) = wanted.split_once(' ').unwrap();
-    let kinds = [Kind::Heap, Kind::Pages, Kind::Huge, Kind::Fileio];
+    let kinds = [Kind::Heap, Kind::Fences, Kind::Pages, Kind::Huge, Kind::Fileio];
     let kind = kinds.into_iter().find(|one| format!("{one:?}") == kind).unwrap();
     let source = Source::open(name, &kind.setup()).unwrap();
     let held = next(&source);

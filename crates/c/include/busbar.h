@@ -23,8 +23,9 @@
  *    a connection has handed out is done, unless the program has passed it to another device. For other blocks call
  *    busbar_block_wait_filled or busbar_block_wait_unused before.
  *  - As long as it takes to find the address of another machine, "NAME@ip:HOST" or "tcp:HOST:PORT", and for a device
- *    of it up to 5 s to connect and for each answer: busbar_source_open, busbar_devices_open, busbar_device_get,
- *    busbar_device_set, busbar_pipeline_open, and busbar_pipeline_turn when it opens a source or a sink again.
+ *    of it up to 5 s to connect and for each answer: busbar_source_open, busbar_sink_open, busbar_devices_open,
+ *    busbar_device_get, busbar_device_set, busbar_pipeline_open, and busbar_pipeline_turn when it opens a sink, or a
+ *    source again.
  *  - For the first sender to "tcp-listen:", for 30 s at most: busbar_source_open.
  *  - For up to 1 s until the receiver of "tcp:" knows of the end, if it has all blocks: busbar_sink_stop, busbar_sink_free.
  *
@@ -1254,10 +1255,12 @@ int busbar_samples_free(struct busbar_samples *samples);
 
 /**
  * Opens a sink and returns its handle: "iio:NAME" for a converter of this machine, which starts with the first block;
- * "file:NAME" for a new recording (SigMF), which is complete when the sink is stopped or freed; "tcp:HOST:PORT" for a
- * receiver of another machine, such as a source "tcp-listen:PORT"; "verify:counter" to verify the samples of
- * "synth:counter", where busbar_space_send fails with the first wrong one; "null:" to discard samples. All but a
- * converter take little-endian values of 16 bits, for the channels of the setup, by default "voltage0_i,voltage0_q".
+ * "iio:NAME@ip:HOST" or "iio:NAME@ip:HOST:PORT" for one of another machine, where iiod or busbar serve runs, which
+ * starts at once; "file:NAME" for a new recording (SigMF), which is complete when the sink is stopped or freed;
+ * "tcp:HOST:PORT" for a receiver of another machine, such as a source "tcp-listen:PORT"; "verify:counter" to verify the
+ * samples of "synth:counter", where busbar_space_send fails with the first wrong one; "null:" to discard samples. All
+ * but a converter take little-endian values of 16 bits, for the channels of the setup, by default
+ * "voltage0_i,voltage0_q".
  *
  * setup may be NULL. The sink is to be freed by busbar_sink_free.
  *

@@ -60,10 +60,12 @@ impl Open {
 }
 
 /// Opens a sink and returns its handle: "iio:NAME" for a converter of this machine, which starts with the first block;
-/// "file:NAME" for a new recording (SigMF), which is complete when the sink is stopped or freed; "tcp:HOST:PORT" for a
-/// receiver of another machine, such as a source "tcp-listen:PORT"; "verify:counter" to verify the samples of
-/// "synth:counter", where busbar_space_send fails with the first wrong one; "null:" to discard samples. All but a
-/// converter take little-endian values of 16 bits, for the channels of the setup, by default "voltage0_i,voltage0_q".
+/// "iio:NAME@ip:HOST" or "iio:NAME@ip:HOST:PORT" for one of another machine, where iiod or busbar serve runs, which
+/// starts at once; "file:NAME" for a new recording (SigMF), which is complete when the sink is stopped or freed;
+/// "tcp:HOST:PORT" for a receiver of another machine, such as a source "tcp-listen:PORT"; "verify:counter" to verify the
+/// samples of "synth:counter", where busbar_space_send fails with the first wrong one; "null:" to discard samples. All
+/// but a converter take little-endian values of 16 bits, for the channels of the setup, by default
+/// "voltage0_i,voltage0_q".
 ///
 /// setup may be NULL. The sink is to be freed by busbar_sink_free.
 ///

@@ -34,6 +34,7 @@ Sources:
 
 Destinations:
   iio:NAME                a converter that transmits
+  iio:NAME@ip:HOST[:PORT] the same on another machine
   tcp:HOST:PORT           another `busbar stream tcp-listen:PORT …`
   iiod:[[ADDRESS:]PORT]   programs of libiio, such as iio_readdev
   usb:, usb:VID:PID       a USB host or device, on which `busbar stream usb:… …` runs;

@@ -1,5 +1,6 @@
 //! Every crate, module and page of the tree is named in the tables where a reader looks for it.
 
+use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -103,6 +104,9 @@ fn every_module_is_packaged_and_says_what_it_needs() {
     packaged.sort();
     all.sort();
     assert_eq!(packaged, all);
+    let recipe = "packages/yocto/meta-busbar/recipes-busbar/busbar/busbar-modules_git.bb";
+    let line = format!("\nBUSBAR_MODULES ?= \"{}\"\n", value("ALL").join(" "));
+    assert!(read(recipe).contains(&line), "{recipe}: {line}");
     let board = read("docs/board.md");
     for name in all {
         let row =
@@ -118,6 +122,35 @@ fn versions_agree() {
     let version = env!("CARGO_PKG_VERSION");
     assert!(read("kernel/Makefile").contains(&format!("\nVERSION := {version}\n")));
     assert!(read("CHANGELOG.md").contains(&format!("\n## [{version}]")));
+    let recipe = "packages/yocto/meta-busbar/recipes-busbar/busbar/busbar-source.inc";
+    assert!(read(recipe).contains(&format!("\nPV = \"{version}+git\"\n")));
+}
+
+/// The recipe for Yocto fetches the crates of `Cargo.lock`. With `BUSBAR_UPDATE` in the environment, the list is made anew.
+#[test]
+fn the_recipe_for_yocto_has_every_crate() {
+    let lock = read("Cargo.lock");
+    let (mut crates, mut sums) = (String::new(), String::new());
+    for package in lock.split("[[package]]\n").skip(1) {
+        let value = |key| {
+            let line = package.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));
+            line.map(|value| value.trim_matches('"'))
+        };
+        // Those of the workspace have none.
+        let Some(sum) = value("checksum") else { continue };
+        let (name, version) = (value("name").unwrap(), value("version").unwrap());
+        writeln!(crates, "    crate://crates.io/{name}/{version} \\").unwrap();
+        writeln!(sums, "SRC_URI[{name}-{version}.sha256sum] = \"{sum}\"").unwrap();
+    }
+    let list = format!(
+        "# From Cargo.lock, by: BUSBAR_UPDATE=1 cargo test -p busbar-cli --test house\n\
+         SRC_URI += \" \\\n{crates}\"\n\n{sums}"
+    );
+    let path = "packages/yocto/meta-busbar/recipes-busbar/busbar/busbar-crates.inc";
+    if std::env::var_os("BUSBAR_UPDATE").is_some() {
+        fs::write(root().join(path), &list).unwrap();
+    }
+    assert!(read(path) == list, "{path} is stale: its first line says how to make it anew");
 }
 
 /// A file that a tool leaves in the tree is ignored, not committed.
@@ -139,8 +172,9 @@ fn nothing_that_is_ignored_is_in_the_tree() {
 /// The links in the documents are valid.
 #[test]
 fn links_lead_to_files() {
-    let rooms = ["kernel/fuzz", "kernel/lab", "kernel/patches", "fuzz"]
-        .map(|room| format!("{room}/README.md"));
+    let rooms =
+        ["kernel/fuzz", "kernel/lab", "kernel/patches", "fuzz", "packages/yocto/meta-busbar"]
+            .map(|room| format!("{room}/README.md"));
     let mut pages = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(String::from).to_vec();
     pages.extend(rooms);
     pages.extend(stems("docs", "md").iter().map(|page| format!("docs/{page}.md")));

@@ -6,6 +6,7 @@ mod support;
 
 use std::process::{Command, Stdio};
 
+use busbar::stream::{Sink, StreamSetup};
 use converter::{Converter, FRAME, assert_counter};
 use rustix::io::Errno;
 use support::iiod::{Raw, Server};
@@ -354,6 +355,60 @@ fn a_loss_of_a_device_of_libiios_own_server_is_told() {
     let summary = support::finish(child);
     assert!(summary["verified"].as_u64() >= Some(99_000), "{summary}");
     assert_eq!((&summary["lost"], &summary["unknown"]), (&777.into(), &0.into()), "{summary}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn devices_of_both_servers_are_sinks_that_transmit_to_the_last_sample() {
+    let converter = Converter::named("iiod-sink");
+    converter.rx.set("loopback", 1);
+    for server in [Server::of_libiio(), Server::start(&[])] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("received");
+        let to = format!("file:{}", file.display());
+        // The last block is half of what is transmitted at a time without DMABUFs.
+        let blocks = ["--block-len", "32K", "--count", "100k", "--json"];
+        let arguments = [&["stream", "iio:iiod-sink", &to][..], &blocks].concat();
+        let receiver = support::command(&arguments).spawn().unwrap();
+        wait_until("the receiver", || converter.rx.get("buffer/enable") == "1");
+        let to = format!("iio:iiod-sink-tx@{}", server.uri());
+        let arguments = [&["stream", "synth:counter", &to][..], &blocks].concat();
+        let sent = support::summary(&support::command(&arguments).output().unwrap());
+        // From memory of the source, by reference.
+        assert_eq!((&sent["samples"], &sent["copied"]), (&102_400.into(), &0.into()), "{sent}");
+        support::finish(receiver);
+        let bytes = std::fs::read(file.with_extension("sigmf-data")).unwrap();
+        assert_eq!(bytes.len(), 102_400 * FRAME);
+        assert_counter(&bytes, 0);
+        wait_until("the transmitter ends", || converter.tx.get("buffer/enable") == "0");
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_device_of_both_servers_that_is_used_or_goes_is_told() {
+    for (name, is_ours) in [("iiod-used", false), ("iiod-used-ours", true)] {
+        let converter = Converter::named(name);
+        let server = if is_ours { Server::start(&[]) } else { Server::of_libiio() };
+        // The server waits as long as that takes, and some seconds more.
+        converter.tx.set("sampling_frequency", 1_000_000);
+        let to = format!("iio:{name}-tx@{}", server.uri());
+        let open = || Sink::open(&to, &StreamSetup::new().block_len(4096));
+        // Each server opens another of these.
+        let held = (converter.tx.buffer(), converter.tx.open());
+        let error = open().unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::BUSY), "{error}");
+        drop(held);
+        let sink = open().unwrap();
+        converter.remove().unwrap();
+        let error = loop {
+            match sink.space().and_then(|space| space.send(4096)) {
+                Ok(()) => {}
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.errno(), Some(Errno::PIPE), "{error}");
+    }
 }
 
 #[test]

@@ -548,7 +548,7 @@ fn attributes_of_a_remote_device_are_set() {
 }
 
 #[test]
-fn a_remote_source_says_what_is_wrong() {
+fn a_remote_source_or_sink_says_what_is_wrong() {
     let server = Server::start(&["adc=synth:counter"]);
     let free = support::port();
     for (name, says) in [
@@ -557,6 +557,14 @@ fn a_remote_source_says_what_is_wrong() {
         (format!("iio:adc@ip:nowhere.invalid:{free}"), "nowhere.invalid"),
     ] {
         let output = command(&["stream", &name, "null:", "--count", "1k"]).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{name}: {said}");
+        assert!(said.contains(says), "{name}: {said}");
+    }
+    let adc = format!("iio:adc@ip:127.0.0.1:{}", server.port);
+    let nothing = format!("iio:nothing@ip:127.0.0.1:{}", server.port);
+    for (name, says) in [(adc, "it has no output channel"), (nothing, "there are: adc")] {
+        let output = command(&["stream", "synth:counter", &name]).output().unwrap();
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{name}: {said}");
         assert!(said.contains(says), "{name}: {said}");

@@ -14,8 +14,8 @@ use crate::memory::{Buffer, Given, Held, as_asked};
 use crate::slot::{Slot, leave};
 use crate::source::{self, Block, setup};
 
-/// A stream of samples to a converter of this machine, `iio:NAME`, to a new recording, `file:NAME`, over the network,
-/// `tcp:HOST:PORT`, or to nowhere, `verify:counter` and `null:`.
+/// A stream of samples to a converter of this machine, `iio:NAME`, or of another one, `iio:NAME@ip:HOST`, to a new
+/// recording, `file:NAME`, over the network, `tcp:HOST:PORT`, or to nowhere, `verify:counter` and `null:`.
 ///
 /// With `like`, it has the channels of a source, whose blocks it can then forward. The other arguments are those of
 /// `Source`.

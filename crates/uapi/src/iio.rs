@@ -1,12 +1,15 @@
 //! Buffers of industrial I/O devices, and DMABUFs as their blocks (`<linux/iio/buffer.h>`).
 
+use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use rustix::io::{self, Errno};
-use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Setter, Updater, ioctl, opcode};
 
 /// The block is transmitted again and again (`IIO_BUFFER_DMABUF_CYCLIC`). Transmit buffers only.
 pub const CYCLIC: u32 = 1;
+/// [`dequeue`] returns the block once it has ended (`IIO_BUFFER_DMABUF_REPORT`). Kernels with Busbar's patches only.
+pub const REPORT: u32 = 1 << 31;
 
 /// `struct iio_dmabuf`.
 #[repr(C)]
@@ -17,10 +20,32 @@ struct IioDmabuf {
     bytes_used: u64,
 }
 
+/// `struct iio_dmabuf_done`: a DMABUF whose transfer has ended.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// The number of its descriptor when it was enqueued.
+    pub fd: u32,
+    /// 0, or the negative errno of the transfer.
+    pub error: i32,
+    /// When it ended, on the monotonic clock.
+    pub timestamp_ns: u64,
+}
+
+/// `struct iio_dmabuf_dequeue`.
+#[repr(C)]
+#[derive(Debug)]
+struct IioDmabufDequeue {
+    done: u64,
+    count: u32,
+    flags: u32,
+}
+
 const GET_FD: Opcode = opcode::read_write::<i32>(b'i', 0x91);
 const ATTACH: Opcode = opcode::write::<i32>(b'i', 0x92);
 const DETACH: Opcode = opcode::write::<i32>(b'i', 0x93);
 const ENQUEUE: Opcode = opcode::write::<IioDmabuf>(b'i', 0x94);
+const DEQUEUE: Opcode = opcode::write::<IioDmabufDequeue>(b'i', 0x9f);
 
 /// `IIO_BUFFER_GET_FD_IOCTL`: buffer number `index` of a device, as a file of its own.
 ///
@@ -63,14 +88,15 @@ pub fn detach(buffer: impl AsFd, dmabuf: impl AsFd) -> io::Result<()> {
 }
 
 /// `IIO_BUFFER_DMABUF_ENQUEUE_IOCTL`: gives the first `bytes_used` bytes of an attached DMABUF to
-/// the device, to be filled or to be transmitted. `flags` is 0 or [`CYCLIC`].
+/// the device, to be filled or to be transmitted. `flags` are of [`CYCLIC`] and [`REPORT`].
 ///
 /// The end is a fence of the DMABUF. Without `O_NONBLOCK` the call waits up to 5 s for earlier ones.
 ///
 /// # Errors
 /// `EINVAL` for unknown flags, for a cyclic block on a receive buffer, and for a length of 0 or
 /// beyond the DMABUF; `EPERM` if it is not attached or queued already; `EBUSY` if it has fences
-/// that are not signalled, or the buffer is enabled for `read` and `write`.
+/// that are not signalled, or the buffer is enabled for `read` and `write`; `EALREADY` if a report of it was asked
+/// for before and not dequeued yet.
 pub fn enqueue(
     buffer: impl AsFd,
     dmabuf: impl AsFd,
@@ -82,6 +108,42 @@ pub fn enqueue(
     unsafe { ioctl(buffer, Setter::<ENQUEUE, _>::new(IioDmabuf { fd, flags, bytes_used })) }
 }
 
+/// `IIO_BUFFER_DMABUF_DEQUEUE_IOCTL`: the blocks with [`REPORT`] that have ended, in the order of their ends, and how
+/// many there are; never waits.
+///
+/// A DMABUF that is detached is not reported. With no room, the call only says whether the kernel has it.
+///
+/// # Errors
+/// `EINVAL` if the kernel does not have it, `EPERM` if the driver does not support DMABUFs.
+pub fn dequeue(buffer: impl AsFd, ended: &mut [Ended]) -> io::Result<usize> {
+    let done = ended.as_mut_ptr().expose_provenance() as u64;
+    let count = i32::try_from(ended.len()).unwrap_or(i32::MAX).cast_unsigned();
+    // SAFETY: the opcode is that of a call that reads a `struct iio_dmabuf_dequeue`, and writes into the entries, which
+    // are borrowed meanwhile.
+    unsafe { ioctl(buffer, Dequeue(IioDmabufDequeue { done, count, flags: 0 })) }
+}
+
+/// The call, which returns a number.
+struct Dequeue(IioDmabufDequeue);
+
+// SAFETY: the argument outlives the call. The call writes to memory whose address is in it, so it counts as mutating.
+unsafe impl Ioctl for Dequeue {
+    type Output = usize;
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> Opcode {
+        DEQUEUE
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        (&raw mut self.0).cast()
+    }
+
+    unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> io::Result<usize> {
+        Ok(usize::try_from(out).unwrap_or(0))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -91,6 +153,8 @@ mod tests {
         assert_eq!(size_of::<IioDmabuf>(), 16);
         assert_eq!(std::mem::offset_of!(IioDmabuf, flags), 4);
         assert_eq!(std::mem::offset_of!(IioDmabuf, bytes_used), 8);
+        assert_eq!((size_of::<Ended>(), size_of::<IioDmabufDequeue>()), (16, 16));
+        assert_eq!(std::mem::offset_of!(Ended, timestamp_ns), 8);
     }
 
     #[test]
@@ -100,6 +164,7 @@ mod tests {
         assert_eq!(ATTACH, 0x4004_6992);
         assert_eq!(DETACH, 0x4004_6993);
         assert_eq!(ENQUEUE, 0x4010_6994);
+        assert_eq!(DEQUEUE, 0x4010_699f);
     }
 
     #[test]
@@ -109,5 +174,6 @@ mod tests {
         assert_eq!(attach(&null, &null), Err(Errno::NOTTY));
         assert_eq!(detach(&null, &null), Err(Errno::NOTTY));
         assert_eq!(enqueue(&null, &null, 1, 0), Err(Errno::NOTTY));
+        assert_eq!(dequeue(&null, &mut []), Err(Errno::NOTTY));
     }
 }

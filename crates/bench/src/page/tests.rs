@@ -77,6 +77,22 @@ fn both_reports_of_a_path_are_shown_with_what_they_were_taken_on() {
 }
 
 #[test]
+fn cases_of_several_machines_are_side_by_side() {
+    let of = |accelerator: &str, names: &[&str], ratio: f64| {
+        let cases = names.iter().map(|name| case(name, &[], "epoll_ctl", &[(ratio, 1.0)]));
+        Report { accelerator: accelerator.into(), ..report("wait", cases.collect()) }
+    };
+    let reports = [of("icount", &["add", "mod"], 2.5), of("native", &["mod", "server"], 1.5)];
+    let page = render(&reports);
+    let section = section_of(&page, "wait");
+    let table = section.split("side by side").nth(1).unwrap().split("</table>").next().unwrap();
+    assert!(table.contains("icount, 1 core</th>") && table.contains("native, 1 core</th>"));
+    assert!(table.contains("2.50 (2.50 to 2.50)</td><td>1.50 (1.50 to 1.50)"), "{table}");
+    assert!(!table.contains(">add<") && !table.contains(">server<"), "one machine alone");
+    assert!(!section_of(&render(&reports[..1]), "wait").contains("side by side"));
+}
+
+#[test]
 fn a_bar_says_median_lowest_highest_and_the_seed() {
     let runs = [(44.0, 1.0), (42.0, 1.0), (49.0, 1.0)];
     let cases = vec![case("create", &[("loops", 1_000)], "device node", &runs)];

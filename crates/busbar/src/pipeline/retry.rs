@@ -28,13 +28,29 @@ impl Retry {
         Self { at: now, since: now, pause: SHORTEST_PAUSE, patience }
     }
 
+    /// An attempt has succeeded.
+    pub(super) fn succeeded(&mut self) {
+        self.at = Instant::now();
+    }
+
+    /// Whether a failure now, before a block was delivered, is one of the same series: a part that had nothing to
+    /// deliver for longer than the patience has a new one.
+    pub(super) fn goes_on(&self) -> bool {
+        self.at.elapsed() < self.patience
+    }
+
+    /// Whether there is no time left.
+    pub(super) fn is_over(&self) -> bool {
+        self.since.elapsed() >= self.patience
+    }
+
     pub(super) fn is_due(&self) -> bool {
         Instant::now() >= self.at
     }
 
     /// Plans the next attempt after a failed one; returns `error` as the error if there is no time left.
     pub(super) fn failed(&mut self, error: Error) -> Result<Error> {
-        if self.since.elapsed() >= self.patience {
+        if self.is_over() {
             return Err(error);
         }
         self.at = Instant::now() + self.pause;

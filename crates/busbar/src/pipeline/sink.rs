@@ -6,9 +6,11 @@ mod way;
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
+use std::sync::mpsc::{self, TryRecvError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use rustix::io::Errno;
 
 use self::way::Way;
 use super::config::{Config, SinkConfig, SinkKind};
@@ -16,6 +18,7 @@ use super::counters::SinkCounters;
 use super::edge::{Edge, Item, NOTHING, Next, sum};
 use super::retry::{Retry, patience};
 use super::shape::Shape;
+use crate::poll;
 use crate::stream::Lost;
 use crate::{Error, Result};
 
@@ -26,6 +29,9 @@ const MOST_MICROSECONDS: u64 = 3_600_000_000;
 /// wait for another.
 const BURST: usize = 256 << 10;
 
+/// How often to look whether a thread has opened it.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// A sink, open or not.
 #[derive(Debug)]
 pub(super) struct Sink {
@@ -35,6 +41,8 @@ pub(super) struct Sink {
     /// The hardware that recordings name.
     from: Option<String>,
     state: State,
+    /// The attempts before this opening, until it has delivered a block.
+    retry: Option<Retry>,
     /// Blocks that were taken and are not delivered yet, the oldest first.
     under_way: VecDeque<Item>,
     /// How often it was opened: each time it has another descriptor.
@@ -48,6 +56,8 @@ enum State {
     /// The shape of its samples is not known yet.
     New,
     Down(Retry),
+    /// A thread opens it again.
+    Opening(mpsc::Receiver<Result<Way>>, Retry),
     Open(Way),
     /// Everything was delivered.
     Finished,
@@ -91,6 +101,7 @@ impl Sink {
             patience: patience(config.patience, all),
             from,
             state: State::New,
+            retry: None,
             under_way: VecDeque::new(),
             opens: 0,
             counts: Counts::default(),
@@ -105,7 +116,7 @@ impl Sink {
     pub(super) fn state(&self) -> &'static str {
         match self.state {
             State::New => "new",
-            State::Down(_) => "down",
+            State::Down(_) | State::Opening(..) => "down",
             State::Open(_) => "open",
             State::Finished => "finished",
         }
@@ -128,6 +139,7 @@ impl Sink {
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.state {
             State::Down(retry) => Some(retry.at),
+            State::Opening(..) => Some(Instant::now() + LOOK),
             _ => None,
         }
     }
@@ -150,7 +162,14 @@ impl Sink {
                 return Ok(Turn { moved: true, ..Turn::default() });
             }
             (State::New, Some(shape)) => self.open(shape, true),
-            (State::Down(retry), Some(shape)) if retry.is_due() => self.open(shape, false),
+            (State::Down(retry), Some(shape)) if retry.is_due() => {
+                if self.config.to.is_remote() {
+                    self.begin(shape)
+                } else {
+                    self.open(shape, false)
+                }
+            }
+            (State::Opening(..), _) => self.await_opening(),
             _ => Ok(None),
         };
         turn.trouble = opened?;
@@ -188,8 +207,43 @@ impl Sink {
     }
 
     fn open(&mut self, shape: &Shape, is_first: bool) -> Result<Option<Error>> {
-        match Way::open(&self.config, shape, self.from.as_deref()) {
+        self.opened(Way::open(&self.config, shape, self.from.as_deref()), is_first)
+    }
+
+    /// Has a thread open it again, so that others do not wait for an answer from another machine.
+    fn begin(&mut self, shape: &Shape) -> Result<Option<Error>> {
+        let State::Down(retry) = self.state else { return Ok(None) };
+        let (to, from) = mpsc::channel();
+        let (config, shape, hw) = (self.config.clone(), shape.clone(), self.from.clone());
+        // A sink that is closed before does not listen any more.
+        let open = move || drop(to.send(Way::open(&config, &shape, hw.as_deref())));
+        if let Err(error) = poll::spawn("busbar-open", open) {
+            return self.opened(Err(error), false);
+        }
+        self.state = State::Opening(from, retry);
+        Ok(None)
+    }
+
+    /// What has become of that.
+    fn await_opening(&mut self) -> Result<Option<Error>> {
+        let State::Opening(from, retry) = &self.state else { return Ok(None) };
+        let opened = match from.try_recv() {
+            Ok(opened) => opened,
+            Err(TryRecvError::Empty) if !retry.is_over() => return Ok(None),
+            Err(TryRecvError::Empty) => Err(Error::new("open", self.name(), Errno::TIMEDOUT)),
+            Err(TryRecvError::Disconnected) => Err(Error::new("open", self.name(), Errno::IO)),
+        };
+        self.state = State::Down(*retry);
+        self.opened(opened, false)
+    }
+
+    fn opened(&mut self, opened: Result<Way>, is_first: bool) -> Result<Option<Error>> {
+        match opened {
             Ok(way) => {
+                if let State::Down(mut retry) = self.state {
+                    retry.succeeded();
+                    self.retry = Some(retry);
+                }
                 self.counts.restarts += u64::from(!is_first);
                 self.state = State::Open(way);
                 self.opens += 1;
@@ -270,15 +324,22 @@ impl Sink {
         let State::Open(way) = &mut self.state else { return Ok(false) };
         let left = way.turn(self.under_way.len())?;
         let arrived = self.under_way.len().saturating_sub(left);
-        for item in self.under_way.drain(..arrived) {
-            self.counts.add(&item);
-            let micros = u64::try_from(item.latency().as_micros()).unwrap_or(u64::MAX);
-            self.latency.saturating_record(micros.clamp(1, MOST_MICROSECONDS));
-        }
+        self.arrived(arrived);
+        let State::Open(way) = &self.state else { return Ok(false) };
         if let Way::Verify(Some(counter)) = way {
             self.counts.verified = counter.samples();
         }
         Ok(arrived > 0)
+    }
+
+    /// Counts the first blocks under way, which were delivered.
+    fn arrived(&mut self, count: usize) {
+        for item in self.under_way.drain(..count) {
+            self.retry = None;
+            self.counts.add(&item);
+            let micros = u64::try_from(item.latency().as_micros()).unwrap_or(u64::MAX);
+            self.latency.saturating_record(micros.clamp(1, MOST_MICROSECONDS));
+        }
     }
 
     /// Ends the sink; `lost` is what was lost after the last block. Returns whether everything was delivered.
@@ -303,7 +364,10 @@ impl Sink {
             return Err(error);
         }
         self.counts.keep(way);
-        let mut retry = Retry::new(self.patience);
+        let left = way.left(self.under_way.len());
+        self.arrived(self.under_way.len().saturating_sub(left));
+        let retry = self.retry.take().filter(Retry::goes_on);
+        let mut retry = retry.unwrap_or_else(|| Retry::new(self.patience));
         let error = retry.failed(error)?;
         // Closes it.
         self.state = State::Down(retry);

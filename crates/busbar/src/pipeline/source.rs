@@ -450,11 +450,13 @@ fn memory(config: &SourceConfig, all: &Config) -> Option<Memory> {
     let is_converter = matches!(&config.from, SourceKind::Device(name) if name.starts_with("iio:"));
     let leads =
         |wanted: fn(&SinkKind) -> bool| all.sinks_of(&config.name).any(|sink| wanted(&sink.to));
-    if leads(|to| matches!(to, SinkKind::Connect(_) | SinkKind::Iiod(_))) && is_converter {
+    let is_sent =
+        leads(|to| to.is_remote() || matches!(to, SinkKind::Connect(_) | SinkKind::Iiod(_)));
+    if is_sent && is_converter {
         return Some(Memory::choose(Purpose::Network));
     }
     let is_device = leads(|to| match to {
-        SinkKind::Device(_) => true,
+        SinkKind::Device(_) => !to.is_remote(),
         #[cfg(feature = "usb")]
         SinkKind::Usb(address) => matches!(address, crate::stream::usb::Address::Gadget(_)),
         _ => false,

@@ -65,6 +65,12 @@ impl Keys {
     }
 }
 
+impl From<Set> for OwnedFd {
+    fn from(set: Set) -> Self {
+        set.0
+    }
+}
+
 impl AsFd for Set {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

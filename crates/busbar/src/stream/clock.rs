@@ -6,17 +6,22 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Converts times of the monotonic clock into times of the wall clock.
 ///
-/// Both clocks are read once, and again only after the wall clock was set. Each reading has an error of its own,
+/// Both clocks are read once, and again only after the wall clock was set, which is noticed within [`CHECK`](Self::CHECK).
+/// Each reading has an error of its own,
 /// so that times of blocks converted by different readings might go backwards.
 #[derive(Debug)]
 pub(super) struct WallClock {
     wall: SystemTime,
     monotonic: Duration,
+    /// When that was last checked.
+    checked: Duration,
 }
 
 impl WallClock {
     /// How far the clocks may drift apart before they are read again.
     const TOLERANCE: Duration = Duration::from_millis(1);
+    /// How long it is taken for granted that the wall clock was not set, so that short blocks do not read both clocks each.
+    const CHECK: Duration = Duration::from_millis(1);
 
     /// The wall clock, between two readings of the monotonic one.
     fn look() -> (Duration, SystemTime, Duration) {
@@ -29,10 +34,13 @@ impl WallClock {
         let width = |look: &(Duration, SystemTime, Duration)| look.2.saturating_sub(look.0);
         let closest = others.fold(first, |a, b| if width(&b) < width(&a) { b } else { a });
         // Rather too early than too late: a block was complete before it was handed out.
-        Self { wall: closest.1, monotonic: closest.2 }
+        Self { wall: closest.1, monotonic: closest.2, checked: closest.0 }
     }
 
     pub(super) fn time_of(&mut self, at: Duration) -> SystemTime {
+        if at < self.checked + Self::CHECK {
+            return self.at(at);
+        }
         let (before, wall, after) = Self::look();
         let (earliest, latest) = (self.at(before), self.at(after));
         let is_set = earliest.duration_since(wall).is_ok_and(|ahead| ahead > Self::TOLERANCE)
@@ -40,6 +48,7 @@ impl WallClock {
         if is_set {
             *self = Self::now();
         }
+        self.checked = before;
         self.at(at)
     }
 
@@ -69,7 +78,7 @@ mod tests {
         assert_eq!(walls[1].duration_since(walls[0]).unwrap(), Duration::from_nanos(1));
         assert_eq!(walls[2].duration_since(walls[0]).unwrap(), Duration::from_secs(1));
         let hour = Duration::from_secs(3600);
-        let mut set = WallClock { wall: clock.wall + hour, ..clock };
+        let mut set = WallClock { wall: clock.wall + hour, checked: Duration::ZERO, ..clock };
         let wall = set.time_of(monotonic());
         assert!(SystemTime::now().duration_since(wall).unwrap() < hour / 2);
     }

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use super::format::Format;
@@ -28,6 +29,14 @@ impl Direction {
         match self {
             Self::Receive => "in_",
             Self::Transmit => "out_",
+        }
+    }
+
+    /// The event of a file of the driver when a block is done.
+    pub(super) fn events(self) -> EventFlags {
+        match self {
+            Self::Receive => EventFlags::IN,
+            Self::Transmit => EventFlags::OUT,
         }
     }
 }

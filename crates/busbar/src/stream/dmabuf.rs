@@ -2,10 +2,12 @@
 //!
 //! The driver works on blocks in the order in which it gets them, and signals a fence of the DMABUF when it
 //! is done with one. The result can be read only from a fence that was taken before it was signalled. So
-//! the fence is taken as a sync file right after the block is queued.
+//! the fence is taken as a sync file right after the block is queued, unless the kernel [reports](reports) what has ended.
 //!
 //! If another program disables the device, the driver ends the blocks that it has, but never those that it gets
 //! after that. So the attribute `enable` is checked as well while the oldest block has not ended.
+
+mod reports;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,6 +20,7 @@ use rustix::event::PollFlags;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
+use self::reports::Reports;
 use super::clock::{WallClock, monotonic};
 use super::device::{Control, Direction};
 use super::driver::{Filled, HasBlock, LOOK, Pending, Receiver, Taken};
@@ -37,6 +40,8 @@ pub(super) struct Queue<L> {
     buffer: Option<OwnedFd>,
     control: Control,
     direction: Direction,
+    /// `None` on a kernel that does not report blocks.
+    reports: Option<Reports>,
     flight: VecDeque<Flying<L>>,
     /// Blocks that others still used when they were to be queued.
     waiting: VecDeque<Job<L>>,
@@ -58,11 +63,21 @@ struct Job<L> {
 #[derive(Debug)]
 struct Flying<L> {
     load: L,
-    /// The fence; `None` if the process had no descriptor left for it.
-    fence: Option<Arc<OwnedFd>>,
-    /// When the fence was taken, on the monotonic clock.
-    queued: Duration,
+    end: End,
 }
+
+/// How the end of a block becomes known.
+#[derive(Debug)]
+enum End {
+    Report,
+    /// By its fence, and when that was taken, on the monotonic clock.
+    Fence(Arc<OwnedFd>, Duration),
+    /// By the DMABUF itself, since the process had no descriptor left for a fence.
+    Unused,
+}
+
+/// The result of a transfer, and its time on the monotonic clock if that is known.
+type Outcome = (Result<(), Errno>, Option<Duration>);
 
 #[derive(Debug)]
 struct Watch {
@@ -85,19 +100,21 @@ pub(super) struct Done<L> {
 }
 
 impl<L: HasBlock> Queue<L> {
-    pub(super) fn new(buffer: OwnedFd, control: Control, direction: Direction) -> Self {
+    pub(super) fn new(buffer: OwnedFd, control: Control, direction: Direction) -> Result<Self> {
         let (flight, waiting) = (VecDeque::new(), VecDeque::new());
         let (looked, clock) = (Instant::now(), WallClock::now());
-        Self {
+        let reports = Reports::new(&buffer, direction.events())?;
+        Ok(Self {
             buffer: Some(buffer),
             control,
             direction,
+            reports,
             flight,
             waiting,
             watch: None,
             looked,
             clock,
-        }
+        })
     }
 
     pub(super) fn control(&mut self) -> &mut Control {
@@ -151,31 +168,37 @@ impl<L: HasBlock> Queue<L> {
     /// Gives a block to the driver, or has it wait. Returns a block that the driver does not take, and why.
     fn try_submit(&mut self, job: Job<L>) -> Result<Option<(L, Errno)>> {
         let Some(buffer) = &self.buffer else { return Ok(Some((job.load, Errno::PIPE))) };
-        match persist(|| iio::enqueue(buffer, job.load.block(), job.len as u64, job.flags)) {
+        let flags = job.flags | if self.reports.is_some() { iio::REPORT } else { 0 };
+        match persist(|| iio::enqueue(buffer, job.load.block(), job.len as u64, flags)) {
             Ok(()) => {}
-            Err(Errno::BUSY) => {
+            // Others use it, or it has ended only after it was taken back.
+            Err(Errno::BUSY | Errno::ALREADY) => {
                 self.waiting.push_back(job);
                 return self.ring().map(|()| None);
             }
             Err(errno) => return Ok(Some((job.load, errno))),
         }
-        let load = job.load;
+        let end = if self.reports.is_some() { End::Report } else { self.fence_of(&job.load) };
+        self.flight.push_back(Flying { load: job.load, end });
+        self.watch_first()?;
+        Ok(None)
+    }
+
+    fn fence_of(&self, load: &L) -> End {
         // Waiting before a read waits for writers: the receiving driver. Waiting before a write waits for
         // readers as well: the transmitting driver.
         let access = match self.direction {
             Direction::Receive => Access::Read,
             Direction::Transmit => Access::Write,
         };
-        let fence = dmabuf::export_sync_file(load.block(), access).ok().map(Arc::new);
-        self.flight.push_back(Flying { load, fence, queued: monotonic() });
-        self.watch_first()?;
-        Ok(None)
+        let fence = dmabuf::export_sync_file(load.block(), access);
+        fence.map_or(End::Unused, |fence| End::Fence(Arc::new(fence), monotonic()))
     }
 
     /// The oldest block if the driver is done with it. Fails once the device was stopped.
     pub(super) fn pop(&mut self) -> Result<Option<Done<L>>> {
         self.push_waiting()?;
-        let Some((result, at)) = self.flight.front().and_then(Flying::ended) else {
+        let Some((index, (result, at))) = self.ended()? else {
             self.rewatch()?;
             self.look()?;
             return Ok(None);
@@ -185,9 +208,30 @@ impl<L: HasBlock> Queue<L> {
         }
         let time = at.map_or_else(SystemTime::now, |at| self.clock.time_of(at));
         self.unwatch_block();
-        let Some(Flying { load, .. }) = self.flight.pop_front() else { return Ok(None) };
+        let Some(Flying { load, .. }) = self.flight.remove(index) else { return Ok(None) };
         self.watch_first()?;
         Ok(Some(Done { load, time, result }))
+    }
+
+    /// Which block has ended, and how.
+    fn ended(&mut self) -> Result<Option<(usize, Outcome)>> {
+        loop {
+            let Some((reports, buffer)) = self.reports.as_mut().zip(self.buffer.as_ref()) else {
+                return Ok(self.flight.front().and_then(Flying::ended).map(|outcome| (0, outcome)));
+            };
+            let report = match reports.next(buffer) {
+                Ok(Some(report)) => report,
+                Ok(None) => return Ok(None),
+                Err(errno) => {
+                    return Err(Error::new("wait for", self.control.device().label(), errno));
+                }
+            };
+            let of = self.flight.iter().position(|one| report.is_of(one.load.block()));
+            // Others were taken back before they had ended.
+            if let Some(index) = of {
+                return Ok(Some((index, (report.result(), Some(report.time())))));
+            }
+        }
     }
 
     /// Fails if the driver has blocks and another program has disabled it. This is checked once in
@@ -220,11 +264,10 @@ impl<L: HasBlock> Queue<L> {
     }
 
     pub(super) fn pending(&self) -> Pending {
-        match self.flight.front() {
-            Some(Flying { fence: Some(fence), .. }) => {
-                Pending::File(Arc::clone(fence), PollFlags::IN)
-            }
-            None if self.waiting.is_empty() => Pending::Block,
+        match (self.flight.front().map(|first| &first.end), &self.reports) {
+            (Some(End::Fence(fence, _)), _) => Pending::File(Arc::clone(fence), PollFlags::IN),
+            (Some(End::Report), Some(reports)) => reports.pending(),
+            (None, _) if self.waiting.is_empty() => Pending::Block,
             _ => Pending::Until(Instant::now() + RETRY),
         }
     }
@@ -240,26 +283,35 @@ impl<L: HasBlock> Queue<L> {
             retry,
             look,
         });
-        let done =
-            self.ring().and_then(|()| self.ring_for_look()).and_then(|()| self.watch_first());
+        let done = self
+            .ring()
+            .and_then(|()| self.ring_for_look())
+            .and_then(|()| self.watch_first())
+            .and_then(|()| self.watch_reports());
         if done.is_err() {
             self.watch = None;
         }
         done
     }
 
+    fn watch_reports(&mut self) -> Result<()> {
+        let (Some(watch), Some(buffer)) = (&self.watch, &self.buffer) else { return Ok(()) };
+        self.reports.as_ref().map_or(Ok(()), |reports| reports.watch(buffer, &watch.set))
+    }
+
     /// Watches the oldest block, unless one before it is.
     fn watch_first(&mut self) -> Result<()> {
-        let events = self.events();
+        let events = self.direction.events();
         let (Some(watch), Some(first)) = (&mut self.watch, self.flight.front()) else {
             return Ok(());
         };
-        if let Some(fence) = &first.fence {
-            return watch.oldest.watch(&watch.set, fence);
-        }
-        if !watch.has_block {
-            watch.set.add(first.load.block(), 0, events)?;
-            watch.has_block = true;
+        match &first.end {
+            End::Fence(fence, _) => watch.oldest.watch(&watch.set, fence)?,
+            End::Unused if !watch.has_block => {
+                watch.set.add(first.load.block(), 0, events)?;
+                watch.has_block = true;
+            }
+            End::Report | End::Unused => {}
         }
         Ok(())
     }
@@ -267,18 +319,10 @@ impl<L: HasBlock> Queue<L> {
     /// Watches the oldest block, which has not ended.
     fn rewatch(&mut self) -> Result<()> {
         if let Some(watch) = &mut self.watch {
-            let fence = self.flight.front().and_then(|first| first.fence.as_ref());
+            let fence = self.flight.front().and_then(Flying::fence);
             watch.oldest.keep(&watch.set, fence);
         }
         self.watch_first()
-    }
-
-    /// The event of a DMABUF whose transfer has ended.
-    fn events(&self) -> EventFlags {
-        match self.direction {
-            Direction::Receive => EventFlags::IN,
-            Direction::Transmit => EventFlags::OUT,
-        }
     }
 
     fn unwatch(&mut self) {
@@ -310,19 +354,35 @@ impl<L: HasBlock> Queue<L> {
 
     /// Stops the device, restores its settings, and drops the blocks.
     pub(super) fn stop(&mut self) -> Result<()> {
-        // A disabled driver would keep blocks that it got after that until it is enabled again.
-        let flushed = if self.flight.is_empty() { Ok(()) } else { self.control.flush() };
+        let flushed = self.flush();
         let result = flushed.and(self.control.restore());
         self.unwatch();
         self.flight.clear();
         self.waiting.clear();
+        if let Some(reports) = &mut self.reports {
+            reports.end();
+        }
         self.buffer = None;
         result
+    }
+
+    /// Has the driver end all blocks that it has.
+    pub(super) fn end_all(&mut self) -> Result<()> {
+        self.flush()?;
+        self.control.disable()
+    }
+
+    /// A disabled driver would keep blocks that it got after that until it is enabled again.
+    fn flush(&mut self) -> Result<()> {
+        if self.flight.is_empty() { Ok(()) } else { self.control.flush() }
     }
 
     /// Takes all blocks back from a driver that was disabled.
     pub(super) fn recall(&mut self) -> Vec<L> {
         self.unwatch();
+        if let Some((reports, buffer)) = self.reports.as_mut().zip(self.buffer.as_ref()) {
+            reports.clear(buffer);
+        }
         let flight = self.flight.drain(..).map(|one| one.load);
         flight.chain(self.waiting.drain(..).map(|job| job.load)).collect()
     }
@@ -358,13 +418,20 @@ pub(super) fn persist(call: impl Fn() -> Result<(), Errno>) -> Result<(), Errno>
 }
 
 impl<L: HasBlock> Flying<L> {
-    /// The result of the transfer, and its time on the monotonic clock if that is known; `None` if it has
-    /// not ended.
-    fn ended(&self) -> Option<(Result<(), Errno>, Option<Duration>)> {
-        let Some(fence) = &self.fence else {
-            // Without a fence, the result is not known.
-            let unused = self.load.block().try_wait_unused().unwrap_or(true);
-            return unused.then_some((Ok(()), None));
+    fn fence(&self) -> Option<&Arc<OwnedFd>> {
+        if let End::Fence(fence, _) = &self.end { Some(fence) } else { None }
+    }
+
+    /// `None` if it has not ended, as far as can be seen without a report.
+    fn ended(&self) -> Option<Outcome> {
+        let (fence, queued) = match &self.end {
+            End::Fence(fence, queued) => (fence, *queued),
+            End::Report => return None,
+            End::Unused => {
+                // Without a fence, the result is not known.
+                let unused = self.load.block().try_wait_unused().unwrap_or(true);
+                return unused.then_some((Ok(()), None));
+            }
         };
         let mut fences = [Fence::default(); 4];
         let count = dmabuf::sync_file_fences(&**fence, &mut fences).unwrap_or(0);
@@ -372,7 +439,7 @@ impl<L: HasBlock> Flying<L> {
         if fences.is_empty() {
             // Only other users' fences.
             let status = dmabuf::sync_file_status(&**fence).ok()?.1?;
-            return Some((status, Some(self.queued)));
+            return Some((status, Some(queued)));
         }
         if fences.iter().any(|fence| fence.status == 0) {
             return None;
@@ -382,7 +449,7 @@ impl<L: HasBlock> Flying<L> {
         // If the transfer had ended already, the kernel gives a signalled stub fence instead of the driver's.
         let of_iio = fences.iter().filter(|fence| fence.driver_name.starts_with(b"iio\0"));
         let at = of_iio.map(|fence| Duration::from_nanos(fence.timestamp_ns)).max();
-        Some((result, at.or(Some(self.queued))))
+        Some((result, at.or(Some(queued))))
     }
 }
 

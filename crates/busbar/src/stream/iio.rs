@@ -113,7 +113,7 @@ impl Opened {
         };
         if let Some((memory, blocks)) = dmabufs {
             let about = about(self.format, Interface::Dmabuf, memory);
-            let queue = dmabuf::Queue::new(self.buffer, self.control, self.direction);
+            let queue = dmabuf::Queue::new(self.buffer, self.control, self.direction)?;
             return Ok((about, Access::Dmabuf(queue), blocks));
         }
         let memory = setup.memory.clone().unwrap_or_else(|| Memory::choose(Purpose::Program));

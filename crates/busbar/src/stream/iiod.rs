@@ -64,6 +64,11 @@ mod unread;
 mod worker;
 
 use std::collections::BTreeSet;
+use std::io;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use rustix::net::sockopt;
 
 #[cfg(feature = "dns-sd")]
 pub use self::dns_sd::{ServerInfo, servers};
@@ -142,6 +147,19 @@ pub fn devices(host: Option<&str>) -> Result<Vec<DeviceInfo>> {
         });
     }
     Ok(found)
+}
+
+/// Whether this is the name of a stream from or to a device of another machine.
+pub(crate) fn is_remote(name: &str) -> bool {
+    name.strip_prefix("iio:").is_some_and(|device| remote::Remote::of(device).is_some())
+}
+
+/// Has the kernel close a connection whose peer does not answer for a minute.
+fn keep_alive(socket: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(10))?;
+    Ok(sockopt::set_tcp_keepcnt(socket, 6)?)
 }
 
 /// The port of `iiod`.

@@ -154,7 +154,7 @@ pub enum Interface {
     Fileio,
     /// No driver: the library computes the samples.
     Synth,
-    /// The network, from a server of libiio's protocol.
+    /// The network, from or to a server of libiio's protocol.
     Iiod,
     /// No driver: the library itself plays, records, sends, receives, verifies or discards samples.
     Library,

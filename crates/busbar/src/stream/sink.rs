@@ -17,6 +17,8 @@ use super::device::Direction;
 use super::fileio::Transmit;
 use super::format::{Channel, Format};
 use super::iio::{Access, Opened};
+#[cfg(feature = "iiod")]
+use super::iiod::remote::{self, Remote};
 use super::samples::Samples;
 use super::setup::{Interface, StreamSetup};
 use super::shared::Shared;
@@ -55,8 +57,8 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Opens `name`, see [Names](super#names). A device starts with the first block. A sink that is none takes values of
-    /// 16 bits for the channels of the setup, or for `voltage0_i` and `voltage0_q`.
+    /// Opens `name`, see [Names](super#names). A device starts with the first block, one of another machine at once. A
+    /// sink that is none takes values of 16 bits for the channels of the setup, or for `voltage0_i` and `voltage0_q`.
     ///
     /// # Errors
     ///
@@ -67,6 +69,10 @@ impl Sink {
         let Some(device) = name.strip_prefix("iio:") else {
             return Self::without_device(name, outlet::format(setup)?, setup);
         };
+        #[cfg(feature = "iiod")]
+        if let Some(remote) = Remote::of(device) {
+            return Self::remote(&remote, setup);
+        }
         setup.expect_no_rate()?;
         let opened = Opened::new(device, setup, Direction::Transmit)?;
         let (label, samples, sample_len) =
@@ -79,17 +85,25 @@ impl Sink {
         Ok(Self { shared: Shared::new(label, State::new(driver, free))?, about })
     }
 
+    /// A device of another machine.
+    #[cfg(feature = "iiod")]
+    fn remote(remote: &Remote, setup: &StreamSetup) -> Result<Self> {
+        let (label, about, transmit) = remote::transmit(remote, setup)?;
+        let free = blocks(about.blocks, about.block_len, &about.memory)?;
+        let outlet = Outlet::remote(transmit, &label, &about)?;
+        let state = State::new(Driver::Outlet(Box::new(outlet)), free);
+        Ok(Self { shared: Shared::new(label, state)?, about })
+    }
+
     /// A sink that is no device.
     fn without_device(name: &str, format: Format, setup: &StreamSetup) -> Result<Self> {
         setup.expect_interface(Interface::Library)?;
         let block_len = (setup.block_len / format.sample_len).max(1) * format.sample_len;
         let memory = setup.memory.clone().unwrap_or(Memory::Memfd);
-        let blocks = setup.count();
-        let free = (0..blocks).map(|_| Block::with(block_len, &memory));
-        let free = free.collect::<Result<_>>()?;
-        let outlet = Outlet::open(name, &format, blocks, block_len)?;
-        let interface = Interface::Library;
-        let about = About { format, interface, memory, blocks, block_len, device: None };
+        let (count, interface) = (setup.count(), Interface::Library);
+        let free = blocks(count, block_len, &memory)?;
+        let outlet = Outlet::open(name, &format, count, block_len)?;
+        let about = About { format, interface, memory, blocks: count, block_len, device: None };
         let state = State::new(Driver::Outlet(Box::new(outlet)), free);
         Ok(Self { shared: Shared::new(name.into(), state)?, about })
     }
@@ -98,7 +112,7 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open); bad input if the channels have other types or places here, and for a setup with
+    /// As [`open`](Self::open); bad input if the channels have other names, types or places here, and for a setup with
     /// channels or a rate, which `format` has.
     pub fn open_for(name: &str, format: &Format, setup: &StreamSetup) -> Result<Self> {
         let allowed = "nothing: the format of the samples tells";
@@ -116,9 +130,9 @@ impl Sink {
         let sink = Self::open(name, &StreamSetup { channels, ..setup.clone() })?;
         let layout = |format: &Format| -> Vec<_> {
             let of = |channel: &Channel| {
-                let Channel { bits, storage_bits, shift, big_endian, repeat, offset, .. } =
-                    *channel;
-                (bits, storage_bits, shift, big_endian, repeat, offset)
+                let (name, kind) = (channel.name.clone(), (channel.signed, channel.big_endian));
+                let Channel { bits, storage_bits, shift, repeat, offset, .. } = *channel;
+                (name, kind, bits, storage_bits, shift, repeat, offset)
             };
             format.channels.iter().map(of).collect()
         };
@@ -126,12 +140,8 @@ impl Sink {
         if same && sink.format().sample_len == format.sample_len {
             return Ok(sink);
         }
-        let came = format!("samples of {} bytes", format.sample_len);
-        let allowed = format!(
-            "samples of {} bytes, and channels with the types and places that {name} has",
-            sink.format().sample_len
-        );
-        Err(Error::invalid(format!("for {name}"), came, allowed))
+        let (came, takes) = (described(format), described(sink.format()));
+        Err(Error::invalid(format!("samples for {name}"), came, takes))
     }
 
     /// What a sample looks like.
@@ -212,8 +222,9 @@ impl Sink {
     /// Transmits a received block, which then goes back to its source. Waits for room without a limit.
     ///
     /// The block is passed by reference if the sink takes DMABUFs, the block is one, the device can use its
-    /// memory, the source has another block to receive into, and the sink does not have this one already.
-    /// Otherwise the samples are copied into a block of the sink.
+    /// memory, the source has another block to receive into, and the sink does not have this one already. To a device
+    /// of another machine, a block that is not longer than one of the sink is sent from where it is, even if the sink
+    /// has it already. Otherwise the samples are copied into a block of the sink.
     ///
     /// There is room while the sink has less than half of the source's blocks, or has a free block to copy into.
     /// A transmitted block goes back in the next call of the sink: after the last one, call
@@ -282,7 +293,7 @@ impl Sink {
     #[must_use]
     pub fn queued(&self) -> usize {
         let state = self.shared.lock();
-        state.foreign() + self.about.blocks.saturating_sub(state.free())
+        state.foreign() + self.about.blocks.saturating_sub(state.idle())
     }
 
     /// Takes transmitted blocks back from the driver. Does not wait.
@@ -350,7 +361,7 @@ impl Sink {
         loop {
             self.shared.reap(&mut state)?;
             self.shared.refuse_cyclic(&state)?;
-            if state.is_drained()? {
+            if self.shared.is_drained(&mut state)? {
                 return Ok(true);
             }
             if deadline.has_passed() {
@@ -367,8 +378,8 @@ impl Sink {
     ///
     /// # Errors
     ///
-    /// Kind [`Unsupported`](std::io::ErrorKind::Unsupported) with [`Interface::Fileio`]; bad input if
-    /// `samples` are not whole samples or do not fit into a block.
+    /// Kind [`Unsupported`](std::io::ErrorKind::Unsupported) with any interface but [`Interface::Dmabuf`]; bad
+    /// input if `samples` are not whole samples or do not fit into a block.
     pub fn cyclic(&self, samples: &[u8]) -> Result<()> {
         self.check_len(samples.len())?;
         if samples.len() > self.about.block_len {
@@ -394,6 +405,23 @@ impl Sink {
     pub fn stop(&self) -> Result<()> {
         self.shared.end(&mut self.shared.lock())
     }
+}
+
+/// Channels with their types, as Linux writes these, and their places.
+fn described(format: &Format) -> String {
+    let of = |channel: &Channel| {
+        let Channel { name, bits, storage_bits, shift, repeat, offset, .. } = channel;
+        let endian = if channel.big_endian { 'b' } else { 'l' };
+        let sign = if channel.signed { 's' } else { 'u' };
+        let repeat = if *repeat > 1 { format!("X{repeat}") } else { String::new() };
+        format!("{name} {endian}e:{sign}{bits}/{storage_bits}{repeat}>>{shift} at {offset}")
+    };
+    let channels: Vec<_> = format.channels.iter().map(of).collect();
+    format!("{}; {} bytes", channels.join(", "), format.sample_len)
+}
+
+fn blocks(count: usize, len: usize, memory: &Memory) -> Result<Vec<Block>> {
+    (0..count).map(|_| Block::with(len, memory)).collect()
 }
 
 impl Drop for Sink {

@@ -62,7 +62,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// `ENOENT` if there is no such device, `EBUSY` if another program uses it, `EACCES`; bad input for an
+    /// `ENOENT` if there is no such device, `EBUSY` if another program uses it, `EACCES`, `EMFILE`; bad input for an
     /// invalid name, channel or number; as [`Block::with`] for its memory. If the setup names an interface,
     /// `EPERM` or `ENOTTY` if the driver does not offer it. As [`Recording::open`](super::sigmf::Recording::open) and
     /// [`FrameReceiver::listen`](super::net::FrameReceiver::listen); `ETIMEDOUT` if no sender connects within 30 s.

@@ -44,8 +44,21 @@ pub const CALLS: &[Call] = &[
             Type::Is(0x4010_6994),
             Type::To(&Type::Struct(&[
                 u32(Type::Given(Kind::Dmabuf)),
-                u32(Type::OneOf(&[0, 0, 1])),
+                u32(Type::OneOf(&[0, 0, 1, 1 << 31, 1 << 31])),
                 u64(Type::OneOf(&[0x1000, 0x4000, 8, 1, 0x1_0000])),
+            ])),
+        ],
+    ),
+    Call::new(
+        "block_dequeue",
+        SYS_ioctl,
+        &[
+            BUFFER,
+            Type::Is(0x4010_699f),
+            Type::To(&Type::Struct(&[
+                u64(Type::To(&Type::Room(64))),
+                u32(Type::OneOf(&[4, 1, 0])),
+                u32(Type::OneOf(&[0])),
             ])),
         ],
     ),

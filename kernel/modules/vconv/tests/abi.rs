@@ -6,14 +6,16 @@ mod support;
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use busbar_uapi::iio::{self, CYCLIC};
+use busbar_uapi::iio::{self, CYCLIC, Ended, REPORT};
 use converter::{
     Block, Converter, Device, FOLDER, FRAME, RX_VOLTAGES, TX_VOLTAGES, assert_counter, attached,
     i16s, outcome, transfer, u64s,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use support::{modprobe, rounds, wait_until};
 
@@ -560,4 +562,149 @@ fn module_makes_as_many_as_it_is_told() {
     }
     assert!(modprobe(&["vconv", "converters=65"]).is_err());
     modprobe(&["vconv"]).unwrap();
+}
+
+// -- Reports of blocks that have ended --
+
+fn number(block: &Block) -> u32 {
+    block.as_fd().as_raw_fd().cast_unsigned()
+}
+
+/// The next `count` reports, and no more.
+#[track_caller]
+fn reports(buffer: &OwnedFd, count: usize) -> Vec<Ended> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        wait_until("a report", || is_ready(buffer));
+        let mut some = [Ended::default(); 3];
+        let taken = iio::dequeue(buffer, &mut some).unwrap();
+        assert!(taken > 0, "poll says that there is one");
+        all.extend(&some[..taken]);
+    }
+    assert_eq!(all.len(), count);
+    assert!(!is_ready(buffer));
+    all
+}
+
+/// Whether the file of a buffer is readable or writable.
+fn is_ready(buffer: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(buffer, PollFlags::IN | PollFlags::OUT)];
+    poll(&mut fds, Some(&Timespec::default())).unwrap() > 0
+}
+
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap()
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn blocks_are_reported_in_order_with_their_times() {
+    let converter = Converter::new();
+    for (device, channels) in
+        [(&converter.rx, RX_VOLTAGES.as_slice()), (&converter.tx, TX_VOLTAGES.as_slice())]
+    {
+        device.channels(channels);
+        let buffer = device.buffer();
+        let blocks = attached(&buffer, 5, LEN);
+        for (index, block) in blocks.iter().enumerate() {
+            // The middle one is not to be reported.
+            let flags = if index == 2 { 0 } else { REPORT };
+            iio::enqueue(&buffer, block, LEN as u64, flags).unwrap();
+        }
+        assert!(!is_ready(&buffer));
+        let before = monotonic_ns();
+        device.enable();
+        for round in 0..3 {
+            let ended = reports(&buffer, 4);
+            let wanted = [0, 1, 3, 4].map(|index| number(&blocks[index]));
+            assert!(ended.iter().map(|it| it.fd).eq(wanted), "round {round}: {ended:?}");
+            assert!(ended.iter().all(|it| it.error == 0));
+            let times = ended.iter().map(|it| it.timestamp_ns);
+            let all: Vec<_> = [before].into_iter().chain(times).chain([monotonic_ns()]).collect();
+            assert!(all.is_sorted(), "{all:?}");
+            for index in [0, 1, 3, 4] {
+                iio::enqueue(&buffer, &blocks[index], LEN as u64, REPORT).unwrap();
+            }
+        }
+        device.disable();
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn blocks_of_a_disabled_buffer_are_reported() {
+    let converter = Converter::new();
+    let rx = &converter.rx;
+    rx.channels(&RX_VOLTAGES);
+    rx.set("sampling_frequency", 1);
+    let buffer = rx.buffer();
+    let blocks = attached(&buffer, 2, LEN);
+    rx.enable();
+    for block in &blocks {
+        iio::enqueue(&buffer, block, LEN as u64, REPORT).unwrap();
+    }
+    rx.disable();
+    let ended = reports(&buffer, 2);
+    assert!(ended.iter().map(|it| it.fd).eq(blocks.iter().map(number)));
+    assert!(ended.iter().all(|it| it.error == -Errno::INTR.raw_os_error()), "{ended:?}");
+    // Blocks that wait for the buffer to be enabled when the device goes.
+    for block in &blocks {
+        iio::enqueue(&buffer, block, LEN as u64, REPORT).unwrap();
+    }
+    converter.remove().unwrap();
+    let ended = reports(&buffer, 2);
+    assert!(ended.iter().all(|it| it.error == -Errno::NODEV.raw_os_error()), "{ended:?}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_block_that_is_detached_is_not_reported() {
+    let converter = Converter::new();
+    let rx = &converter.rx;
+    rx.channels(&RX_VOLTAGES);
+    let buffer = rx.buffer();
+    let blocks = attached(&buffer, 3, LEN);
+    // One that has ended, and one that is detached before it ends.
+    iio::enqueue(&buffer, &blocks[0], LEN as u64, REPORT).unwrap();
+    rx.enable();
+    assert!(blocks[0].done_within(Duration::from_secs(60)));
+    wait_until("a report", || is_ready(&buffer));
+    iio::detach(&buffer, &blocks[0]).unwrap();
+    assert!(!is_ready(&buffer));
+    rx.disable();
+    iio::enqueue(&buffer, &blocks[1], LEN as u64, REPORT).unwrap();
+    iio::enqueue(&buffer, &blocks[2], LEN as u64, REPORT).unwrap();
+    iio::detach(&buffer, &blocks[1]).unwrap();
+    rx.enable();
+    assert_eq!(reports(&buffer, 1)[0].fd, number(&blocks[2]));
+    // The same DMABUF again.
+    iio::attach(&buffer, &blocks[0]).unwrap();
+    iio::enqueue(&buffer, &blocks[0], LEN as u64, REPORT).unwrap();
+    assert_eq!(reports(&buffer, 1)[0].fd, number(&blocks[0]));
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn reports_end_with_the_file_of_the_buffer() {
+    let converter = Converter::new();
+    let rx = &converter.rx;
+    rx.channels(&RX_VOLTAGES);
+    for _ in 0..rounds(50, 5) {
+        let buffer = rx.buffer();
+        // Some have ended when the file is closed, others have not.
+        let blocks = attached(&buffer, 16, LEN);
+        for block in &blocks {
+            iio::enqueue(&buffer, block, LEN as u64, REPORT).unwrap();
+        }
+        rx.enable();
+        wait_until("a report", || is_ready(&buffer));
+        drop(buffer);
+        rx.disable();
+        let buffer = rx.buffer();
+        assert_eq!(iio::dequeue(&buffer, &mut [Ended::default(); 3]), Ok(0));
+        assert!(!is_ready(&buffer));
+    }
+    // Nothing holds the converter.
+    converter.remove().unwrap();
 }

@@ -12,7 +12,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use busbar_uapi::iio::{self, CYCLIC};
+use busbar_uapi::iio::{self, CYCLIC, Ended, REPORT};
 use converter::{
     Block, Converter, Device, RX_VOLTAGES, TX_VOLTAGES, attached, non_blocking, outcome, transfer,
 };
@@ -94,6 +94,7 @@ fn attach_to_a_driver_without_dmabufs() {
     std::fs::create_dir(folder).unwrap();
     let dummy = Device::find("errno").unwrap();
     assert_eq!(iio::attach(dummy.buffer(), Block::new(LEN)), Err(Errno::PERM));
+    assert_eq!(iio::dequeue(dummy.buffer(), &mut []), Err(Errno::PERM));
     // It stays: this driver leaks memory when such a device is removed.
 }
 
@@ -133,7 +134,7 @@ fn enqueue() {
         assert_eq!(iio::enqueue(&buffer, closed(), 4096, 0), Err(Errno::BADF));
         let null = File::open("/dev/null").unwrap();
         assert_eq!(iio::enqueue(&buffer, &null, 4096, 0), Err(Errno::INVAL));
-        for flags in [2, 3, 1 << 31, u32::MAX] {
+        for flags in [2, 3, 1 << 30, u32::MAX] {
             let result = iio::enqueue(&buffer, &block, 4096, flags);
             assert_eq!(result, Err(Errno::INVAL), "{flags:x}");
         }
@@ -186,6 +187,69 @@ fn enqueue_twice() {
     assert_eq!(iio::enqueue(&buffer, block, 4096, 0), Ok(()));
     tx.enable();
     assert!(block.done_within(Duration::from_secs(60)));
+}
+
+/// `IIO_BUFFER_DMABUF_DEQUEUE_IOCTL` with `[address, count and flags]`.
+fn dequeue_at(buffer: impl AsFd, room: [u64; 2]) -> Result<(), Errno> {
+    const DEQUEUE: Opcode = opcode::write::<[u64; 2]>(b'i', 0x9f);
+    raw_ioctl(buffer, DEQUEUE, room.as_ptr().expose_provenance())
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn dequeue() {
+    const DEQUEUE: Opcode = opcode::write::<[u64; 2]>(b'i', 0x9f);
+    let converter = Converter::new();
+    for device in [&converter.rx, &converter.tx] {
+        let buffer = device.buffer();
+        assert_eq!(raw_ioctl(&buffer, DEQUEUE, BAD_POINTER), Err(Errno::FAULT));
+        let bad = BAD_POINTER as u64;
+        assert_eq!(dequeue_at(&buffer, [bad, 1 << 32]), Err(Errno::INVAL), "flags");
+        assert_eq!(dequeue_at(&buffer, [bad, 1 << 31]), Err(Errno::INVAL), "too many for an int");
+        assert_eq!(dequeue_at(&buffer, [bad, 7]), Ok(()), "there are none");
+        assert_eq!(iio::dequeue(&buffer, &mut []), Ok(0));
+        assert_eq!(iio::dequeue(&buffer, &mut [Ended::default(); 3]), Ok(0));
+    }
+    let rx = &converter.rx;
+    rx.channels(&RX_VOLTAGES);
+    let buffer = rx.buffer();
+    let blocks = attached(&buffer, 2, LEN);
+    for block in &blocks {
+        iio::enqueue(&buffer, block, 4096, REPORT).unwrap();
+    }
+    rx.enable();
+    assert!(blocks[1].done_within(Duration::from_secs(60)));
+    // A bad address loses no report. The second entry of two is on a page that cannot be written.
+    assert_eq!(dequeue_at(&buffer, [BAD_POINTER as u64, 2]), Err(Errno::FAULT));
+    let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
+    let pages = Mapping::new(File::open("/dev/zero").unwrap(), 8192, access, flags, 0).unwrap();
+    // SAFETY: our own mapping, whose second page is unmapped.
+    #[allow(unsafe_code)]
+    let last = unsafe {
+        let second = pages.base.add(4096);
+        rustix::mm::mprotect(second.cast(), 4096, rustix::mm::MprotectFlags::empty()).unwrap();
+        std::slice::from_raw_parts(second.sub(size_of::<Ended>()), size_of::<Ended>())
+    };
+    let fd = |block: &Block| block.as_fd().as_raw_fd().cast_unsigned();
+    assert_eq!(dequeue_at(&buffer, [last.as_ptr().expose_provenance() as u64, 2]), Ok(()));
+    assert_eq!(last[..8], u64::from(fd(&blocks[0])).to_le_bytes(), "without an error");
+    // The second one is there, a moment after its block is done, and was not told.
+    support::wait_until("the second report", || {
+        dequeue_at(&buffer, [BAD_POINTER as u64, 1]) == Err(Errno::FAULT)
+    });
+    assert_eq!(iio::enqueue(&buffer, &blocks[0], 4096, REPORT), Ok(()));
+    assert_eq!(iio::enqueue(&buffer, &blocks[1], 4096, REPORT), Err(Errno::ALREADY));
+    assert_eq!(iio::enqueue(&buffer, &blocks[1], 4096, 0), Ok(()), "without another report");
+    assert!(blocks[1].done_within(Duration::from_secs(60)));
+    let mut ended = [Ended::default(); 3];
+    assert_eq!(iio::dequeue(&buffer, &mut ended), Ok(2));
+    assert_eq!([ended[0].fd, ended[1].fd], [fd(&blocks[1]), fd(&blocks[0])]);
+    assert_eq!(iio::enqueue(&buffer, &blocks[1], 4096, REPORT), Ok(()));
+    converter.remove().unwrap();
+    assert_eq!(iio::dequeue(&buffer, &mut ended), Ok(1), "also of a device that is gone");
+    // What was refused is not reported.
+    assert_eq!(iio::enqueue(&buffer, &blocks[0], 4096, REPORT), Err(Errno::NODEV));
+    assert_eq!(iio::dequeue(&buffer, &mut ended), Ok(0));
 }
 
 #[test]

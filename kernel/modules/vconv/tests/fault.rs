@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use busbar_uapi::iio::{self, CYCLIC};
+use busbar_uapi::iio::{self, CYCLIC, Ended, REPORT};
 use converter::{
     Block, Converter, Device, FRAME, RX_VOLTAGES, TX_VOLTAGES, assert_counter, attached, i16s,
     non_blocking, outcome, transfer, u64s,
@@ -283,6 +283,30 @@ fn faults_have_numbers_and_bounds() {
         }
         assert!(fs::write(device.fault("direct_reg_access"), "3 1").is_err());
     }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn the_report_of_a_block_tells_its_error() {
+    let converter = Converter::new();
+    let rx = &converter.rx;
+    rx.channels(&RX_VOLTAGES);
+    let buffer = rx.buffer();
+    let blocks = attached(&buffer, 3, LEN);
+    rx.inject("fail_blocks", 2);
+    for block in &blocks {
+        iio::enqueue(&buffer, block, LEN as u64, REPORT).unwrap();
+    }
+    rx.enable();
+    assert!(blocks[2].done_within(FOREVER));
+    let mut errors = Vec::new();
+    wait_until("three reports", || {
+        let mut ended = [Ended::default(); 4];
+        let count = iio::dequeue(&buffer, &mut ended).unwrap();
+        errors.extend(ended[..count].iter().map(|it| it.error));
+        errors.len() >= 3
+    });
+    assert_eq!(errors, [-Errno::IO.raw_os_error(), -Errno::IO.raw_os_error(), 0]);
 }
 
 // -- On, off and in between --
@@ -751,10 +775,15 @@ fn calls_that_race_do_no_harm() {
                     let block = block.as_fd();
                     again(scope, &stop, move || {
                         let _ = iio::attach(buffer, block);
-                        for _ in 0..20 {
-                            let _ = iio::enqueue(buffer, block, 4096, 0);
+                        for flags in [0, REPORT].repeat(10) {
+                            let _ = iio::enqueue(buffer, block, 4096, flags);
                         }
                         let _ = iio::detach(buffer, block);
+                    });
+                }
+                for _ in 0..2 {
+                    again(scope, &stop, move || {
+                        let _ = iio::dequeue(buffer, &mut [Ended::default(); 2]);
                     });
                 }
             }
@@ -809,9 +838,10 @@ fn device_goes_while_it_is_used() {
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             again(scope, &stop, || {
-                for block in &files {
-                    let _ = iio::enqueue(&buffer, block, 4096, 0);
+                for (block, flags) in files.iter().zip([0, REPORT]) {
+                    let _ = iio::enqueue(&buffer, block, 4096, flags);
                 }
+                let _ = iio::dequeue(&buffer, &mut [Ended::default()]);
             });
             again(scope, &stop, || {
                 let _ = rx.try_set("buffer/enable", 1);

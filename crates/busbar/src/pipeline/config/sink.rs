@@ -10,8 +10,9 @@ use crate::bulk::Transport;
 use crate::stream::{Interface, iiod};
 use crate::{Error, Result};
 
-const SINKS: &str = "iio:NAME, tcp:HOST:PORT, iiod:[[ADDRESS:]PORT], file:NAME, usb: (this machine is the device), \
-     usb:VID:PID[:SERIAL], endpoint:SERVICE, bulk:TRANSPORT, null:, verify:, verify:counter";
+const SINKS: &str = "iio:NAME, iio:NAME@ip:HOST, tcp:HOST:PORT, iiod:[[ADDRESS:]PORT], file:NAME, \
+     usb: (this machine is the device), usb:VID:PID[:SERIAL], endpoint:SERVICE, bulk:TRANSPORT, null:, verify:, \
+     verify:counter";
 
 /// A sink of samples.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +41,7 @@ pub struct SinkConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SinkKind {
-    /// `iio:NAME`.
+    /// `iio:NAME`, or `iio:NAME@ip:HOST[:PORT]` for a device of another machine.
     Device(String),
     /// `tcp:HOST:PORT`.
     Connect(String),
@@ -113,6 +114,13 @@ impl SinkConfig {
     pub fn announce(mut self, announce: bool) -> Self {
         self.announce = announce;
         self
+    }
+}
+
+impl SinkKind {
+    /// Whether it is a device of another machine.
+    pub(in crate::pipeline) fn is_remote(&self) -> bool {
+        matches!(self, Self::Device(name) if iiod::is_remote(name))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::stream::sigmf::{Datatype, Recorder};
 #[cfg(feature = "usb")]
 use crate::stream::usb::{Address, Gadget, RawSender};
 use crate::stream::verify::Counter;
-use crate::stream::{self, Lost, StreamSetup};
+use crate::stream::{self, Interface, Lost, StreamSetup};
 use crate::{Error, Result};
 
 /// An open sink.
@@ -144,6 +144,16 @@ impl Way {
             Self::Endpoint(messages) => messages.turn(),
             Self::Bulk(bulk) => bulk.turn(),
             Self::Recording(_) | Self::Null | Self::Verify(_) => Ok(0),
+        }
+    }
+
+    /// How many of `under_way` blocks are not delivered yet, once it has failed.
+    pub(super) fn left(&self, under_way: usize) -> usize {
+        match self {
+            Self::Device(sink) if sink.interface() == Interface::Iiod => {
+                sink.queued().min(under_way)
+            }
+            _ => under_way,
         }
     }
 

@@ -17,7 +17,7 @@ use super::sysfs;
 use super::transmit::Progress;
 use super::unread::Place;
 use super::worker::{Job, Worker};
-use super::{GIT_TAG, MAJOR, MINOR};
+use super::{GIT_TAG, MAJOR, MINOR, keep_alive};
 use crate::stream::net::transmit::{Queued, ZeroCopy};
 
 /// Bytes that there is room for when commands are read.
@@ -122,10 +122,7 @@ impl Client {
     pub(super) fn new(socket: TcpStream, peer: SocketAddr, client: u64) -> std::io::Result<Self> {
         socket.set_nonblocking(true)?;
         sockopt::set_tcp_nodelay(&socket, true)?;
-        sockopt::set_socket_keepalive(&socket, true)?;
-        sockopt::set_tcp_keepidle(&socket, Duration::from_secs(10))?;
-        sockopt::set_tcp_keepintvl(&socket, Duration::from_secs(10))?;
-        sockopt::set_tcp_keepcnt(&socket, 6)?;
+        keep_alive(&socket)?;
         Ok(Self {
             who: Who { client, host: peer.ip().to_canonical() },
             peer,
@@ -210,7 +207,11 @@ impl Client {
                 }
                 let closed = hub.close(device, self.who);
                 self.doing = Doing::Nothing;
-                self.result(closed.map(|()| 0));
+                self.result(
+                    closed.and(drained).and_then(|is_drained| {
+                        if is_drained { Ok(0) } else { Err(Errno::TIMEDOUT) }
+                    }),
+                );
                 Ok(true)
             }
         }

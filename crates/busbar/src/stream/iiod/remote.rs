@@ -1,11 +1,14 @@
 //! Devices of another machine, which `iiod` or a [`Server`](super::Server) serves.
 
+mod buffer;
 mod parse;
 mod receive;
+mod talk;
+mod transmit;
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
@@ -15,9 +18,12 @@ use crate::stream::device::is_same;
 use crate::{Error, Result};
 
 pub(in crate::stream) use self::receive::open;
+pub(in crate::stream) use self::transmit::{Transmit, transmit};
 
-/// How long connecting and each answer may take.
+/// How long connecting to an address, and each part of an answer, may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long all that is done by a connection may take, such as opening a device.
+const WHOLE: Duration = Duration::from_secs(10);
 /// The longest line of an answer: a mask needs a digit for four channels.
 const LONGEST_LINE: u64 = 4096;
 /// The longest value of an attribute, and the longest XML.
@@ -139,26 +145,60 @@ pub(super) fn list(host: &str) -> Result<(Connection, Context)> {
     Ok((connection, context))
 }
 
+/// A socket that is waited for, but not after a deadline.
+#[derive(Debug)]
+struct Timed(TcpStream, Instant);
+
+impl Timed {
+    fn left(&self) -> io::Result<Duration> {
+        left(self.1).ok_or_else(|| ErrorKind::TimedOut.into())
+    }
+}
+
+/// How long to wait for one answer; `None` after the deadline.
+fn left(until: Instant) -> Option<Duration> {
+    let left = until.saturating_duration_since(Instant::now()).min(PATIENCE);
+    (!left.is_zero()).then_some(left)
+}
+
+impl Read for Timed {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.0.set_read_timeout(Some(self.left()?))?;
+        self.0.read(to)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.set_write_timeout(Some(self.left()?))?;
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// A connection that waits for each answer.
 #[derive(Debug)]
 pub(super) struct Connection {
-    socket: BufReader<TcpStream>,
+    socket: BufReader<Timed>,
     /// What it is in errors.
     name: String,
 }
 
 impl Connection {
     fn open(host: &str) -> Result<Self> {
+        let until = Instant::now() + WHOLE;
         let name = format!("the IIO server {host}");
         let addresses =
             host.to_socket_addrs().map_err(|why| Error::new("find", name.as_str(), why))?;
         let mut failed = io::Error::from(ErrorKind::NotFound);
         for address in addresses {
-            match TcpStream::connect_timeout(&address, PATIENCE).and_then(|socket| {
+            let Some(timeout) = left(until) else { break };
+            match TcpStream::connect_timeout(&address, timeout).and_then(|socket| {
                 socket.set_nodelay(true)?;
-                socket.set_read_timeout(Some(PATIENCE))?;
-                socket.set_write_timeout(Some(PATIENCE))?;
-                Ok(socket)
+                Ok(Timed(socket, until))
             }) {
                 Ok(socket) => return Ok(Self { socket: BufReader::new(socket), name }),
                 Err(why) => failed = why,
@@ -255,6 +295,21 @@ mod tests {
         for name in ["adc", "@ip:host", "adc@ip:", "adc@host"] {
             assert_eq!(Remote::of(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn a_server_that_sends_byte_by_byte_is_not_waited_for_after_the_deadline() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            while client.write_all(b"1").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let socket = Timed(socket, Instant::now() + Duration::from_millis(200));
+        let mut connection = Connection { socket: BufReader::new(socket), name: "it".into() };
+        assert_eq!(connection.number().unwrap_err().kind(), ErrorKind::TimedOut);
     }
 
     #[test]

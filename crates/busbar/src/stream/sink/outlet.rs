@@ -1,4 +1,4 @@
-//! Sinks that are no device: recordings, the network, and what only verifies or discards samples.
+//! Sinks without a driver: recordings, the network, and what only verifies or discards samples.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -10,8 +10,12 @@ use rustix::event::epoll::EventFlags;
 use crate::block::Block;
 use crate::poll::Set;
 use crate::stream::StreamSetup;
+#[cfg(feature = "iiod")]
+use crate::stream::about::About;
 use crate::stream::driver::Pending;
 use crate::stream::format::{Format, Lost, Meta};
+#[cfg(feature = "iiod")]
+use crate::stream::iiod::remote::Transmit;
 use crate::stream::net::{FrameSender, Options, Pool};
 use crate::stream::samples::Samples;
 use crate::stream::sigmf::{Datatype, Recorder};
@@ -46,8 +50,12 @@ pub(super) fn format(setup: &StreamSetup) -> Result<Format> {
 #[derive(Debug)]
 pub(super) struct Outlet {
     to: To,
+    /// What tells that there is something to do, if that is not only at a call.
+    file: Option<Arc<OwnedFd>>,
     pool: Pool,
     blocks: usize,
+    /// The longest block of a source that it can [have](Self::lend), in bytes: 0 if none.
+    longest_lent: usize,
     sequence: u64,
     /// Bytes that a recording has copied, once it is complete.
     copied: u64,
@@ -59,7 +67,10 @@ enum To {
     Verify(Box<Counter>),
     /// `None` once it was finished.
     Recording(Option<Box<Recorder>>),
-    Net(Box<FrameSender>, Arc<OwnedFd>),
+    Net(Box<FrameSender>),
+    /// A device of another machine.
+    #[cfg(feature = "iiod")]
+    Remote(Box<Transmit>),
 }
 
 impl Outlet {
@@ -77,22 +88,51 @@ impl Outlet {
             }
             Some(("tcp", target)) if target.contains(':') => {
                 let sender = FrameSender::open(target, format, block_len, &Options::default())?;
-                let file = sender.as_fd().try_clone_to_owned();
-                let file = file.map_err(|why| Error::new("use", name, why))?;
-                To::Net(Box::new(sender), Arc::new(file))
+                let file = own(&sender, name)?;
+                return Self::new(To::Net(Box::new(sender)), Some(file), blocks);
             }
             _ => {
-                let allowed = format!("iio:NAME, {NAMES}");
+                let allowed = format!("iio:NAME, iio:NAME@ip:HOST, {NAMES}");
                 return Err(Error::invalid("the name of a sink", name, allowed));
             }
         };
+        Self::new(to, None, blocks)
+    }
+
+    /// Transmits to a device of another machine.
+    #[cfg(feature = "iiod")]
+    pub(super) fn remote(transmit: Transmit, name: &str, about: &About) -> Result<Self> {
+        let file = own(&transmit, name)?;
+        let outlet = Self::new(To::Remote(Box::new(transmit)), Some(file), about.blocks)?;
+        // How long the server may take is known for such blocks.
+        Ok(Self { longest_lent: about.block_len, ..outlet })
+    }
+
+    fn new(to: To, file: Option<Arc<OwnedFd>>, blocks: usize) -> Result<Self> {
         Ok(Self {
             to,
+            file,
             pool: Pool::new(Vec::with_capacity(blocks))?,
             blocks,
+            longest_lent: 0,
             sequence: 0,
             copied: 0,
         })
+    }
+
+    /// Whether it can [have](Self::lend) a block of a source.
+    pub(super) fn borrows(&self, samples: &Samples) -> bool {
+        samples.meta().len <= self.longest_lent
+    }
+
+    /// Takes a block of a source. [`turn`](Self::turn) tells when it is done with that.
+    pub(super) fn lend(&mut self, samples: Samples) {
+        match &mut self.to {
+            #[cfg(feature = "iiod")]
+            To::Remote(transmit) => transmit.push(samples, true),
+            // Others are sent copies.
+            _ => drop(samples),
+        }
     }
 
     /// Takes the first `len` bytes of a block, which comes back by [`turn`](Self::turn).
@@ -108,52 +148,65 @@ impl Outlet {
             To::Recording(Some(recorder)) => recorder.write(&samples),
             // A sink that was stopped takes nothing.
             To::Nowhere | To::Recording(None) => Ok(()),
-            To::Net(sender, _) => {
+            To::Net(sender) => {
                 sender.push(samples)?;
                 sender.advance()
+            }
+            #[cfg(feature = "iiod")]
+            To::Remote(transmit) => {
+                transmit.push(samples, false);
+                Ok(())
             }
         }
     }
 
-    /// Does what can be done without waiting. Returns the blocks that are free again.
-    pub(super) fn turn(&mut self) -> Result<Vec<Block>> {
-        if let To::Net(sender, _) = &mut self.to {
-            sender.advance()?;
-        }
+    /// Does what can be done without waiting. Returns the blocks that are free again, and how many blocks of sources
+    /// it is done with. After an error too, these are those that were taken before.
+    pub(super) fn turn(&mut self) -> (Vec<Block>, usize, Result<()>) {
+        let (returned, turned) = match &mut self.to {
+            To::Net(sender) => (0, sender.advance()),
+            #[cfg(feature = "iiod")]
+            To::Remote(transmit) => {
+                let turned = transmit.advance();
+                (transmit.returned(), turned)
+            }
+            To::Nowhere | To::Verify(_) | To::Recording(_) => (0, Ok(())),
+        };
         self.pool.returned(|_| {});
-        Ok(std::iter::from_fn(|| self.pool.take()).collect())
+        (std::iter::from_fn(|| self.pool.take()).collect(), returned, turned)
     }
 
-    /// Whether everything was taken over.
-    pub(super) fn is_drained(&self) -> bool {
-        match &self.to {
-            To::Net(sender, _) => sender.unacknowledged() == 0,
-            To::Nowhere | To::Verify(_) | To::Recording(_) => true,
+    /// Whether everything was taken over, or transmitted.
+    pub(super) fn is_drained(&mut self) -> Result<bool> {
+        match &mut self.to {
+            To::Net(sender) => Ok(sender.unacknowledged() == 0),
+            #[cfg(feature = "iiod")]
+            To::Remote(transmit) => transmit.is_drained(),
+            To::Nowhere | To::Verify(_) | To::Recording(_) => Ok(true),
         }
     }
 
     /// Bytes that were copied.
     pub(super) fn copied(&self) -> u64 {
         match &self.to {
-            To::Net(sender, _) => sender.copied(),
+            To::Net(sender) => sender.copied(),
+            #[cfg(feature = "iiod")]
+            To::Remote(transmit) => transmit.copied(),
             To::Recording(Some(recorder)) => recorder.copied(),
             To::Recording(None) | To::Nowhere | To::Verify(_) => self.copied,
         }
     }
 
     pub(super) fn pending(&self) -> Pending {
-        match &self.to {
-            To::Net(_, file) => Pending::File(Arc::clone(file), PollFlags::IN),
+        match &self.file {
+            Some(file) => Pending::File(Arc::clone(file), PollFlags::IN),
             // Nothing is under way.
-            To::Nowhere | To::Verify(_) | To::Recording(_) => Pending::Block,
+            None => Pending::Block,
         }
     }
 
     pub(super) fn watch(&mut self, set: &Arc<Set>) -> Result<()> {
-        match &self.to {
-            To::Net(_, file) => set.add(&**file, 1, EventFlags::IN),
-            To::Nowhere | To::Verify(_) | To::Recording(_) => Ok(()),
-        }
+        self.file.as_ref().map_or(Ok(()), |file| set.add(&**file, 1, EventFlags::IN))
     }
 
     /// Ends the stream: a recording is complete, and a receiver that has everything learns of the end.
@@ -161,12 +214,23 @@ impl Outlet {
         self.copied = self.copied();
         match &mut self.to {
             To::Recording(recorder) => recorder.take().map_or(Ok(()), |it| it.finish(NOTHING)),
-            To::Net(sender, _) if !sender.is_finished() => {
+            To::Net(sender) if !sender.is_finished() => {
                 sender.finish(NOTHING);
                 let patience = if sender.unacknowledged() == 0 { FAREWELL } else { Duration::ZERO };
                 sender.wait_timeout(patience).map(drop)
             }
-            To::Net(..) | To::Nowhere | To::Verify(_) => Ok(()),
+            #[cfg(feature = "iiod")]
+            To::Remote(transmit) => {
+                transmit.stop();
+                Ok(())
+            }
+            To::Net(_) | To::Nowhere | To::Verify(_) => Ok(()),
         }
     }
+}
+
+/// Another descriptor of the same file.
+fn own(fd: &impl AsFd, name: &str) -> Result<Arc<OwnedFd>> {
+    let file = fd.as_fd().try_clone_to_owned().map(Arc::new);
+    file.map_err(|why| Error::new("use", name, why))
 }

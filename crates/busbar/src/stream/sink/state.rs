@@ -21,6 +21,8 @@ use crate::{Error, Result};
 pub(super) struct State {
     driver: Driver,
     free: Vec<Block>,
+    /// How many others there are no more since the end, and are not to be transmitted.
+    gone: usize,
     mode: Mode,
     /// How many blocks of sources the driver has.
     foreign: usize,
@@ -67,7 +69,7 @@ enum Mode {
 pub(super) enum Driver {
     Dmabuf(Queue<Load>),
     Fileio(Transmit<Load>),
-    /// There is none.
+    /// There is none on this machine.
     Outlet(Box<Outlet>),
 }
 
@@ -152,10 +154,7 @@ impl Shared<State> {
             return Err(self.ended("transmit on"));
         }
         let result = state.reap(self.label());
-        if result.as_ref().is_err_and(|error| error.errno() == Some(Errno::PIPE)) {
-            // The first error matters more than one of the end.
-            let _ = self.end(state);
-        }
+        self.end_if_over(state, &result);
         self.ring(state);
         result
     }
@@ -176,6 +175,17 @@ impl Shared<State> {
     }
 
     pub(super) fn push(&self, state: &mut State, load: Load, len: usize) -> Result<()> {
+        let is_own = matches!(load, Load::Own(_));
+        let pushed = self.try_push(state, load, len);
+        if pushed.is_err() {
+            // It does not count as queued.
+            state.gone += usize::from(is_own);
+            state.foreign = state.foreign.saturating_sub(usize::from(!is_own));
+        }
+        pushed
+    }
+
+    fn try_push(&self, state: &mut State, load: Load, len: usize) -> Result<()> {
         if state.mode == Mode::Ended {
             return Err(self.ended("transmit on"));
         }
@@ -187,6 +197,20 @@ impl Shared<State> {
         }
         self.ring(state);
         pushed
+    }
+
+    /// Whether the driver has transmitted everything.
+    pub(super) fn is_drained(&self, state: &mut State) -> Result<bool> {
+        let drained = state.is_drained();
+        self.end_if_over(state, &drained);
+        drained
+    }
+
+    fn end_if_over<T>(&self, state: &mut State, result: &Result<T>) {
+        if result.as_ref().is_err_and(|error| error.errno() == Some(Errno::PIPE)) {
+            // The first error matters more than one of the end.
+            let _ = self.end(state);
+        }
     }
 
     /// Waits until the driver may be done with a block.
@@ -201,7 +225,9 @@ impl Shared<State> {
 
     pub(super) fn give_back(&self, block: Block) {
         let mut state = self.lock();
-        if state.mode != Mode::Ended {
+        if state.mode == Mode::Ended {
+            state.gone += 1;
+        } else {
             state.free.push(block);
             self.ring(&mut state);
         }
@@ -232,6 +258,7 @@ impl Shared<State> {
         if state.mode != Mode::Ended {
             state.mode = Mode::Ended;
             self.ring(state);
+            state.gone += state.free.len();
             state.free.clear();
             state.guests.clear();
             self.notify(state);
@@ -251,6 +278,7 @@ impl State {
         Self {
             driver,
             free,
+            gone: 0,
             mode: Mode::Off,
             foreign: 0,
             guests: Vec::new(),
@@ -261,9 +289,9 @@ impl State {
         }
     }
 
-    /// Number of free blocks.
-    pub(super) fn free(&self) -> usize {
-        self.free.len()
+    /// Number of its blocks that are not to be transmitted.
+    pub(super) fn idle(&self) -> usize {
+        self.free.len() + self.gone
     }
 
     /// How many blocks of sources the driver has.
@@ -284,22 +312,26 @@ impl State {
     }
 
     /// Whether the driver has transmitted everything.
-    pub(super) fn is_drained(&mut self) -> Result<bool> {
+    fn is_drained(&mut self) -> Result<bool> {
         match &mut self.driver {
             Driver::Dmabuf(queue) => Ok(queue.len() == 0),
             Driver::Fileio(transmit) => transmit.is_drained(),
-            Driver::Outlet(outlet) => Ok(outlet.is_drained()),
+            Driver::Outlet(outlet) => outlet.is_drained(),
         }
     }
 
     /// Whether the driver can have a received block.
     pub(super) fn can_take(&mut self, samples: &Samples) -> bool {
-        let Driver::Dmabuf(queue) = &self.driver else { return false };
         let Some((block, home)) = samples.block().zip(samples.kin()) else { return false };
         // A source with one block would have none to receive into.
-        if !block.is_dmabuf() || samples.total() < 2 {
+        if samples.total() < 2 {
             return false;
         }
+        let queue = match &self.driver {
+            Driver::Dmabuf(queue) if block.is_dmabuf() => queue,
+            Driver::Outlet(outlet) => return outlet.borrows(samples),
+            Driver::Dmabuf(_) | Driver::Fileio(_) => return false,
+        };
         // A driver transmits a block once at a time.
         if queue.loads().any(|load| load.is(samples)) {
             return false;
@@ -344,14 +376,13 @@ impl State {
                 transmit.push(load, len);
                 self.write()
             }
-            Driver::Outlet(outlet) => match load {
-                Load::Own(block) => {
-                    outlet.push(block, len)?;
-                    self.write()
+            Driver::Outlet(outlet) => {
+                match load {
+                    Load::Own(block) => outlet.push(block, len)?,
+                    Load::Foreign(samples) => outlet.lend(samples),
                 }
-                // It can take none: they are copied.
-                Load::Foreign(_) => Ok(()),
-            },
+                self.write()
+            }
         }
     }
 
@@ -374,8 +405,10 @@ impl State {
             Driver::Dmabuf(_) => return Ok(()),
             Driver::Fileio(transmit) => transmit.write()?,
             Driver::Outlet(outlet) => {
-                self.free.extend(outlet.turn()?);
-                return Ok(());
+                let (free, returned, turned) = outlet.turn();
+                self.free.extend(free);
+                self.foreign -= returned;
+                return turned;
             }
         };
         self.copied += count;
@@ -395,7 +428,7 @@ impl State {
     /// Disables the device and takes its blocks back; `false` if it does not take DMABUFs.
     fn halt(&mut self) -> Result<bool> {
         let Driver::Dmabuf(queue) = &mut self.driver else { return Ok(false) };
-        queue.control().disable()?;
+        queue.end_all()?;
         for load in queue.recall() {
             self.done(load);
         }

@@ -35,7 +35,7 @@ fn stream(id: u64, blocks: &[Vec<u8>]) -> Vec<u8> {
 
 /// The same by a device that ends transfers anywhere, also with none of its bytes.
 fn cut(bytes: &[u8], cuts: &[prop::sample::Index]) -> Script {
-    let mut at: Vec<_> = cuts.iter().map(|cut| cut.index(bytes.len())).collect();
+    let mut at: Vec<_> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
     at.extend([0, bytes.len()]);
     at.sort_unstable();
     at.windows(2).map(|ends| Step::Send(bytes[ends[0]..ends[1]].to_vec())).collect()
