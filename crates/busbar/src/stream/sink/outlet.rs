@@ -177,6 +177,7 @@ impl Outlet {
     }
 
     /// Whether everything was taken over, or transmitted.
+    #[cfg_attr(not(feature = "iiod"), allow(clippy::unnecessary_wraps))]
     pub(super) fn is_drained(&mut self) -> Result<bool> {
         match &mut self.to {
             To::Net(sender) => Ok(sender.unacknowledged() == 0),
