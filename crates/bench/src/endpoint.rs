@@ -14,7 +14,7 @@
 //! | `send-many` | the same, one `write` on the descriptor for each message | 16 by one call |
 //! | `send-many-cpu` | the processor time of the sender for that | the same |
 //! | `recv-many` | one `read` on the descriptor for each of the messages that have come | up to 16 by one call |
-//! | `loop-…` | a control loop of 1 kHz with a device node and timer descriptors ([`control_loop`]) | a descriptor, [`Poller`](busbar::wait::Poller) |
+//! | `loop-…` | a control loop of 1 kHz with a device node and timer descriptors (`control_loop`) | a descriptor, [`Poller`](busbar::wait::Poller) |
 //!
 //! `create` is the program of the published figures (docs/measuring.md) with its ten rows for each count.
 //! Its clock stops when the loop ends, while `udevd` goes on: before the other side's turn,
