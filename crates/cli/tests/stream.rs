@@ -3,7 +3,7 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use busbar_lab::stage::load_converter;
@@ -246,9 +246,37 @@ fn a_picture_is_a_png_of_the_size_that_was_asked_for() {
     assert!(text(&beyond.stderr).contains("a part of its"), "{}", text(&beyond.stderr));
 }
 
+/// `vconv0` without a rate while this exists: on a busy machine it would lose samples.
+struct Unhurried(Vec<(PathBuf, Vec<u8>)>);
+
+impl Unhurried {
+    fn load() -> Self {
+        load_converter().unwrap();
+        let devices =
+            fs::read_dir("/sys/bus/iio/devices").unwrap().map(|entry| entry.unwrap().path());
+        let is_one = |folder: &PathBuf| {
+            fs::read_to_string(folder.join("name")).is_ok_and(|name| name.starts_with("vconv0"))
+        };
+        let rates = devices.filter(is_one).map(|folder| folder.join("sampling_frequency"));
+        let before = rates.map(|rate| (rate.clone(), fs::read(rate).unwrap())).collect::<Vec<_>>();
+        for (rate, _) in &before {
+            fs::write(rate, "0").unwrap();
+        }
+        Self(before)
+    }
+}
+
+impl Drop for Unhurried {
+    fn drop(&mut self) {
+        for (rate, before) in &self.0 {
+            fs::write(rate, before).unwrap();
+        }
+    }
+}
+
 /// Sends from `vconv0` through the network, and verifies each sample; returns both summaries.
 fn from_a_converter(arguments: &[&str]) -> (Value, Value) {
-    load_converter().unwrap();
+    let _unhurried = Unhurried::load();
     let port = port();
     let (listen, to) = (format!("tcp-listen:{port}"), format!("tcp:127.0.0.1:{port}"));
     let listener = stream(&[&listen, "null:", "--expect", "counter", "--json"]).spawn().unwrap();
@@ -286,7 +314,7 @@ fn what_has_to_be_copied_is_counted() {
 #[test]
 #[ignore = "needs the lab"]
 fn from_one_converter_to_another_nothing_is_copied() {
-    load_converter().unwrap();
+    let _unhurried = Unhurried::load();
     let output = run(&["iio:vconv0", "iio:vconv0-tx", "--count", "100k", "--json"]);
     let summary = summary(&output);
     assert_eq!((&summary["copied"], &summary["lost"]), (&0.into(), &0.into()));
@@ -296,7 +324,7 @@ fn from_one_converter_to_another_nothing_is_copied() {
 #[test]
 #[ignore = "needs the lab"]
 fn from_the_network_to_a_converter_only_the_socket_is_copied() {
-    load_converter().unwrap();
+    let _unhurried = Unhurried::load();
     let port = port();
     let (listen, to) = (format!("tcp-listen:{port}"), format!("tcp:127.0.0.1:{port}"));
     let listener = stream(&[&listen, "iio:vconv0-tx", "--json"]).spawn().unwrap();
