@@ -37,6 +37,11 @@ impl Spread {
     }
 }
 
+/// What executes the processor's instructions here, as in [`Report::accelerator`].
+pub(crate) fn accelerator() -> String {
+    std::env::var("BUSBAR_ACCELERATOR").unwrap_or_else(|_| "native".into())
+}
+
 /// One case of a benchmark: the same work in the usual way and in Busbar's, in turn.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Case {
@@ -117,7 +122,7 @@ impl Report {
         Self {
             bench: bench.into(),
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
-            accelerator: std::env::var("BUSBAR_ACCELERATOR").unwrap_or_else(|_| "native".into()),
+            accelerator: accelerator(),
             machine: processor(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             runs,
