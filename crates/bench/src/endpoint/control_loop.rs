@@ -133,11 +133,13 @@ impl Loop {
                     break;
                 }
             }
-            if next.remaining().is_zero() && open.is_empty() {
+            // One look at the clock for both: whenever a tick waits, a message is on its way.
+            let now = Clock::Monotonic.now().since_zero();
+            if next.since_zero() <= now && open.is_empty() {
                 data::fill(number, &mut message)?;
                 self.endpoint.send(&message)?;
             }
-            while next.remaining().is_zero() {
+            while next.since_zero() <= now {
                 open.push(next);
                 next = next + PERIOD;
             }
