@@ -72,7 +72,7 @@ pub(super) fn cases(
     };
     let mut cases = Vec::from(both("loop-idle")?);
     if accelerator() == "tcg" {
-        // They would tell what the host's processors did, and can take longer than the patience for an answer.
+        // They would tell what the host's processors did.
         progress("loop-load is left out: this machine is emulated in time");
         return Ok(cases);
     }
