@@ -238,6 +238,16 @@ impl Block {
         Ok(Self { fd, memfd, is_dmabuf, len, memory: memory.clone(), map: OnceLock::new() })
     }
 
+    /// Some blocks as [`with`](Self::with) makes one.
+    #[cfg(feature = "stream")]
+    pub(crate) fn several<B: FromIterator<Self>>(
+        count: usize,
+        len: usize,
+        memory: &Memory,
+    ) -> Result<B> {
+        (0..count).map(|_| Self::with(len, memory)).collect()
+    }
+
     /// Length of the block in bytes: a multiple of its page size, unless its descriptor was made elsewhere.
     #[must_use]
     #[allow(clippy::len_without_is_empty)] // never empty

@@ -277,13 +277,9 @@ impl Pipeline {
 
     /// Keeps the pipeline readable, or no longer.
     fn ring(&mut self, rings: bool) -> Result<()> {
-        if rings && !self.rings {
-            self.bell.ring().map_err(|errno| Error::new("ring", "a pipeline", errno))?;
-        } else if self.rings && !rings {
-            self.bell.clear();
-        }
-        self.rings = rings;
-        Ok(())
+        self.bell
+            .set(&mut self.rings, rings)
+            .map_err(|errno| Error::new("ring", "a pipeline", errno))
     }
 
     /// After a failure: returns it once all senders know of it.

@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use rustix::io::{self, Errno};
 use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
 
+use crate::call::Call;
+
 /// What the processor is about to do, or has done, with a DMABUF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -171,34 +173,11 @@ pub fn udmabuf_create(
     const CREATE: Opcode = opcode::write::<UdmabufCreate>(b'u', 0x42);
     const CLOEXEC: u32 = 1;
     let memfd = memfd.as_fd().as_raw_fd().cast_unsigned();
-    let fd =
-        returned_fd::<CREATE, _>(device, UdmabufCreate { memfd, flags: CLOEXEC, offset, size })?;
+    let create = UdmabufCreate { memfd, flags: CLOEXEC, offset, size };
+    // SAFETY: the opcode is that of a call that reads a `struct udmabuf_create`.
+    let fd = unsafe { ioctl(device, Call::<CREATE, _>(create)) }?;
     // SAFETY: after success this is a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// A call that returns a descriptor as its result.
-fn returned_fd<const OPCODE: Opcode, T>(device: impl AsFd, argument: T) -> io::Result<i32> {
-    struct Call<const OPCODE: Opcode, T>(T);
-    // SAFETY: used only with opcodes of calls that read a `T` and return a number.
-    unsafe impl<const OPCODE: Opcode, T> rustix::ioctl::Ioctl for Call<OPCODE, T> {
-        type Output = i32;
-        const IS_MUTATING: bool = false;
-        fn opcode(&self) -> Opcode {
-            OPCODE
-        }
-        fn as_ptr(&mut self) -> *mut std::ffi::c_void {
-            (&raw mut self.0).cast()
-        }
-        unsafe fn output_from_ptr(
-            out: rustix::ioctl::IoctlOutput,
-            _: *mut std::ffi::c_void,
-        ) -> io::Result<i32> {
-            Ok(out)
-        }
-    }
-    // SAFETY: see above.
-    unsafe { ioctl(device, Call::<OPCODE, T>(argument)) }
 }
 
 /// The remote reads the part (`RPMSG_DMABUF_TO_REMOTE`).

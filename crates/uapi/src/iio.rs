@@ -1,10 +1,11 @@
 //! Buffers of industrial I/O devices, and DMABUFs as their blocks (`<linux/iio/buffer.h>`).
 
-use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use rustix::io::{self, Errno};
-use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, Setter, Updater, ioctl, opcode};
+use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
+
+use crate::call::{self, Call};
 
 /// The block is transmitted again and again (`IIO_BUFFER_DMABUF_CYCLIC`). Transmit buffers only.
 pub const CYCLIC: u32 = 1;
@@ -120,28 +121,8 @@ pub fn dequeue(buffer: impl AsFd, ended: &mut [Ended]) -> io::Result<usize> {
     let count = i32::try_from(ended.len()).unwrap_or(i32::MAX).cast_unsigned();
     // SAFETY: the opcode is that of a call that reads a `struct iio_dmabuf_dequeue`, and writes into the entries, which
     // are borrowed meanwhile.
-    unsafe { ioctl(buffer, Dequeue(IioDmabufDequeue { done, count, flags: 0 })) }
-}
-
-/// The call, which returns a number.
-struct Dequeue(IioDmabufDequeue);
-
-// SAFETY: the argument outlives the call. The call writes to memory whose address is in it, so it counts as mutating.
-unsafe impl Ioctl for Dequeue {
-    type Output = usize;
-    const IS_MUTATING: bool = true;
-
-    fn opcode(&self) -> Opcode {
-        DEQUEUE
-    }
-
-    fn as_ptr(&mut self) -> *mut c_void {
-        (&raw mut self.0).cast()
-    }
-
-    unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> io::Result<usize> {
-        Ok(usize::try_from(out).unwrap_or(0))
-    }
+    unsafe { ioctl(buffer, Call::<DEQUEUE, _>(IioDmabufDequeue { done, count, flags: 0 })) }
+        .map(call::count)
 }
 
 #[cfg(test)]

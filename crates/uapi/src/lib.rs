@@ -5,6 +5,7 @@
 // The calls are what this crate is for; each block says why it is sound.
 #![allow(unsafe_code)]
 
+mod call;
 pub mod devmem;
 pub mod dmabuf;
 pub mod epoll;

@@ -1,13 +1,12 @@
 //! rpmsg control and endpoint files (`<linux/rpmsg.h>` and `kernel/uapi/linux/rpmsg_eptfd.h`).
 
-use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 use rustix::io::{self, Errno};
-use rustix::ioctl::{
-    Getter, IntegerSetter, Ioctl, IoctlOutput, NoArg, Opcode, Setter, Updater, ioctl, opcode,
-};
+use rustix::ioctl::{Getter, IntegerSetter, NoArg, Setter, Updater, ioctl, opcode};
+
+use crate::call::{Call, count};
 
 /// No particular address (`RPMSG_ADDR_ANY`).
 pub const ADDR_ANY: u32 = 0xffff_ffff;
@@ -178,7 +177,7 @@ pub fn send_many(ept: impl AsFd, messages: &[Message<'_>], wait: bool) -> io::Re
     let messages = Many::new(messages.as_ptr().expose_provenance(), messages.len(), wait);
     // SAFETY: the opcode is that of a call that reads a `struct rpmsg_messages`, and the memory of the
     // messages, which are borrowed meanwhile.
-    unsafe { ioctl(ept, Call::<{ opcode::write::<Many>(MAGIC, 0xa) }>(messages)) }
+    unsafe { ioctl(ept, Call::<{ opcode::write::<Many>(MAGIC, 0xa) }, _>(messages)) }.map(count)
 }
 
 /// `RPMSG_RECV_MANY_IOCTL`: receives messages in order, into up to [`MESSAGES_MAX`] rooms; returns how
@@ -191,35 +190,13 @@ pub fn recv_many(ept: impl AsFd, rooms: &mut [Room<'_>], wait: bool) -> io::Resu
     let messages = Many::new(rooms.as_mut_ptr().expose_provenance(), rooms.len(), wait);
     // SAFETY: the opcode is that of a call that reads a `struct rpmsg_messages`, and writes into the
     // rooms, which are borrowed meanwhile.
-    unsafe { ioctl(ept, Call::<{ opcode::write::<Many>(MAGIC, 0xb) }>(messages)) }
+    unsafe { ioctl(ept, Call::<{ opcode::write::<Many>(MAGIC, 0xb) }, _>(messages)) }.map(count)
 }
 
 impl Many {
     fn new(messages: usize, count: usize, wait: bool) -> Self {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         Self { messages: messages as u64, count, flags: u32::from(!wait) }
-    }
-}
-
-/// A call that takes a `struct rpmsg_messages` and returns a number.
-struct Call<const OPCODE: Opcode>(Many);
-
-// SAFETY: the argument outlives the call. The call may write to memory whose addresses are in it, so it
-// counts as mutating.
-unsafe impl<const OPCODE: Opcode> Ioctl for Call<OPCODE> {
-    type Output = usize;
-    const IS_MUTATING: bool = true;
-
-    fn opcode(&self) -> Opcode {
-        OPCODE
-    }
-
-    fn as_ptr(&mut self) -> *mut c_void {
-        (&raw mut self.0).cast()
-    }
-
-    unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> io::Result<usize> {
-        Ok(usize::try_from(out).unwrap_or(0))
     }
 }
 

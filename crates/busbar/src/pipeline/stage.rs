@@ -41,8 +41,8 @@ impl Stage {
     ) -> Result<(Self, Shape)> {
         let mut pool = |shape: &Shape| {
             shape.take(queued + SPARE, room)?;
-            let blocks = (0..queued + SPARE).map(|_| Block::with(shape.block_len, &shape.memory));
-            Ok::<_, Error>(Workshop { pool: Pool::new(blocks.collect::<Result<_>>()?)?, copied: 0 })
+            let blocks = Block::several(queued + SPARE, shape.block_len, &shape.memory)?;
+            Ok::<_, Error>(Workshop { pool: Pool::new(blocks)?, copied: 0 })
         };
         match work {
             Work::Decimate(by) => {

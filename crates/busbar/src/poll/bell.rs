@@ -29,6 +29,17 @@ impl Bell {
         }
     }
 
+    /// Makes it readable or not; `rings` is whether it is, so that only a change is a call.
+    pub(crate) fn set(&self, rings: &mut bool, wanted: bool) -> Result<(), Errno> {
+        if wanted && !*rings {
+            self.ring()?;
+        } else if *rings && !wanted {
+            self.clear();
+        }
+        *rings = wanted;
+        Ok(())
+    }
+
     /// Makes it unreadable.
     pub(crate) fn clear(&self) {
         // This fails only if it was not readable.

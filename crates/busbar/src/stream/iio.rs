@@ -117,7 +117,7 @@ impl Opened {
             return Ok((about, Access::Dmabuf(queue), blocks));
         }
         let memory = setup.memory.clone().unwrap_or_else(|| Memory::choose(Purpose::Program));
-        let blocks = make(setup.count(), len, &memory)?;
+        let blocks = Block::several(setup.count(), len, &memory)?;
         let about = about(self.format, Interface::Fileio, memory);
         let events = match self.direction {
             Direction::Receive => PollFlags::IN,
@@ -138,7 +138,7 @@ impl Opened {
                 .not_attached(Errno::OPNOTSUPP)
                 .help("a device needs DMABUFs: /dev/dma_heap/system or /dev/udmabuf"));
         }
-        let blocks = make(setup.count(), self.len(), &memory)?;
+        let blocks: Vec<_> = Block::several(setup.count(), self.len(), &memory)?;
         for block in &blocks {
             dmabuf::persist(|| iio::attach(&self.buffer, block))
                 .map_err(|errno| self.not_attached(errno))?;
@@ -168,10 +168,6 @@ fn is_counter(device: &Device) -> bool {
 fn is_not_offered(error: &Error) -> bool {
     let not = [Errno::PERM, Errno::INVAL, Errno::NOTTY, Errno::NODEV, Errno::OPNOTSUPP];
     error.errno().is_some_and(|errno| not.contains(&errno))
-}
-
-fn make(count: usize, len: usize, memory: &Memory) -> Result<Vec<Block>> {
-    (0..count).map(|_| Block::with(len, memory)).collect()
 }
 
 /// Opens the device's first buffer. No other program can use it meanwhile.

@@ -52,6 +52,19 @@ impl Type {
         found.is_sound().then_some(found)
     }
 
+    pub(super) fn of(channel: &Channel) -> Self {
+        let Channel { signed, bits, storage_bits, shift, big_endian, repeat, .. } = *channel;
+        Self { big_endian, signed, bits, storage_bits, repeat, shift }
+    }
+
+    /// As in sysfs, with this letter for the sign.
+    pub(super) fn text(self, sign: char) -> String {
+        let Self { big_endian, bits, storage_bits, repeat, shift, .. } = self;
+        let endian = if big_endian { 'b' } else { 'l' };
+        let repeat = if repeat > 1 { format!("X{repeat}") } else { String::new() };
+        format!("{endian}e:{sign}{bits}/{storage_bits}{repeat}>>{shift}")
+    }
+
     fn is_sound(self) -> bool {
         let fits = u16::from(self.bits) + u16::from(self.shift) <= u16::from(self.storage_bits);
         let whole = self.storage_bits >= 8 && self.storage_bits.is_power_of_two();

@@ -20,6 +20,7 @@ use super::iio::{Access, Opened};
 #[cfg(feature = "iiod")]
 use super::iiod::remote::{self, Remote};
 use super::samples::Samples;
+use super::scan::Type;
 use super::setup::{Interface, StreamSetup};
 use super::shared::Shared;
 use crate::block::{Block, Bytes, Memory};
@@ -89,7 +90,7 @@ impl Sink {
     #[cfg(feature = "iiod")]
     fn remote(remote: &Remote, setup: &StreamSetup) -> Result<Self> {
         let (label, about, transmit) = remote::transmit(remote, setup)?;
-        let free = blocks(about.blocks, about.block_len, &about.memory)?;
+        let free = Block::several(about.blocks, about.block_len, &about.memory)?;
         let outlet = Outlet::remote(transmit, &label, &about)?;
         let state = State::new(Driver::Outlet(Box::new(outlet)), free);
         Ok(Self { shared: Shared::new(label, state)?, about })
@@ -101,7 +102,7 @@ impl Sink {
         let block_len = (setup.block_len / format.sample_len).max(1) * format.sample_len;
         let memory = setup.memory.clone().unwrap_or(Memory::Memfd);
         let (count, interface) = (setup.count(), Interface::Library);
-        let free = blocks(count, block_len, &memory)?;
+        let free = Block::several(count, block_len, &memory)?;
         let outlet = Outlet::open(name, &format, count, block_len)?;
         let about = About { format, interface, memory, blocks: count, block_len, device: None };
         let state = State::new(Driver::Outlet(Box::new(outlet)), free);
@@ -128,19 +129,11 @@ impl Sink {
         }
         let channels = format.channels.iter().map(|channel| channel.name.clone()).collect();
         let sink = Self::open(name, &StreamSetup { channels, ..setup.clone() })?;
-        let layout = |format: &Format| -> Vec<_> {
-            let of = |channel: &Channel| {
-                let (name, kind) = (channel.name.clone(), (channel.signed, channel.big_endian));
-                let Channel { bits, storage_bits, shift, repeat, offset, .. } = *channel;
-                (name, kind, bits, storage_bits, shift, repeat, offset)
-            };
-            format.channels.iter().map(of).collect()
-        };
-        let same = layout(sink.format()) == layout(format);
-        if same && sink.format().sample_len == format.sample_len {
+        let found = sink.format();
+        if found.channels == format.channels && found.sample_len == format.sample_len {
             return Ok(sink);
         }
-        let (came, takes) = (described(format), described(sink.format()));
+        let (came, takes) = (described(format), described(found));
         Err(Error::invalid(format!("samples for {name}"), came, takes))
     }
 
@@ -410,18 +403,11 @@ impl Sink {
 /// Channels with their types, as Linux writes these, and their places.
 fn described(format: &Format) -> String {
     let of = |channel: &Channel| {
-        let Channel { name, bits, storage_bits, shift, repeat, offset, .. } = channel;
-        let endian = if channel.big_endian { 'b' } else { 'l' };
         let sign = if channel.signed { 's' } else { 'u' };
-        let repeat = if *repeat > 1 { format!("X{repeat}") } else { String::new() };
-        format!("{name} {endian}e:{sign}{bits}/{storage_bits}{repeat}>>{shift} at {offset}")
+        format!("{} {} at {}", channel.name, Type::of(channel).text(sign), channel.offset)
     };
     let channels: Vec<_> = format.channels.iter().map(of).collect();
     format!("{}; {} bytes", channels.join(", "), format.sample_len)
-}
-
-fn blocks(count: usize, len: usize, memory: &Memory) -> Result<Vec<Block>> {
-    (0..count).map(|_| Block::with(len, memory)).collect()
 }
 
 impl Drop for Sink {

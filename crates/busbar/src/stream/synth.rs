@@ -37,8 +37,8 @@ pub(super) fn open(text: &str, setup: &StreamSetup) -> Result<Opened> {
     let memory = setup.memory.clone().unwrap_or_else(|| Memory::choose(Purpose::Program));
     let samples = (setup.block_len / sample_len).max(1);
     let generator = Generator::new(&wanted, &format);
-    let blocks = (0..setup.count()).map(|_| Block::with(samples * sample_len, &memory));
-    let synth = Synth::new(generator, rate, samples, blocks.collect::<Result<_>>()?);
+    let blocks = Block::several(setup.count(), samples * sample_len, &memory)?;
+    let synth = Synth::new(generator, rate, samples, blocks);
     let detector = Detector::new(&format, false);
     let (blocks, block_len) = (setup.count(), samples * sample_len);
     let about =

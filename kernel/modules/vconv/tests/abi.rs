@@ -6,14 +6,14 @@ mod support;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
 use busbar_uapi::iio::{self, CYCLIC, Ended, REPORT};
 use converter::{
     Block, Converter, Device, FOLDER, FRAME, RX_VOLTAGES, TX_VOLTAGES, assert_counter, attached,
-    i16s, outcome, transfer, u64s,
+    enqueue_all, i16s, outcome, transfer, u64s,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -30,9 +30,7 @@ fn counter_comes_by_dmabuf() {
     rx.channels(&RX_VOLTAGES);
     let buffer = rx.buffer();
     let blocks = attached(&buffer, 4, LEN);
-    for block in &blocks {
-        iio::enqueue(&buffer, block, LEN as u64, 0).unwrap();
-    }
+    enqueue_all(&buffer, &blocks, LEN, 0);
     rx.enable();
     for round in 0..8 {
         for (index, block) in blocks.iter().enumerate() {
@@ -149,10 +147,7 @@ fn times_are_those_of_start_and_rate() {
     // A period that is not a whole number of nanoseconds.
     rx.set("sampling_frequency", 7_000_000);
     rx.set("current_timestamp_clock", "monotonic");
-    let monotonic = || {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        now.tv_sec * 1_000_000_000 + now.tv_nsec
-    };
+    let monotonic = || monotonic_ns().cast_signed();
     let buffer = rx.buffer();
     let block = &attached(&buffer, 1, LEN)[0];
     iio::enqueue(&buffer, block, LEN as u64, 0).unwrap();
@@ -351,9 +346,7 @@ fn blocks_in_time_lose_nothing_and_take_their_time() {
     rx.channels(&["in_count0"]);
     let buffer = rx.buffer();
     let blocks = attached(&buffer, 4, 80_000);
-    for block in &blocks {
-        iio::enqueue(&buffer, block, 80_000, 0).unwrap();
-    }
+    enqueue_all(&buffer, &blocks, 80_000, 0);
     let start = std::time::Instant::now();
     rx.enable();
     for (index, block) in blocks.iter().enumerate() {
@@ -566,10 +559,6 @@ fn module_makes_as_many_as_it_is_told() {
 
 // -- Reports of blocks that have ended --
 
-fn number(block: &Block) -> u32 {
-    block.as_fd().as_raw_fd().cast_unsigned()
-}
-
 /// The next `count` reports, and no more.
 #[track_caller]
 fn reports(buffer: &OwnedFd, count: usize) -> Vec<Ended> {
@@ -617,7 +606,7 @@ fn blocks_are_reported_in_order_with_their_times() {
         device.enable();
         for round in 0..3 {
             let ended = reports(&buffer, 4);
-            let wanted = [0, 1, 3, 4].map(|index| number(&blocks[index]));
+            let wanted = [0, 1, 3, 4].map(|index| blocks[index].number());
             assert!(ended.iter().map(|it| it.fd).eq(wanted), "round {round}: {ended:?}");
             assert!(ended.iter().all(|it| it.error == 0));
             let times = ended.iter().map(|it| it.timestamp_ns);
@@ -641,17 +630,13 @@ fn blocks_of_a_disabled_buffer_are_reported() {
     let buffer = rx.buffer();
     let blocks = attached(&buffer, 2, LEN);
     rx.enable();
-    for block in &blocks {
-        iio::enqueue(&buffer, block, LEN as u64, REPORT).unwrap();
-    }
+    enqueue_all(&buffer, &blocks, LEN, REPORT);
     rx.disable();
     let ended = reports(&buffer, 2);
-    assert!(ended.iter().map(|it| it.fd).eq(blocks.iter().map(number)));
+    assert!(ended.iter().map(|it| it.fd).eq(blocks.iter().map(Block::number)));
     assert!(ended.iter().all(|it| it.error == -Errno::INTR.raw_os_error()), "{ended:?}");
     // Blocks that wait for the buffer to be enabled when the device goes.
-    for block in &blocks {
-        iio::enqueue(&buffer, block, LEN as u64, REPORT).unwrap();
-    }
+    enqueue_all(&buffer, &blocks, LEN, REPORT);
     converter.remove().unwrap();
     let ended = reports(&buffer, 2);
     assert!(ended.iter().all(|it| it.error == -Errno::NODEV.raw_os_error()), "{ended:?}");
@@ -677,11 +662,11 @@ fn a_block_that_is_detached_is_not_reported() {
     iio::enqueue(&buffer, &blocks[2], LEN as u64, REPORT).unwrap();
     iio::detach(&buffer, &blocks[1]).unwrap();
     rx.enable();
-    assert_eq!(reports(&buffer, 1)[0].fd, number(&blocks[2]));
+    assert_eq!(reports(&buffer, 1)[0].fd, blocks[2].number());
     // The same DMABUF again.
     iio::attach(&buffer, &blocks[0]).unwrap();
     iio::enqueue(&buffer, &blocks[0], LEN as u64, REPORT).unwrap();
-    assert_eq!(reports(&buffer, 1)[0].fd, number(&blocks[0]));
+    assert_eq!(reports(&buffer, 1)[0].fd, blocks[0].number());
 }
 
 #[test]
@@ -694,9 +679,7 @@ fn reports_end_with_the_file_of_the_buffer() {
         let buffer = rx.buffer();
         // Some have ended when the file is closed, others have not.
         let blocks = attached(&buffer, 16, LEN);
-        for block in &blocks {
-            iio::enqueue(&buffer, block, LEN as u64, REPORT).unwrap();
-        }
+        enqueue_all(&buffer, &blocks, LEN, REPORT);
         rx.enable();
         wait_until("a report", || is_ready(&buffer));
         drop(buffer);

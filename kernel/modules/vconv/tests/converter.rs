@@ -4,7 +4,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -224,6 +224,11 @@ impl Block {
         dmabuf::end(self, Access::Write).unwrap();
     }
 
+    /// The number of its descriptor, as reports name it.
+    pub fn number(&self) -> u32 {
+        self.fd.as_raw_fd().cast_unsigned()
+    }
+
     /// Whether the device has finished with it within `patience`.
     pub fn done_within(&self, patience: std::time::Duration) -> bool {
         let patience = Timespec::try_from(patience).unwrap();
@@ -254,6 +259,14 @@ pub fn attached(buffer: &OwnedFd, count: usize, len: usize) -> Vec<Block> {
         iio::attach(buffer, block).expect("attach");
     }
     blocks
+}
+
+/// Gives the first `len` bytes of each block to the device.
+#[track_caller]
+pub fn enqueue_all(buffer: &OwnedFd, blocks: &[Block], len: usize, flags: u32) {
+    for block in blocks {
+        iio::enqueue(buffer, block, len as u64, flags).unwrap();
+    }
 }
 
 /// Gives a block to the device and waits until it is done.

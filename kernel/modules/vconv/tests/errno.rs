@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use busbar_uapi::iio::{self, CYCLIC, Ended, REPORT};
 use converter::{
-    Block, Converter, Device, RX_VOLTAGES, TX_VOLTAGES, attached, non_blocking, outcome, transfer,
+    Block, Converter, Device, RX_VOLTAGES, TX_VOLTAGES, attached, enqueue_all, non_blocking,
+    outcome, transfer,
 };
 use rustix::fs::{MemfdFlags, OFlags, memfd_create};
 use rustix::io::Errno;
@@ -189,16 +190,16 @@ fn enqueue_twice() {
     assert!(block.done_within(Duration::from_secs(60)));
 }
 
+const DEQUEUE: Opcode = opcode::write::<[u64; 2]>(b'i', 0x9f);
+
 /// `IIO_BUFFER_DMABUF_DEQUEUE_IOCTL` with `[address, count and flags]`.
 fn dequeue_at(buffer: impl AsFd, room: [u64; 2]) -> Result<(), Errno> {
-    const DEQUEUE: Opcode = opcode::write::<[u64; 2]>(b'i', 0x9f);
     raw_ioctl(buffer, DEQUEUE, room.as_ptr().expose_provenance())
 }
 
 #[test]
 #[ignore = "needs the lab"]
 fn dequeue() {
-    const DEQUEUE: Opcode = opcode::write::<[u64; 2]>(b'i', 0x9f);
     let converter = Converter::new();
     for device in [&converter.rx, &converter.tx] {
         let buffer = device.buffer();
@@ -214,9 +215,7 @@ fn dequeue() {
     rx.channels(&RX_VOLTAGES);
     let buffer = rx.buffer();
     let blocks = attached(&buffer, 2, LEN);
-    for block in &blocks {
-        iio::enqueue(&buffer, block, 4096, REPORT).unwrap();
-    }
+    enqueue_all(&buffer, &blocks, 4096, REPORT);
     rx.enable();
     assert!(blocks[1].done_within(Duration::from_secs(60)));
     // A bad address loses no report. The second entry of two is on a page that cannot be written.
@@ -230,9 +229,8 @@ fn dequeue() {
         rustix::mm::mprotect(second.cast(), 4096, rustix::mm::MprotectFlags::empty()).unwrap();
         std::slice::from_raw_parts(second.sub(size_of::<Ended>()), size_of::<Ended>())
     };
-    let fd = |block: &Block| block.as_fd().as_raw_fd().cast_unsigned();
     assert_eq!(dequeue_at(&buffer, [last.as_ptr().expose_provenance() as u64, 2]), Ok(()));
-    assert_eq!(last[..8], u64::from(fd(&blocks[0])).to_le_bytes(), "without an error");
+    assert_eq!(last[..8], u64::from(blocks[0].number()).to_le_bytes(), "without an error");
     // The second one is there, a moment after its block is done, and was not told.
     support::wait_until("the second report", || {
         dequeue_at(&buffer, [BAD_POINTER as u64, 1]) == Err(Errno::FAULT)
@@ -243,7 +241,7 @@ fn dequeue() {
     assert!(blocks[1].done_within(Duration::from_secs(60)));
     let mut ended = [Ended::default(); 3];
     assert_eq!(iio::dequeue(&buffer, &mut ended), Ok(2));
-    assert_eq!([ended[0].fd, ended[1].fd], [fd(&blocks[1]), fd(&blocks[0])]);
+    assert_eq!([ended[0].fd, ended[1].fd], [blocks[1].number(), blocks[0].number()]);
     assert_eq!(iio::enqueue(&buffer, &blocks[1], 4096, REPORT), Ok(()));
     converter.remove().unwrap();
     assert_eq!(iio::dequeue(&buffer, &mut ended), Ok(1), "also of a device that is gone");

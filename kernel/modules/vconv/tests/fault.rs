@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use busbar_uapi::iio::{self, CYCLIC, Ended, REPORT};
 use converter::{
-    Block, Converter, Device, FRAME, RX_VOLTAGES, TX_VOLTAGES, assert_counter, attached, i16s,
-    non_blocking, outcome, transfer, u64s,
+    Block, Converter, Device, FRAME, RX_VOLTAGES, TX_VOLTAGES, assert_counter, attached,
+    enqueue_all, i16s, non_blocking, outcome, transfer, u64s,
 };
 use rustix::io::Errno;
 use support::fault::arm;
@@ -294,9 +294,7 @@ fn the_report_of_a_block_tells_its_error() {
     let buffer = rx.buffer();
     let blocks = attached(&buffer, 3, LEN);
     rx.inject("fail_blocks", 2);
-    for block in &blocks {
-        iio::enqueue(&buffer, block, LEN as u64, REPORT).unwrap();
-    }
+    enqueue_all(&buffer, &blocks, LEN, REPORT);
     rx.enable();
     assert!(blocks[2].done_within(FOREVER));
     let mut errors = Vec::new();
@@ -360,9 +358,7 @@ fn disabling_interrupts_what_is_queued_and_enabling_starts_anew() {
         // One block would take years.
         rx.set("sampling_frequency", 1);
         rx.enable();
-        for block in &blocks {
-            iio::enqueue(&buffer, block, LEN as u64, 0).unwrap();
-        }
+        enqueue_all(&buffer, &blocks, LEN, 0);
         let fences: Vec<_> = blocks.iter().map(Block::fences).collect();
         rx.disable();
         for fences in &fences {
@@ -520,9 +516,7 @@ fn victim() {
     if task != "queued" {
         device.enable();
     }
-    for block in &blocks {
-        iio::enqueue(&buffer, block, LEN as u64, flags).unwrap();
-    }
+    enqueue_all(&buffer, &blocks, LEN, flags);
     println!("ready");
     for block in blocks.iter().cycle() {
         if task != "stream" {

@@ -33,8 +33,7 @@ impl Messages {
         endpoint.try_send(&[])?;
         let block_len = block_len(setup.block_len, format.sample_len);
         let memory = setup.memory.clone().unwrap_or(Memory::Memfd);
-        let blocks = (0..setup.count()).map(|_| Block::with(block_len, &memory));
-        let pool = Pool::new(blocks.collect::<Result<_>>()?)?;
+        let pool = Pool::new(Block::several(setup.count(), block_len, &memory)?)?;
         Ok(Self {
             endpoint,
             _controller: controller,

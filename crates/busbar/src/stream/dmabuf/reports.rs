@@ -81,16 +81,8 @@ impl Reports {
     }
 
     fn ring(&mut self, wanted: bool) {
-        if wanted == self.rings {
-            return;
-        }
-        self.rings = wanted;
-        if wanted {
-            // An eventfd that exists can be rung.
-            let _ = self.bell.ring();
-        } else {
-            self.bell.clear();
-        }
+        // An eventfd that exists can be rung.
+        let _ = self.bell.set(&mut self.rings, wanted);
     }
 }
 

@@ -198,16 +198,13 @@ impl Scan {
 
 /// A type as in sysfs, with a capital letter if all bits are valid.
 fn format(kind: Type) -> String {
-    let Type { big_endian, signed, bits, storage_bits, repeat, shift } = kind;
-    let endian = if big_endian { 'b' } else { 'l' };
-    let sign = match (signed, bits == storage_bits) {
+    let sign = match (kind.signed, kind.bits == kind.storage_bits) {
         (true, true) => 'S',
         (true, false) => 's',
         (false, true) => 'U',
         (false, false) => 'u',
     };
-    let repeat = if repeat > 1 { format!("X{repeat}") } else { String::new() };
-    format!("{endian}e:{sign}{bits}/{storage_bits}{repeat}>>{shift}")
+    kind.text(sign)
 }
 
 fn element(

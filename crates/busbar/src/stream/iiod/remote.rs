@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long all that is done by a connection may take, such as opening a device.
 const WHOLE: Duration = Duration::from_secs(10);
 /// The longest line of an answer: a mask needs a digit for four channels.
-const LONGEST_LINE: u64 = 4096;
+const LONGEST_LINE: usize = 4096;
 /// The longest value of an attribute, and the longest XML.
 const LONGEST_VALUE: usize = 1 << 16;
 const LONGEST_XML: usize = 16 << 20;
@@ -227,7 +227,7 @@ impl Connection {
 
     fn line(&mut self) -> Result<String> {
         let mut line = Vec::new();
-        let read = (&mut self.socket).take(LONGEST_LINE).read_until(b'\n', &mut line);
+        let read = (&mut self.socket).take(LONGEST_LINE as u64).read_until(b'\n', &mut line);
         read.map_err(|why| self.failed(why))?;
         if line.pop() != Some(b'\n') {
             return Err(self.wrong("a line without an end"));

@@ -123,15 +123,8 @@ impl Shared<State> {
             || state.watched == Watched::Wanted
             || state.trouble.is_some()
             || !state.free.is_empty();
-        if wanted != state.rings {
-            if wanted {
-                // An eventfd that exists can be rung.
-                let _ = self.bell().ring();
-            } else {
-                self.bell().clear();
-            }
-            state.rings = wanted;
-        }
+        // An eventfd that exists can be rung.
+        let _ = self.bell().set(&mut state.rings, wanted);
     }
 
     /// Takes a free block.

@@ -10,7 +10,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use super::buffer::{Buffer, PATIENCE};
-use super::talk::Talk;
+use super::talk::{Talk, says};
 use super::{Remote, failure};
 use crate::block::{self, Block, Memory, Purpose};
 use crate::poll::Set;
@@ -28,8 +28,7 @@ pub(in crate::stream) fn open(remote: &Remote, setup: &StreamSetup) -> Result<Op
     let (count, len) = (setup.count(), buffer.block_len());
     buffer.open(PATIENCE + buffer.block_time().unwrap_or_default(), count)?;
     let memory = setup.memory.clone().unwrap_or_else(|| Memory::choose(Purpose::Program));
-    let blocks = (0..count).map(|_| Block::with(len, &memory));
-    let blocks: VecDeque<_> = blocks.collect::<Result<_>>()?;
+    let blocks: VecDeque<_> = Block::several(count, len, &memory)?;
     let detector = Detector::new(&buffer.format, is_counter);
     let about = About {
         format: buffer.format.clone(),
@@ -134,7 +133,7 @@ impl Receive {
                     }
                     errno => {
                         let errno = failure(errno).unwrap_or(Errno::IO);
-                        return Err(self.ended(&format!("the server says: {errno}")));
+                        return Err(self.ended(&says(errno)));
                     }
                 }
                 Ok(true)

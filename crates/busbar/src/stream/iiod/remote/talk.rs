@@ -5,8 +5,7 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 
-/// The longest line of an answer.
-const LONGEST_LINE: usize = 4096;
+use super::LONGEST_LINE;
 
 /// The socket of a stream, and the line that is being received. An error is the reason why the stream is over.
 #[derive(Debug)]
@@ -58,6 +57,11 @@ impl<S: AsFd> Talk<S> {
         let line = self.line()?;
         line.map(|line| line.parse().map_err(|_| unknown())).transpose()
     }
+}
+
+/// The reason why the stream is over, if the server has refused something.
+pub(super) fn says(errno: Errno) -> String {
+    format!("the server says: {errno}")
 }
 
 fn unknown() -> String {

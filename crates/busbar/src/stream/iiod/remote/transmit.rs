@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
 
 use super::buffer::{Buffer, PATIENCE};
-use super::talk::Talk;
+use super::talk::{Talk, says};
 use super::{Remote, failure};
 use crate::block::Memory;
 use crate::stream::about::About;
@@ -167,8 +167,12 @@ impl Transmit {
     /// the blocks back that the server has not taken.
     pub(in crate::stream) fn advance(&mut self) -> Result<()> {
         self.watch.take()?;
-        self.steps()
-            .map_err(|why| Error::new("transmit to", self.label.as_str(), Errno::PIPE).help(why))
+        self.steps().map_err(|why| self.ended(why))
+    }
+
+    /// The stream is over.
+    fn ended(&self, why: String) -> Error {
+        Error::new("transmit to", self.label.as_str(), Errno::PIPE).help(why)
     }
 
     fn steps(&mut self) -> Result<(), String> {
@@ -247,7 +251,7 @@ impl Transmit {
     fn expect_nothing(&mut self) -> Result<(), String> {
         let talk = self.talk.as_mut().ok_or("the connection is closed")?;
         let Some(number) = talk.number()? else { return Ok(()) };
-        Err(failure(number).map_or_else(early, |errno| format!("the server says: {errno}")))
+        Err(failure(number).map_or_else(early, says))
     }
 
     /// Handles an answer.
@@ -257,7 +261,7 @@ impl Transmit {
             return Ok(());
         }
         if let Some(errno) = failure(number) {
-            return Err(format!("the server says: {errno}"));
+            return Err(says(errno));
         }
         let len = match (self.state, self.queue.front()) {
             (State::Sent, Some(load)) => load.len(),
@@ -314,8 +318,7 @@ impl Transmit {
     /// Has the server transmit all that it has, and close the device.
     fn close(&mut self) -> Result<()> {
         let Some(talk) = &self.talk else { return Ok(()) };
-        talk.ask(&format!("CLOSE {}\r\n", self.id))
-            .map_err(|why| Error::new("transmit to", self.label.as_str(), Errno::PIPE).help(why))?;
+        talk.ask(&format!("CLOSE {}\r\n", self.id)).map_err(|why| self.ended(why))?;
         (self.state, self.since) = (State::Closing, Instant::now());
         Ok(())
     }
