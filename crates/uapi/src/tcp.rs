@@ -42,11 +42,23 @@ pub fn comes_from_device(socket: impl AsFd) -> io::Result<bool> {
     // SAFETY: the kernel writes at most `len` bytes to `id`.
     let done =
         unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, SO_INCOMING_NAPI_ID, value, &raw mut len) };
-    if done != 0 {
-        let why = std::io::Error::last_os_error();
-        return Err(Errno::from_io_error(&why).unwrap_or(Errno::IO));
-    }
-    Ok(id != 0)
+    if done == 0 { Ok(id != 0) } else { Err(last()) }
+}
+
+/// Has the socket become readable only when `bytes` are there to read, or its end or an error; or when it has no room
+/// for more (`SO_RCVLOWAT`). The kernel takes at most half of the largest receive buffer (`tcp_rmem`), and gives the
+/// socket a receive buffer for so many. If there are as many already, that is an event.
+pub fn wake_at(socket: impl AsFd, bytes: usize) -> io::Result<()> {
+    let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+    let len = libc::socklen_t::try_from(size_of::<c_int>()).map_err(|_| Errno::INVAL)?;
+    let (fd, value) = (socket.as_fd().as_raw_fd(), std::ptr::from_ref(&bytes).cast());
+    // SAFETY: the kernel reads `len` bytes of `bytes`.
+    let done = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, value, len) };
+    if done == 0 { Ok(()) } else { Err(last()) }
+}
+
+fn last() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 /// A request for the state of the socket of this machine that is connected from `local` to `remote`, to be sent to a
@@ -97,6 +109,8 @@ mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
 
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
     use super::*;
 
     #[test]
@@ -115,6 +129,32 @@ mod tests {
             assert_eq!(unread(&request, &answer[..len]), None, "{len}");
         }
         assert_eq!(super::request(addresses[0], "[::1]:1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn a_socket_is_readable_once_as_much_is_there_as_was_asked_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let is_readable = |wait: i64| {
+            let mut fds = [PollFd::new(&server, PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec { tv_sec: wait, tv_nsec: 0 })).unwrap() == 1
+        };
+        wake_at(&server, 1_000).unwrap();
+        client.write_all(&[0; 999]).unwrap();
+        assert!(!is_readable(0));
+        client.write_all(&[0; 1]).unwrap();
+        assert!(is_readable(60));
+        // Fewer will do now, and more later.
+        wake_at(&server, 2_000).unwrap();
+        assert!(!is_readable(0));
+        wake_at(&server, 1).unwrap();
+        assert!(is_readable(0));
+        // At the end, all there is.
+        wake_at(&server, usize::MAX).unwrap();
+        assert!(!is_readable(0));
+        drop(client);
+        assert!(is_readable(60));
     }
 
     #[test]

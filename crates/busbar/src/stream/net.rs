@@ -70,6 +70,7 @@
 //! with a stream of the same format comes, that one goes on instead, and its first block has
 //! [`Lost::Unknown`](super::Lost::Unknown).
 
+pub(in crate::stream) mod awaited;
 mod conn;
 mod options;
 mod pieces;

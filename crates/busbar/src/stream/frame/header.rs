@@ -236,6 +236,11 @@ impl Header {
             parts.fold((0, 0), |(len, check), part| (len + part.len(), sum(check, part)));
         let same = usize::try_from(self.len) == Ok(len);
         require("payload length", same, || self.len)?;
+        self.check_sum(computed)
+    }
+
+    /// Verifies the check sum of a payload, which is `computed`, if the header has one.
+    pub(in crate::stream) fn check_sum(&self, computed: u32) -> Result<()> {
         let right = self.check.is_none_or(|check| check == computed);
         require("payload check", right, || format!("{:#010x}", self.check.unwrap_or_default()))
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
+use super::awaited::Awaited;
 use super::options::Options;
 use super::pieces::{Gathered, Pieces};
 use super::watch::{Token, Watch};
@@ -28,6 +29,7 @@ pub(super) struct Conn {
     out: Vec<u8>,
     /// Bytes of padding before the next header.
     skip: usize,
+    awaited: Awaited,
 }
 
 /// The last error of a connection, which is told once until a connection is made.
@@ -99,7 +101,16 @@ impl Conn {
         }
         let (name, since) = (name.to_owned(), Instant::now());
         let header = [0; HEADER_LEN];
-        Ok(Self { inflow, name, since, header, filled: 0, out: Vec::new(), skip: 0 })
+        Ok(Self {
+            inflow,
+            name,
+            since,
+            header,
+            filled: 0,
+            out: Vec::new(),
+            skip: 0,
+            awaited: Awaited::any(),
+        })
     }
 
     /// The socket, to get and set its options and to send.
@@ -274,6 +285,14 @@ impl Conn {
             Inflow::Pieces(pieces) => pieces.connection().pause(),
             Inflow::Socket(_) | Inflow::Wire(_) => Ok(()),
         }
+    }
+
+    /// To be called after a read that would wait: `left` bytes are needed for the next step.
+    pub(super) fn wait_for(&mut self, left: usize) -> Result<()> {
+        let Inflow::Socket(socket) = &self.inflow else { return Ok(()) };
+        self.awaited
+            .set(socket, left)
+            .map_err(|errno| Error::new("prepare", self.name.clone(), errno))
     }
 
     /// `None` if the call would wait; the end is an error.

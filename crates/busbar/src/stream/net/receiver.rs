@@ -679,7 +679,10 @@ impl Stream {
                 link.conn.give(block)?;
             }
             if link.is_idle() {
-                let Some(header) = link.conn.header()? else { return Ok(None) };
+                let Some(header) = link.conn.header()? else {
+                    link.conn.wait_for(1)?;
+                    return Ok(None);
+                };
                 self.check(&header)?;
                 if header.kind == Kind::End {
                     // A sender that repeated it would keep this loop busy.
@@ -738,7 +741,7 @@ impl Stream {
         let tag = self.taken.expect(header.sequence);
         let moved = if matches!(filled, Into::Filled(_)) { 0 } else { len as u64 };
         Ok(match filled {
-            Into::Block(block) | Into::Filled(block) => {
+            Into::Block(block, _) | Into::Filled(block) => {
                 copied.fetch_add(moved, Ordering::Relaxed);
                 self.pool.hand_out(block, meta, self.blocks, tag)
             }

@@ -18,6 +18,7 @@ use crate::stream::about::About;
 use crate::stream::device::Direction;
 use crate::stream::driver::{Filled, Opened, Pending, Receiver, Taken};
 use crate::stream::loss::Detector;
+use crate::stream::net::awaited::Awaited;
 use crate::stream::setup::{Interface, StreamSetup};
 use crate::{Error, Result};
 
@@ -46,6 +47,7 @@ pub(in crate::stream) fn open(remote: &Remote, setup: &StreamSetup) -> Result<Op
         talk: Talk::new(Arc::new(buffer.into_socket()?.into())),
         queued: blocks,
         state: State::Idle,
+        awaited: Awaited::any(),
         filled: 0,
         is_first: true,
         len,
@@ -79,6 +81,7 @@ struct Receive {
     mask: String,
     queued: VecDeque<Block>,
     state: State,
+    awaited: Awaited,
     /// Bytes of the first block.
     filled: usize,
     /// Whether the mask of this request has not come yet.
@@ -195,6 +198,9 @@ impl Receiver for Receive {
                 return Ok(Taken::Filled(Filled { block, time, samples, lost: None }));
             }
             if !self.step()? {
+                let left = if let State::Samples(left) = self.state { left } else { 1 };
+                let set = self.awaited.set(&*self.talk.socket, left);
+                set.map_err(|errno| self.ended(&errno.to_string()))?;
                 return Ok(Taken::Nothing);
             }
         }

@@ -9,6 +9,7 @@ use super::super::options::Options;
 use super::super::pieces::Gathered;
 use super::landing::Room;
 use crate::block::{Block, BytesMut};
+use crate::stream::crc::crc32c;
 use crate::stream::frame::{self, Header, Hello, Kind};
 use crate::stream::samples::Parts;
 use crate::{Error, Result};
@@ -97,7 +98,8 @@ struct Filling {
 /// The memory that is filled.
 #[derive(Debug)]
 pub(super) enum Into {
-    Block(Block),
+    /// With the check sum of what was filled, where the header has one.
+    Block(Block, u32),
     /// It came filled.
     Filled(Block),
     Parts(Gathered),
@@ -109,9 +111,8 @@ impl Into {
         let len = header.len as usize;
         match self {
             _ if header.check.is_none() => Ok(()),
-            Self::Block(block) | Self::Filled(block) => {
-                header.check_parts(once(block.read()?.of(0..len).bytes()))
-            }
+            Self::Block(_, sum) => header.check_sum(*sum),
+            Self::Filled(block) => header.check_parts(once(block.read()?.of(0..len).bytes())),
             Self::Parts(gathered) => header.check_parts(Parts::of(gathered.parts(), len)?.iter()),
         }
     }
@@ -119,7 +120,7 @@ impl Into {
     /// The room for another block.
     pub(super) fn room(self) -> Room {
         match self {
-            Self::Block(block) | Self::Filled(block) => Room::Block(block),
+            Self::Block(block, _) | Self::Filled(block) => Room::Block(block),
             Self::Parts(_) => Room::Apart,
         }
     }
@@ -149,7 +150,7 @@ impl Incoming {
     pub(super) fn begin(&mut self, header: Header, room: Room) {
         self.announced = None;
         let into = match room {
-            Room::Block(block) => Into::Block(block),
+            Room::Block(block) => Into::Block(block, 0),
             Room::Apart => Into::Parts(Gathered::default()),
         };
         self.filling = Some(Filling { header, into, filled: 0 });
@@ -165,6 +166,7 @@ impl Incoming {
     pub(super) fn fill(&mut self) -> Result<Option<(Header, Into)>> {
         let Some(filling) = &mut self.filling else { return Ok(None) };
         if !filling.fill(&mut self.conn)? {
+            self.conn.wait_for(filling.header.len as usize - filling.filled)?;
             return Ok(None);
         }
         self.waited = Duration::ZERO;
@@ -205,11 +207,19 @@ impl Incoming {
 impl Filling {
     /// Reads on. Returns whether the block is complete.
     fn fill(&mut self, conn: &mut Conn) -> Result<bool> {
-        let (len, filled) = (self.header.len as usize, &mut self.filled);
-        match &mut self.into {
-            Into::Block(block) => {
+        let Self { header, into, filled } = self;
+        let len = header.len as usize;
+        match into {
+            Into::Block(block, sum) => {
                 let mut filling = block.write()?;
-                read_on(filled, len, |from| conn.payload(filling.bytes_mut().into_slice(from..len)))
+                read_on(filled, len, |from| {
+                    let count = conn.payload(filling.bytes_mut().into_slice(from..len))?;
+                    // They are in the processor's cache now.
+                    if let (Some(count), Some(_)) = (count, header.check) {
+                        *sum = crc32c(*sum, filling.bytes().slice(from..from + count));
+                    }
+                    Ok(count)
+                })
             }
             Into::Filled(_) => Ok(true),
             Into::Parts(gathered) => read_on(filled, len, |from| conn.gather(gathered, len - from)),
