@@ -18,7 +18,7 @@ use crate::poll::Set;
 use crate::{Error, Result};
 
 /// Maximum number of bytes in one call.
-const MOST: usize = 64 << 10;
+const MOST: usize = 256 << 10;
 
 /// Receives from a socket by copying.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(super) struct Copies {
     filler: Block,
     /// Becomes readable when data has come, or when memory is free after a shortage.
     watched: Set,
+    /// Whether the last call has received as much as it asked for: then there is likely more.
+    has_more: bool,
 }
 
 impl Copies {
@@ -36,7 +38,7 @@ impl Copies {
         let watched = Set::new()?;
         watched.add(socket, 0, EventFlags::IN | EventFlags::RDHUP | EventFlags::ET)?;
         watched.add(memory.bell(), 1, EventFlags::IN | EventFlags::ET)?;
-        Ok(Self { memory: Arc::clone(memory), filler, watched })
+        Ok(Self { memory: Arc::clone(memory), filler, watched, has_more: false })
     }
 
     pub(super) fn memory(&self) -> &Memory {
@@ -49,8 +51,19 @@ impl Copies {
         socket: &TcpStream,
         pieces: &mut VecDeque<Piece>,
     ) -> Result<Filled> {
+        if self.has_more {
+            let filled = self.receive(socket, pieces)?;
+            if filled != Filled::Nothing {
+                return Ok(filled);
+            }
+        }
         // Takes the events until now: what they report is handled now.
         self.watched.ready()?;
+        self.receive(socket, pieces)
+    }
+
+    fn receive(&mut self, socket: &TcpStream, pieces: &mut VecDeque<Piece>) -> Result<Filled> {
+        self.has_more = false;
         let most = (MOST / self.memory.free().0).max(1);
         let Some(claimed) = self.memory.claim(most) else { return Ok(Filled::Nothing) };
         let received = self.filler.write().and_then(|mut filling| {
@@ -58,6 +71,7 @@ impl Copies {
                 .map_err(|errno| Error::new("receive from", "a connection", errno))
         });
         let len = received.as_ref().ok().copied().flatten().unwrap_or(0);
+        self.has_more = len == claimed.len();
         let kept = self.memory.keep(&claimed, len);
         match received? {
             None => Ok(Filled::Nothing),
