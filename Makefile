@@ -13,7 +13,7 @@ DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
 .PHONY: demo test test-host test-python test-clients wheel test-wheels test-cargo-c test-c32 test-features test-targets \
-	test-kernel-style test-lab test-lab-itself \
+	test-kernel-style test-lab test-lab-itself test-kvm \
 	test-race test-full test-dkms test-builds test-install test-packages test-yocto test-demo bench figures report deps build \
 	install install-c install-dev soapy install-soapy uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel \
 	miri upstream clean
@@ -117,6 +117,10 @@ LAB_TESTS ?= exit_codes_are a_timeout_is output_is_exact a_signal_ends_all the_r
 test-lab-itself: build
 	$(BUSBAR) lab build
 	cargo test -p busbar-dev --test lab --locked -- --ignored --test-threads=1 $(LAB_TESTS)
+
+# The lab with KVM, in a guest to which QEMU gives one: three minutes.
+test-kvm:
+	$(MAKE) test-lab-itself LAB_TESTS=a_kvm_that_works
 
 # The tests of the modules in the race kernel (KCSAN).
 test-race: build

@@ -1,7 +1,7 @@
 //! A kernel and what boots it: virtme-ng's command line.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -27,10 +27,9 @@ use crate::{Built, Flavour, Lab, at, root, tools, tsc, virtme};
 const BOOT: Limits = Limits { first: MINUTES, time: MINUTES, work: Duration::from_secs(300) };
 /// Limit of a boot, on a busy host too.
 const MINUTES: Duration = Duration::from_secs(1800);
-/// Limits of the trial of KVM; a guest that prints nothing at first will print nothing later.
-const TRIAL: Limits =
-    Limits { first: Duration::from_secs(10), time: TRIAL_TIME, work: Duration::from_secs(60) };
-const TRIAL_TIME: Duration = Duration::from_secs(30);
+/// Seconds that the trial of KVM may take, if not [`TRIAL`]: in a guest, KVM works and is slow.
+const TRIAL_VARIABLE: &str = "BUSBAR_KVM_TRIAL";
+const TRIAL: Duration = Duration::from_secs(30);
 
 /// Only this machine can have an IOMMU. It does not translate interrupts, as KVM would need a setting
 /// for that.
@@ -86,15 +85,16 @@ struct Machine<'a> {
 impl Machine<'_> {
     /// Whether the kernel boots with KVM, in time.
     fn trial(&self, job: &Job) -> Result<bool> {
+        let time = trial_time(env::var_os(TRIAL_VARIABLE).as_deref())?;
         let _progress = Progress::new("trying KVM", None);
         let trial = Job {
             stdio: Stdio::Capture,
-            timeout: Some(TRIAL_TIME),
+            timeout: Some(time),
             interrupt: Arc::clone(&job.interrupt),
             ..Job::new(vec!["true".into()])
         };
         let mut guest = self.boot(&trial, Accelerator::Kvm)?;
-        let end = guest.up(TRIAL).and_then(|()| guest.end(trial.timeout));
+        let end = guest.up(trial_limits(time)).and_then(|()| guest.end(trial.timeout));
         match guest.interrupted() {
             Some(_) => {
                 let error = io::Error::from(io::ErrorKind::Interrupted);
@@ -277,6 +277,20 @@ impl Machine<'_> {
     }
 }
 
+/// How long the trial of KVM may take, as the environment says.
+fn trial_time(wanted: Option<&OsStr>) -> Result<Duration> {
+    let Some(wanted) = wanted else { return Ok(TRIAL) };
+    let seconds = wanted.to_str().and_then(|text| text.parse().ok()).filter(|it| *it > 0);
+    seconds.map(Duration::from_secs).ok_or_else(|| {
+        Error::invalid(TRIAL_VARIABLE, wanted.to_string_lossy(), "seconds, more than 0")
+    })
+}
+
+/// A guest that prints nothing at first will print nothing later.
+fn trial_limits(time: Duration) -> Limits {
+    Limits { first: time / 3, time, work: 2 * time }
+}
+
 /// Options on the command line of an x86-64 kernel.
 fn x86_options(accelerator: Accelerator) -> Vec<String> {
     let mut options = vec![
@@ -345,6 +359,16 @@ fn shared(tag: &str, path: &Path) -> [OsString; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_for_a_trial_is_a_number_of_seconds() {
+        assert_eq!(trial_time(None).unwrap(), TRIAL);
+        assert_eq!(trial_time(Some("90".as_ref())).unwrap(), Duration::from_secs(90));
+        for wrong in ["", "0", "-1", "long"] {
+            let why = trial_time(Some(wrong.as_ref())).unwrap_err().to_string();
+            assert!(why.contains(TRIAL_VARIABLE), "{why}");
+        }
+    }
 
     #[test]
     fn folders_inside_others_are_shared_once() {
