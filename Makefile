@@ -12,7 +12,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
-.PHONY: demo test test-host test-python test-clients wheel test-wheels test-cargo-c test-c32 test-features test-targets \
+.PHONY: demo test test-host test-python test-clients wheel test-wheels test-cargo-c test-c32 test-armv7 test-features test-targets \
 	test-kernel-style test-lab test-lab-itself test-kvm \
 	test-race test-full test-dkms test-builds test-install test-packages test-yocto test-demo bench figures report deps build \
 	install install-c install-dev soapy install-soapy uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel \
@@ -87,6 +87,10 @@ test-features: deps
 
 # What a board gets compiles for other processors, where rustup can add a target.
 TARGETS := armv7-unknown-linux-gnueabihf aarch64-unknown-linux-gnu
+# The library's tests, and the unit tests of the other crates, as programs for armv7 in emulation, as root: ten minutes.
+test-armv7: deps
+	tests/armv7.sh
+
 test-targets: deps
 	@command -v rustup >/dev/null || echo "test-targets: skipped: there is no rustup"
 	for target in $(TARGETS); do \

@@ -7,27 +7,16 @@ set -eu
 cd "$(dirname "$0")/.."
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 cache=${BUSBAR_CACHE:-$HOME/.cache/busbar}/python
-keys=/usr/share/keyrings/debian-archive-keyring.gpg
-for package in qemu-user-static mmdebstrap; do
-    dpkg-query -W -f '${Status}' $package 2>/dev/null | grep -q 'ok installed' ||
-        apt-get install -y -qq --no-install-recommends $package >/dev/null
-done
 
 # The root of a processor, by its names in Debian and in QEMU, and by that of the folder of its libraries.
 prepare() {
     root=$cache/$1
-    [ ! -e "$root/ready" ] || return 0
-    rm -rf "$root"
-    mkdir -p "$cache"
-    mmdebstrap --quiet --mode=root --variant=extract --format=directory --aptopt='APT::Sandbox::User "root"' \
-        --architectures="$1" --include=python3-numpy,python3-pytest,python3-pytest-asyncio bookworm "$root" \
-        "deb [signed-by=$keys] http://deb.debian.org/debian bookworm main"
+    tools/root "$1" "$root" python3-numpy python3-pytest python3-pytest-asyncio
     cp "/usr/bin/qemu-$2-static" "$root/qemu"
     # Alternatives, which Debian's scripts would have made. They are not run.
-    ln -s blas/libblas.so.3 "$root/usr/lib/$3/libblas.so.3"
-    ln -s lapack/liblapack.so.3 "$root/usr/lib/$3/liblapack.so.3"
+    ln -sf blas/libblas.so.3 "$root/usr/lib/$3/libblas.so.3"
+    ln -sf lapack/liblapack.so.3 "$root/usr/lib/$3/liblapack.so.3"
     mkdir -p "$root/proc"
-    touch "$root/ready"
 }
 
 for machine in "$@"; do

@@ -386,5 +386,5 @@ fn pages(range: Range<u64>) -> io::Result<Range<u64>> {
     Ok(start..end)
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_pointer_width = "64"))]
 mod tests;

@@ -357,5 +357,5 @@ impl Service for Bulk {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_pointer_width = "64"))]
 mod tests;
