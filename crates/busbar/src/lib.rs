@@ -48,7 +48,7 @@
 //! | `stream` | [`stream`], `receive`, `block`; CRC, JSON |
 //! | `iiod` | `stream::iiod` and `stream` |
 //! | `pipeline` | [`pipeline`] and all of the above; TOML, histograms |
-//! | `usb` | `stream::usb`, not by default; nusb, usb-gadget |
+//! | `usb` | `stream::usb`, and a USB host as a client of `stream::iiod`, not by default; nusb, usb-gadget |
 //! | `dns-sd` | servers of `stream::iiod` announce themselves, and are found; not by default; fastrand, if-addrs, socket2 |
 //! | `picture` | `stream::picture`, not by default; drawing, PNG |
 //! | `tokio` | `endpoint::AsyncEndpoint`, not by default; tokio |

@@ -24,6 +24,8 @@ pub fn bar(json: bool, template: &str) -> ProgressBar {
 /// Adds what may help if listening fails.
 pub fn explain_listen(error: Error) -> Error {
     match error.kind() {
+        // It is about something else, such as a USB function.
+        _ if error.advice().is_some() => error,
         io::ErrorKind::AddrInUse => {
             error.help("another program listens there, see `ss -ltnp`; use another port")
         }

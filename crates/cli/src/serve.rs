@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use busbar::Result;
 use busbar::stream::Lost;
-use busbar::stream::iiod::{Server, ServerEvent, ServerSetup};
+use busbar::stream::iiod::{Peer, Server, ServerEvent, ServerSetup};
+use busbar::stream::usb::{Address, Gadget};
+use busbar::{Error, Result};
 use clap::value_parser;
 use serde::Serialize;
 
@@ -24,7 +25,9 @@ Without any: the IIO devices of this machine.
 Example: a device that any program of libiio reads
   busbar serve 'adc=synth:sine?rate=1M&frequency=5k' &
   iio_info -u ip:localhost
-  iio_readdev -u ip:localhost -b 4096 -s 100000 adc voltage0_i voltage0_q > samples")]
+  iio_readdev -u ip:localhost -b 4096 -s 100000 adc voltage0_i voltage0_q > samples
+The converters of a board, for a USB host
+  busbar serve --usb usb: --listen 127.0.0.1:30431    # as root; on the host: iio_info -u usb:")]
 pub struct Args {
     /// Devices to serve [default: the IIO devices of this machine]
     #[arg(value_name = "DEVICE")]
@@ -35,6 +38,12 @@ pub struct Args {
     /// Announce the server on the local network
     #[arg(long)]
     announce: bool,
+    /// Serve a USB host as well, as the device usb:, usb:?udc=NAME or usb:?ffs=DIRECTORY
+    #[arg(long, value_name = "ADDRESS", value_parser = gadget)]
+    usb: Option<Gadget>,
+    /// Connections of the USB host at a time, each a pair of endpoints
+    #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(1..=15), default_value_t = 3, requires = "usb")]
+    usb_pipes: u8,
     /// Refuse to write attributes and to transmit
     #[arg(long)]
     read_only: bool,
@@ -67,13 +76,15 @@ enum Line {
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let stop = interruption()?;
-    let setup = ServerSetup::new()
+    let mut setup = ServerSetup::new()
         .listen(&*args.listen)
         .devices(&args.devices)
         .read_only(args.read_only)
         .clients(args.clients.into())
         .memory_limit(args.memory_limit)
-        .announce(args.announce);
+        .announce(args.announce)
+        .usb_pipes(args.usb_pipes);
+    setup.usb.clone_from(&args.usb);
     let mut server = Server::open(&setup).map_err(explain_listen)?;
     let devices: Vec<_> =
         server.devices().map(|(id, name)| (id.to_owned(), name.map(ToOwned::to_owned))).collect();
@@ -94,6 +105,18 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let seconds = begun.elapsed().as_secs_f64();
     say(args, Line::Summary { sent, copied, seconds, cpu_seconds: cpu() })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The USB device that `usb:…` names.
+fn gadget(name: &str) -> Result<Gadget> {
+    match name.strip_prefix("usb:").map(str::parse) {
+        Some(Ok(Address::Gadget(gadget))) if !gadget.raw => Ok(gadget),
+        Some(Err(error)) => Err(error),
+        _ => {
+            let allowed = "usb:, usb:?udc=NAME&vid=VID&pid=PID&serial=TEXT, usb:?ffs=DIRECTORY";
+            Err(Error::invalid("a USB address", name.escape_debug(), allowed))
+        }
+    }
 }
 
 fn is_stopped(stop: &busbar_coprocessor::Stop) -> bool {
@@ -133,10 +156,7 @@ fn say(args: &Args, line: Line) -> Result<()> {
 
 impl From<ServerEvent> for Line {
     fn from(event: ServerEvent) -> Self {
-        let client = |what, address: std::net::SocketAddr| Self::Client {
-            what,
-            address: address.to_string(),
-        };
+        let client = |what, peer: Peer| Self::Client { what, address: peer.to_string() };
         match event {
             ServerEvent::Came(peer) => client("came", peer),
             ServerEvent::Gone(peer) => client("gone", peer),

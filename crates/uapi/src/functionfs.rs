@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{self, Errno};
-use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+use rustix::ioctl::{Getter, NoArg, Opcode, Setter, ioctl, opcode};
 
 use crate::vector::iovec;
 
@@ -82,9 +82,30 @@ struct Transfer {
     length: u64,
 }
 
+/// `struct usb_endpoint_descriptor`.
+type Descriptor = [u8; 9];
+
+const FLUSH: Opcode = opcode::none(b'g', 2);
+const DESCRIPTOR: Opcode = opcode::read::<Descriptor>(b'g', 130);
 const ATTACH: Opcode = opcode::write::<i32>(b'g', 131);
 const DETACH: Opcode = opcode::write::<i32>(b'g', 132);
 const TRANSFER: Opcode = opcode::write::<Transfer>(b'g', 133);
+
+/// `FUNCTIONFS_FIFO_FLUSH`: has the controller forget what it holds for an endpoint, besides transfers. Some controllers
+/// cannot, and do not tell. `EAGAIN` while the host has not enabled the endpoint, whose file does not wait.
+pub fn flush(endpoint: &Endpoint) -> io::Result<()> {
+    // SAFETY: the opcode is that of a call without a parameter.
+    unsafe { ioctl(endpoint, NoArg::<FLUSH>::new()) }
+}
+
+/// Bytes of a packet at the speed of the host, by `FUNCTIONFS_ENDPOINT_DESC`. `EAGAIN` while the host has not enabled the
+/// endpoint, whose file does not wait.
+pub fn packet_len(endpoint: &Endpoint) -> io::Result<usize> {
+    // SAFETY: the opcode is that of a call that writes a `struct usb_endpoint_descriptor`.
+    let descriptor = unsafe { ioctl(endpoint, Getter::<DESCRIPTOR, Descriptor>::new()) }?;
+    // The upper bits are for isochronous endpoints.
+    Ok(usize::from(u16::from_le_bytes([descriptor[4], descriptor[5]]) & 0x7ff))
+}
 
 /// `FUNCTIONFS_DMABUF_ATTACH`: lets `endpoint` transfer `buffer`. `EPERM` if its controller takes no
 /// scatterlists.
@@ -343,6 +364,8 @@ mod tests {
     #[test]
     fn layouts_and_numbers_are_those_of_the_headers() {
         // As printed by a C program that includes them.
+        assert_eq!(FLUSH, 0x6702);
+        assert_eq!(DESCRIPTOR, 0x8009_6782);
         assert_eq!(ATTACH, 0x4004_6783);
         assert_eq!(DETACH, 0x4004_6784);
         assert_eq!(TRANSFER, 0x4010_6785);

@@ -31,6 +31,11 @@
 //! iiod; the others then do not know what they have missed. One that wants the same channels or fewer joins
 //! without a gap.
 //!
+//! # USB
+//!
+//! With `ServerSetup::usb` (cargo feature `usb`), programs of a USB host are clients as well, by the interface that `iiod`
+//! has. They get copies.
+//!
 //! # Loss
 //!
 //! A client has four blocks, or as many as it has asked for (`iio_device_set_kernel_buffers_count`). While it has no
@@ -54,6 +59,8 @@ mod context;
 #[cfg_attr(not(feature = "dns-sd"), path = "iiod/no_dns_sd.rs")]
 mod dns_sd;
 mod hub;
+mod link;
+mod peer;
 mod receive;
 pub(super) mod remote;
 mod server;
@@ -61,6 +68,8 @@ mod setup;
 mod sysfs;
 mod transmit;
 mod unread;
+#[cfg(feature = "usb")]
+mod usb;
 mod worker;
 
 use std::collections::BTreeSet;
@@ -72,6 +81,7 @@ use rustix::net::sockopt;
 
 #[cfg(feature = "dns-sd")]
 pub use self::dns_sd::{ServerInfo, servers};
+pub use self::peer::{Machine, Peer};
 pub use self::server::{Server, ServerCounters, ServerEvent};
 pub use self::setup::ServerSetup;
 

@@ -1,6 +1,7 @@
 //! Blocks of samples that are handed out.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -255,6 +256,19 @@ impl<'a> Parts<'a> {
             Piece::View(view) => block.slice(view.range()),
             Piece::Bytes(bytes) => Bytes::from(&bytes[..]),
         }))
+    }
+
+    /// The parts that these bytes are, none of them empty.
+    pub(super) fn within(&self, range: Range<usize>) -> impl Iterator<Item = Bytes<'_>> {
+        let (mut skip, mut left) = (range.start, range.len());
+        let wanted = self.iter().map(move |part| {
+            let (gone, rest) = part.split_at(skip.min(part.len()));
+            skip -= gone.len();
+            let (wanted, _) = rest.split_at(left.min(rest.len()));
+            left -= wanted.len();
+            wanted
+        });
+        wanted.filter(|part| !part.is_empty())
     }
 }
 

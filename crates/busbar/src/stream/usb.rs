@@ -16,7 +16,7 @@
 //! otherwise, and blocks that are shorter than [`IN_PLACE`].
 
 mod address;
-mod gadget;
+pub(super) mod gadget;
 mod host;
 mod pattern;
 mod raw;
@@ -131,7 +131,7 @@ fn port(address: &Address, role: Role, interface: Option<Interface>) -> Result<B
 pub fn takes_in_place(udc: &str) -> Result<bool> {
     let gadget = Gadget { udc: Some(udc.into()), ..Gadget::default() };
     let block = Block::with(1, &Memory::choose(Purpose::Device))?;
-    let (function, _control) = gadget::Function::open(&gadget, 0)?;
+    let (function, _control) = gadget::Function::open(&gadget, gadget::Shape::SAMPLES)?;
     let endpoints = function.endpoints()?;
     Ok(block.is_dmabuf() && functionfs::attach(&endpoints.to, &block).is_ok())
 }

@@ -61,9 +61,14 @@ impl Server {
         output
     }
 
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Open descriptors of the server.
     pub fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+        std::fs::read_dir(format!("/proc/{}/fd", self.id())).unwrap().count()
     }
 
     /// Ends it with a signal; returns its lines.

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout};
+use std::process::{Child, ChildStdout, Command};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tempfile::NamedTempFile;
 use usb_gadget::function::custom::{Custom, Endpoint, EndpointDirection, Interface};
 use usb_gadget::{Class, Config, Gadget, Id, RegGadget, Strings};
 
+use super::iiod::Server;
 use super::{command, modprobe, signal, wait_until};
 
 pub const HOST: &str = "usb:1209:0001";
@@ -23,6 +24,14 @@ const BREAK: Duration = Duration::from_millis(300);
 
 pub fn load() {
     modprobe(&["dummy_hcd", "is_super_speed=1"]).unwrap();
+    unplugged();
+}
+
+/// As [`load`], with a host that has other speeds: high speed, or else full speed.
+pub fn load_slower(is_high_speed: bool) {
+    let speed = if is_high_speed { "is_high_speed=1" } else { "is_high_speed=0" };
+    modprobe(&["-r", "dummy_hcd"]).unwrap();
+    modprobe(&["dummy_hcd", speed]).unwrap();
     unplugged();
 }
 
@@ -90,6 +99,28 @@ pub fn host() -> nusb::Endpoint<Bulk, In> {
     wait_until("the device comes", || find().is_some());
     let interface = find().unwrap().claim_interface(0).wait().unwrap();
     interface.endpoint(0x81).unwrap()
+}
+
+/// `busbar serve` as a device that the host has configured.
+pub fn serve(arguments: &[&str]) -> Server {
+    let server = Server::start(&[&["--usb", "usb:"], arguments].concat());
+    configured();
+    server
+}
+
+/// Waits until the host has configured the device.
+pub fn configured() {
+    wait_until("the device comes", || {
+        let value = device().map(|it| fs::read_to_string(it.join("bConfigurationValue")));
+        value.is_some_and(|value| value.is_ok_and(|value| value.trim() == "1"))
+    });
+}
+
+/// One of libiio's programs on the host.
+pub fn program(name: &str, arguments: &[&str]) -> Command {
+    let mut program = Command::new(name);
+    program.args(["-u", "usb:"]).args(arguments);
+    program
 }
 
 /// `busbar stream` with its reports.

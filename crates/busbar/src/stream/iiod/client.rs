@@ -1,27 +1,24 @@
 //! A client: what it asks, one command after the other, and what it is answered.
 
 use std::collections::VecDeque;
-use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, sockopt};
 
 use super::command::{Attribute, Command, LONGEST_LINE, Of};
 use super::context::Device;
 use super::hub::{Hub, REPORT, Who};
+use super::link::{Link, Out};
+use super::peer::Peer;
 use super::receive::{Chunk, Layout, Taken};
 use super::sysfs;
 use super::transmit::Progress;
-use super::unread::Place;
 use super::worker::{Job, Worker};
-use super::{GIT_TAG, MAJOR, MINOR, keep_alive};
-use crate::stream::net::transmit::{Queued, ZeroCopy};
+use super::{GIT_TAG, MAJOR, MINOR};
+use crate::stream::net::transmit::Queued;
 
-/// Bytes that there is room for when commands are read.
-const READ: usize = 4096;
 /// Most steps in one turn, so that others have theirs.
 const STEPS: usize = 64;
 /// Most bytes of the attributes of a device, of those of a channel, and that can be written.
@@ -56,12 +53,11 @@ pub(super) struct Gone;
 #[allow(clippy::struct_excessive_bools)] // each is independent of the others
 pub(super) struct Client {
     pub who: Who,
-    pub peer: SocketAddr,
-    socket: TcpStream,
+    pub peer: Peer,
+    link: Link,
     /// Bytes that have come and are not used yet.
     input: Vec<u8>,
     out: VecDeque<Out>,
-    zero_copy: ZeroCopy,
     doing: Doing,
     /// It sends commands before it has read the answers: so nothing tells when it has read a block.
     is_piping: bool,
@@ -70,19 +66,10 @@ pub(super) struct Client {
     /// Bytes that it was sent; those at the end of the last block by reference.
     sent: u64,
     mark: u64,
-    /// Where it is, once it reads samples.
-    place: Option<Place>,
-    /// Whether its socket had an event since the last turn.
+    /// Whether its connection had an event since the last turn.
     pub is_woken: bool,
     /// It has closed its side, or has asked for the end.
     is_leaving: bool,
-}
-
-/// What is sent next.
-#[derive(Debug)]
-enum Out {
-    Bytes(Vec<u8>, usize),
-    Samples(Box<Queued>, usize),
 }
 
 #[derive(Debug)]
@@ -119,15 +106,11 @@ enum Value {
 }
 
 impl Client {
-    pub(super) fn new(socket: TcpStream, peer: SocketAddr, client: u64) -> std::io::Result<Self> {
-        socket.set_nonblocking(true)?;
-        sockopt::set_tcp_nodelay(&socket, true)?;
-        keep_alive(&socket)?;
-        Ok(Self {
-            who: Who { client, host: peer.ip().to_canonical() },
+    pub(super) fn new(link: Link, peer: Peer, client: u64) -> Self {
+        Self {
+            who: Who { client, host: peer.machine() },
             peer,
-            zero_copy: ZeroCopy::new(&socket),
-            socket,
+            link,
             input: Vec::new(),
             out: VecDeque::new(),
             doing: Doing::Nothing,
@@ -135,14 +118,13 @@ impl Client {
             is_unread: false,
             sent: 0,
             mark: 0,
-            place: None,
             is_woken: true,
             is_leaving: false,
-        })
+        }
     }
 
-    pub(super) fn socket(&self) -> &TcpStream {
-        &self.socket
+    pub(super) fn link(&self) -> &Link {
+        &self.link
     }
 
     /// The worker's answer.
@@ -219,12 +201,13 @@ impl Client {
 
     /// Receives more bytes. Returns whether there were some.
     fn receive(&mut self) -> Result<bool, Gone> {
-        self.input.reserve(READ);
-        // Into memory that is not cleared: that takes a third of the time that a block takes.
-        let spare = rustix::buffer::spare_capacity(&mut self.input);
-        match rustix::net::recv(&self.socket, spare, RecvFlags::empty()) {
-            Ok((_, 0)) => Err(Gone),
-            Ok(_) | Err(Errno::INTR) => Ok(true),
+        let expected = match &self.doing {
+            Doing::Value { len, .. } => len.saturating_sub(self.input.len()),
+            Doing::Skip { left, .. } => usize::try_from(*left).unwrap_or(usize::MAX),
+            _ => 0,
+        };
+        match self.link.receive(&mut self.input, expected) {
+            Ok(()) => Ok(true),
             Err(Errno::AGAIN) => Ok(false),
             Err(_) => Err(Gone),
         }
@@ -235,56 +218,44 @@ impl Client {
         if matches!(self.doing, Doing::Nothing) && self.out.is_empty() {
             return Ok(());
         }
-        match rustix::net::recv(&self.socket, &mut [0_u8], RecvFlags::PEEK) {
-            Ok((_, 0)) => Err(Gone),
-            Ok(_) => {
-                self.is_piping |=
-                    !matches!(self.doing, Doing::Writing { .. } | Doing::Value { .. });
-                Ok(())
-            }
-            Err(Errno::AGAIN | Errno::INTR) => Ok(()),
-            Err(_) => Err(Gone),
-        }
+        let has_input = self.link.has_input().map_err(|_| Gone)?;
+        self.is_piping |=
+            has_input && !matches!(self.doing, Doing::Writing { .. } | Doing::Value { .. });
+        Ok(())
     }
 
     /// Sends what there is. Returns whether everything was sent.
     fn flush(&mut self, hub: &mut Hub) -> Result<bool, Gone> {
-        hub.copied += self.zero_copy.reap(&self.socket).map_err(|_| Gone)?;
+        hub.copied += self.link.reap().map_err(|_| Gone)?;
         while let Some(first) = self.out.front_mut() {
-            let is_done = match first {
-                Out::Bytes(bytes, at) => {
-                    match rustix::net::send(&self.socket, &bytes[*at..], SendFlags::NOSIGNAL) {
-                        Ok(count) => {
-                            *at += count;
-                            self.sent += count as u64;
-                        }
-                        Err(Errno::INTR) => {}
-                        Err(Errno::AGAIN) => return Ok(false),
-                        Err(_) => return Err(Gone),
-                    }
-                    *at == bytes.len()
+            let progress = self.link.send(first).map_err(|_| Gone)?;
+            let Some(progress) = progress else { return Ok(false) };
+            self.sent += progress.sent as u64;
+            if !matches!(first, Out::Bytes(..)) {
+                hub.sent += progress.sent as u64;
+                hub.copied += progress.copied;
+                if self.is_unread {
+                    self.mark = self.sent;
                 }
-                Out::Samples(queued, sent) => {
-                    let progress = queued.send(&self.socket, *sent, &mut self.zero_copy);
-                    let Some(progress) = progress.map_err(|_| Gone)? else { return Ok(false) };
-                    *sent += progress.sent;
-                    self.sent += progress.sent as u64;
-                    hub.sent += progress.sent as u64;
-                    hub.copied += progress.copied;
-                    if self.is_unread {
-                        self.mark = self.sent;
-                    }
-                    *sent == queued.len()
-                }
-            };
-            if is_done {
+            }
+            if first.is_sent() {
                 self.out.pop_front();
             }
         }
-        if self.is_leaving { Err(Gone) } else { Ok(true) }
+        if !self.is_leaving {
+            return Ok(true);
+        }
+        if self.link.is_flushed() { Err(Gone) } else { Ok(false) }
     }
 
-    fn say(&mut self, bytes: Vec<u8>) {
+    fn say(&mut self, mut bytes: Vec<u8>) {
+        if self.link.has_parts()
+            && let Some(end) = bytes.iter().position(|byte| *byte == b'\n')
+        {
+            let rest = bytes.split_off(end + 1);
+            self.out.push_back(Out::Bytes(bytes, 0));
+            bytes = rest;
+        }
         if !bytes.is_empty() {
             self.out.push_back(Out::Bytes(bytes, 0));
         }
@@ -338,8 +309,7 @@ impl Client {
         if !self.is_unread {
             return;
         }
-        let unread = self.place.as_ref().and_then(|place| place.unread(&self.socket));
-        let read = unread.map_or(0, |unread| self.sent.saturating_sub(unread as u64));
+        let read = self.link.unread().map_or(0, |unread| self.sent.saturating_sub(unread as u64));
         if read >= self.mark {
             hub.release(self.who.client);
             self.is_unread = false;
@@ -439,9 +409,7 @@ impl Client {
         let (device, is_first) = (*device, layout.is_none());
         let (sample_len, block_len) = hub.lengths(device, self.who.client).unwrap_or((1, 1));
         self.is_piping |= self.input.contains(&b'\n');
-        let place = self.place.get_or_insert_with(|| Place::of(&self.socket, self.peer));
-        let is_unknown = matches!(place, Place::Unknown);
-        let is_by_copy = self.is_piping || is_unknown || *left > MOST_HELD * block_len;
+        let is_by_copy = self.is_piping || self.link.is_unknown() || *left > MOST_HELD * block_len;
         let taken = hub.take(device, self.who, *left, layout.as_ref());
         let Chunk { samples, range, layout: found } = match taken {
             Ok(Taken::Chunk(chunk)) => chunk,
@@ -474,6 +442,12 @@ impl Client {
             self.doing = Doing::Nothing;
         }
         let head = head.into_bytes();
+        #[cfg(feature = "usb")]
+        if self.link.has_parts() {
+            self.say(head);
+            self.out.push_back(Out::Copy(samples, range));
+            return true;
+        }
         let queued = if is_by_copy {
             Queued::copy(head, samples, range)
         } else {
@@ -494,7 +468,7 @@ impl Client {
         };
         let transmit = hub.transmit(*device, self.who.client);
         let progress = transmit
-            .and_then(|it| it.fill(&mut self.input, &self.socket, *left).map(|done| (it, done)));
+            .and_then(|it| it.fill(&mut self.input, &mut self.link, *left).map(|done| (it, done)));
         let (transmit, failed) = match progress {
             Ok((_, Progress::Closed)) => return Err(Gone),
             Ok((_, Progress::NoBytes)) => return Ok(false),
@@ -606,10 +580,10 @@ impl Client {
         self.ask(worker, Box::new(write));
     }
 
-    /// Has the socket drop bytes under way, so that nothing refers to the pages of blocks.
+    /// Has the connection drop bytes under way, so that nothing refers to the pages of blocks.
     pub(super) fn abort(&self) {
         if self.is_unread {
-            let _ = sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO));
+            self.link.abort();
         }
     }
 }

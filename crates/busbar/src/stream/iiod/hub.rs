@@ -1,7 +1,6 @@
 //! The devices, and the streams from and to them that clients have opened.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::context::{Channel, Context, Device, Scan};
+use super::peer::Machine;
 use super::receive::{Feed, Layout, Receive, Taken};
 use super::sysfs::Roots;
 use super::transmit::Transmit;
@@ -56,11 +56,11 @@ pub(super) enum Origin {
     Pushed(Format, bool),
 }
 
-/// Identifies a client: its token, and the address of its machine.
+/// Identifies a client: its token, and its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Who {
     pub client: u64,
-    pub host: IpAddr,
+    pub host: Machine,
 }
 
 #[derive(Debug)]
@@ -74,7 +74,7 @@ struct Served {
 /// What is remembered of a machine that clients have come from.
 #[derive(Debug)]
 struct Host {
-    address: IpAddr,
+    machine: Machine,
     clients: usize,
     /// `None`: no limit.
     timeout: Option<Duration>,
@@ -94,7 +94,7 @@ pub(super) struct Tally {
 /// What has happened to a stream.
 #[derive(Debug)]
 pub(super) enum News {
-    Lost { device: usize, host: IpAddr, lost: Lost },
+    Lost { device: usize, host: Machine, lost: Lost },
     Failed { device: usize, error: Error },
 }
 
@@ -369,7 +369,7 @@ impl Hub {
     }
 
     /// A client has connected.
-    pub(super) fn enter(&mut self, host: IpAddr) {
+    pub(super) fn enter(&mut self, host: Machine) {
         self.host(host).clients += 1;
     }
 
@@ -384,8 +384,8 @@ impl Hub {
     }
 
     /// What is remembered of a machine. The oldest without a client is forgotten if there are too many.
-    fn host(&mut self, address: IpAddr) -> &mut Host {
-        if let Some(index) = self.hosts.iter().position(|it| it.address == address) {
+    fn host(&mut self, machine: Machine) -> &mut Host {
+        if let Some(index) = self.hosts.iter().position(|it| it.machine == machine) {
             return &mut self.hosts[index];
         }
         if self.hosts.len() >= MOST_HOSTS
@@ -395,16 +395,16 @@ impl Hub {
         }
         let timeout = Some(TIMEOUT);
         let tallies = HashMap::new();
-        self.hosts.push(Host { address, clients: 0, timeout, reports_loss: false, tallies });
+        self.hosts.push(Host { machine, clients: 0, timeout, reports_loss: false, tallies });
         let last = self.hosts.len() - 1;
         &mut self.hosts[last]
     }
 
-    pub(super) fn timeout(&mut self, host: IpAddr) -> Option<Duration> {
+    pub(super) fn timeout(&mut self, host: Machine) -> Option<Duration> {
         self.host(host).timeout
     }
 
-    pub(super) fn set_timeout(&mut self, host: IpAddr, millis: u32) {
+    pub(super) fn set_timeout(&mut self, host: Machine, millis: u32) {
         let timeout = Duration::from_millis(millis.into());
         self.host(host).timeout = (millis > 0).then_some(timeout);
     }
@@ -418,7 +418,7 @@ impl Hub {
     }
 
     /// The value of an attribute that Linux does not have.
-    pub(super) fn own(&mut self, device: usize, host: IpAddr, name: &str) -> Option<String> {
+    pub(super) fn own(&mut self, device: usize, host: Machine, name: &str) -> Option<String> {
         let tally = self.host(host).tallies.get(&device).copied().unwrap_or_default();
         let reports = self.host(host).reports_loss;
         let has_buffer = self.context.devices[device].has_buffer();
@@ -435,7 +435,7 @@ impl Hub {
     }
 
     /// Writes such an attribute.
-    pub(super) fn set_own(&mut self, host: IpAddr, name: &str, value: &[u8]) -> Result<(), Errno> {
+    pub(super) fn set_own(&mut self, host: Machine, name: &str, value: &[u8]) -> Result<(), Errno> {
         let value = value.iter().take_while(|byte| !matches!(byte, 0 | b'\n'));
         let value: Vec<_> = value.copied().collect();
         match (name, value.as_slice()) {
@@ -465,7 +465,7 @@ impl Hub {
         (0..self.devices.len()).fold(false, |moved, device| self.pump(device) | moved)
     }
 
-    fn note(&mut self, device: usize, losses: Vec<(IpAddr, Lost)>) {
+    fn note(&mut self, device: usize, losses: Vec<(Machine, Lost)>) {
         for (host, lost) in losses {
             let tally = self.host(host).tallies.entry(device).or_default();
             match lost {

@@ -1,7 +1,6 @@
 //! A device from which clients receive samples. They share its blocks.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -11,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use super::hub::{Mask, SPARE, Who, errno};
+use super::peer::Machine;
 use crate::block::{Memory, Purpose};
 use crate::stream::format::{Format, Lost};
 use crate::stream::samples::Samples;
@@ -266,7 +266,7 @@ impl Receive {
 
     /// Goes on with the readers of the source before. They do not know what they have missed: returns whose loss it
     /// is.
-    pub(super) fn adopt(&mut self, waiting: Waiting) -> Vec<(IpAddr, Lost)> {
+    pub(super) fn adopt(&mut self, waiting: Waiting) -> Vec<(Machine, Lost)> {
         self.readers = waiting.readers;
         let begun = self.readers.iter_mut().filter(|reader| !reader.is_new);
         let lost = begun.map(|reader| {
@@ -292,7 +292,7 @@ impl Receive {
 
     /// Takes blocks from the source and gives them to the readers. Returns whether there were some, what was
     /// lost for whom, and why there will be no more.
-    pub(super) fn pump(&mut self) -> (bool, Vec<(IpAddr, Lost)>, Option<Error>) {
+    pub(super) fn pump(&mut self) -> (bool, Vec<(Machine, Lost)>, Option<Error>) {
         let (mut moved, mut losses) = (false, Vec::new());
         for _ in 0..BATCH {
             let waits = !self.is_paced && self.must_wait(self.window);
@@ -335,7 +335,7 @@ impl Receive {
 
     /// Gives a block of another source, with this loss before it, to the readers. Returns whether it was taken,
     /// and what was lost for whom.
-    pub(super) fn push(&mut self, samples: &Samples, lost: Lost) -> (bool, Vec<(IpAddr, Lost)>) {
+    pub(super) fn push(&mut self, samples: &Samples, lost: Lost) -> (bool, Vec<(Machine, Lost)>) {
         let mut losses = Vec::new();
         self.block_len = self.block_len.max(samples.meta().len);
         let window = (samples.total().saturating_sub(SPARE) / self.readers.len().max(1)).max(1);
@@ -351,7 +351,7 @@ impl Receive {
         samples: &Samples,
         lost: Lost,
         window: usize,
-        losses: &mut Vec<(IpAddr, Lost)>,
+        losses: &mut Vec<(Machine, Lost)>,
     ) {
         let count = (samples.meta().len / self.layout.sample_len) as u64;
         for reader in &mut self.readers {

@@ -1,7 +1,7 @@
 //! The server: accepts clients and gives each its turn.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -11,9 +11,13 @@ use super::client::{Client, Gone};
 use super::context::Context;
 use super::dns_sd::Announcement;
 use super::hub::{self, DEVICES, Hub, News, Origin};
+use super::link::{Link, Tcp};
+use super::peer::{Machine, Peer};
 use super::setup::ServerSetup;
 use super::sysfs::Roots;
 use super::unread::Place;
+#[cfg(feature = "usb")]
+use super::usb::{Request, Usb};
 use super::worker::Worker;
 use crate::poll;
 use crate::stream::format::{Format, Lost};
@@ -26,8 +30,10 @@ use crate::{Error, Result};
 
 const LISTENER: u64 = 0;
 const WORKER: u64 = 1;
+#[cfg(feature = "usb")]
+const USB: u64 = 2;
 /// Clients have this token and greater ones.
-const FIRST: u64 = 2;
+const FIRST: u64 = 3;
 /// Most events that are kept until they are taken.
 const MOST_EVENTS: usize = 1024;
 /// Most connections that are accepted in a turn, so that clients have theirs.
@@ -51,6 +57,9 @@ pub struct Server {
     may_accept: bool,
     events: Vec<ServerEvent>,
     announcement: Option<Announcement>,
+    // After the clients, so that their endpoints are closed before.
+    #[cfg(feature = "usb")]
+    usb: Option<Usb>,
 }
 
 /// Something that has happened.
@@ -58,17 +67,17 @@ pub struct Server {
 #[non_exhaustive]
 pub enum ServerEvent {
     /// A client has connected.
-    Came(SocketAddr),
+    Came(Peer),
     /// A client has gone.
-    Gone(SocketAddr),
+    Gone(Peer),
     /// A client was turned away: there are too many.
-    TurnedAway(SocketAddr),
+    TurnedAway(Peer),
     /// Samples of a device are missing for clients of a machine.
     Lost {
         /// The name of the device, or its id.
         device: String,
         /// The machine.
-        host: IpAddr,
+        host: Machine,
         /// How many samples.
         lost: Lost,
     },
@@ -124,7 +133,7 @@ impl Server {
     /// # Errors
     ///
     /// `EADDRINUSE` and others of the address; bad input for an invalid device; those of a recording that cannot be
-    /// opened.
+    /// opened; for a USB function `ENOENT` without a controller, `EBUSY` if it has another function, `EACCES`.
     pub fn open(setup: &ServerSetup) -> Result<Self> {
         let machine = || {
             Context::of_machine(&Roots::default())
@@ -200,7 +209,15 @@ impl Server {
             may_accept: true,
             events: Vec::new(),
             announcement: None,
+            #[cfg(feature = "usb")]
+            usb: None,
         };
+        #[cfg(feature = "usb")]
+        if let Some(gadget) = &setup.usb {
+            let usb = Usb::open(gadget, setup.usb_pipes)?;
+            server.hub.watch.add(&usb, USB)?;
+            server.usb = Some(usb);
+        }
         if setup.announce {
             server.announce();
         }
@@ -272,6 +289,10 @@ impl Server {
                 }
             }
         }
+        #[cfg(feature = "usb")]
+        if tokens.has(USB) {
+            moved |= self.hear_host();
+        }
         moved |= self.hub.pump_all();
         let mut gone = Vec::new();
         for (index, client) in self.clients.iter_mut().enumerate() {
@@ -282,12 +303,7 @@ impl Server {
             }
         }
         for index in gone.into_iter().rev() {
-            let client = self.clients.swap_remove(index);
-            client.abort();
-            let (who, peer) = (client.who, client.peer);
-            drop(client);
-            self.hub.leave(who);
-            self.note(ServerEvent::Gone(peer));
+            self.remove(index);
             moved = true;
         }
         self.hear();
@@ -334,20 +350,9 @@ impl Server {
         for _ in 0..MOST_ACCEPTED {
             match self.listener.accept() {
                 Ok((_, peer)) if self.clients.len() >= self.most_clients => {
-                    self.note(ServerEvent::TurnedAway(peer));
+                    self.note(ServerEvent::TurnedAway(Peer::Net(peer)));
                 }
-                Ok((socket, peer)) => {
-                    let (token, watch) = (self.next, &self.hub.watch);
-                    let client = Client::new(socket, peer, token).ok();
-                    let client = client.filter(|it| watch.add(it.socket(), token).is_ok());
-                    // One that has gone already is none.
-                    if let Some(client) = client {
-                        self.next += 1;
-                        self.hub.enter(client.who.host);
-                        self.clients.push(client);
-                        self.note(ServerEvent::Came(peer));
-                    }
-                }
+                Ok((socket, peer)) => self.welcome(socket, peer),
                 Err(why) if why.kind() == ErrorKind::WouldBlock => {
                     self.may_accept = false;
                     return false;
@@ -357,6 +362,76 @@ impl Server {
             }
         }
         true
+    }
+
+    fn welcome(&mut self, socket: TcpStream, peer: SocketAddr) {
+        // One that has gone already is none.
+        if let Ok(tcp) = Tcp::new(socket, peer) {
+            self.add(Link::Tcp(tcp), Peer::Net(peer));
+        }
+    }
+
+    /// Adds a client. Returns whether that was possible.
+    fn add(&mut self, link: Link, peer: Peer) -> bool {
+        let client = Client::new(link, peer, self.next);
+        if self.hub.watch.add(client.link(), self.next).is_err() {
+            return false;
+        }
+        self.next += 1;
+        self.hub.enter(client.who.host);
+        self.clients.push(client);
+        self.note(ServerEvent::Came(peer));
+        true
+    }
+
+    fn remove(&mut self, index: usize) {
+        let client = self.clients.swap_remove(index);
+        client.abort();
+        let (who, peer) = (client.who, client.peer);
+        drop(client);
+        self.hub.leave(who);
+        self.note(ServerEvent::Gone(peer));
+    }
+
+    /// Does what the USB host asks for: one thing, as the next comes after the answer. Returns whether there was something.
+    #[cfg(feature = "usb")]
+    fn hear_host(&mut self) -> bool {
+        let Some(request) = self.usb.as_ref().and_then(Usb::next) else { return false };
+        match request {
+            Request::Reset => self.close_pipes(|_| true),
+            Request::Open(number) | Request::Close(number) => {
+                self.close_pipes(|pipe| pipe == number);
+            }
+        }
+        let is_granted = match request {
+            Request::Open(number) => self.open_pipe(number),
+            _ => true,
+        };
+        if let Some(usb) = &self.usb {
+            usb.answer(is_granted);
+        }
+        true
+    }
+
+    #[cfg(feature = "usb")]
+    fn open_pipe(&mut self, number: u8) -> bool {
+        let peer = Peer::Usb(number);
+        if self.clients.len() >= self.most_clients {
+            self.note(ServerEvent::TurnedAway(peer));
+            return false;
+        }
+        let pipe = self.usb.as_ref().and_then(|usb| usb.pipe(number).ok());
+        pipe.is_some_and(|pipe| self.add(Link::Usb(pipe), peer))
+    }
+
+    /// Ends the clients of these pipes.
+    #[cfg(feature = "usb")]
+    fn close_pipes(&mut self, is_chosen: impl Fn(u8) -> bool) {
+        for index in (0..self.clients.len()).rev() {
+            if matches!(self.clients[index].peer, Peer::Usb(pipe) if is_chosen(pipe)) {
+                self.remove(index);
+            }
+        }
     }
 
     fn note(&mut self, event: ServerEvent) {
@@ -383,7 +458,7 @@ impl Server {
         }
     }
 
-    fn add_loss(&mut self, name: String, from: IpAddr, more: Lost) {
+    fn add_loss(&mut self, name: String, from: Machine, more: Lost) {
         for event in &mut self.events {
             if let ServerEvent::Lost { device, host, lost } = event
                 && (&*device, *host) == (&name, from)

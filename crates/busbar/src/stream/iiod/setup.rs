@@ -1,5 +1,8 @@
 //! How a server is opened.
 
+#[cfg(feature = "usb")]
+use crate::stream::usb::Gadget;
+
 /// How a [`Server`](super::Server) is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -17,6 +20,13 @@ pub struct ServerSetup {
     pub memory_limit: usize,
     /// Whether it is announced on the local network by DNS-SD, as `_iio._tcp`. Needs the cargo feature `dns-sd`.
     pub announce: bool,
+    /// Serves a USB host as well, as this device. Needs the cargo feature `usb`.
+    #[cfg(feature = "usb")]
+    pub usb: Option<Gadget>,
+    /// Clients of the USB host at a time, 1 to 15: pairs of endpoints that the function has. A program has one for the
+    /// context, and one for each device that it has opened.
+    #[cfg(feature = "usb")]
+    pub usb_pipes: u8,
 }
 
 impl Default for ServerSetup {
@@ -28,6 +38,10 @@ impl Default for ServerSetup {
             clients: 64,
             memory_limit: 256 << 20,
             announce: false,
+            #[cfg(feature = "usb")]
+            usb: None,
+            #[cfg(feature = "usb")]
+            usb_pipes: 3,
         }
     }
 }
@@ -73,10 +87,27 @@ impl ServerSetup {
         self.memory_limit = memory_limit;
         self
     }
+
     /// Sets [`announce`](Self#structfield.announce).
     #[must_use]
     pub fn announce(mut self, announce: bool) -> Self {
         self.announce = announce;
+        self
+    }
+
+    /// Sets [`usb`](Self#structfield.usb).
+    #[cfg(feature = "usb")]
+    #[must_use]
+    pub fn usb(mut self, gadget: Gadget) -> Self {
+        self.usb = Some(gadget);
+        self
+    }
+
+    /// Sets [`usb_pipes`](Self#structfield.usb_pipes).
+    #[cfg(feature = "usb")]
+    #[must_use]
+    pub fn usb_pipes(mut self, pipes: u8) -> Self {
+        self.usb_pipes = pipes;
         self
     }
 }

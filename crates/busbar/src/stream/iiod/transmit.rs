@@ -1,11 +1,11 @@
 //! A device to which a client transmits samples.
 
 use std::io::ErrorKind;
-use std::net::TcpStream;
 
 use rustix::io::Errno;
 
 use super::hub::errno;
+use super::link::Link;
 use crate::block::BytesMut;
 use crate::stream::sink::{Sink, Space};
 
@@ -50,19 +50,19 @@ impl Transmit {
         (self.sink.format().sample_len, self.sink.block_len())
     }
 
-    /// Takes what the client sends, first `ahead` and then from its socket: up to `left` bytes.
+    /// Takes what the client sends, first `ahead` and then from its connection: up to `left` bytes.
     pub(super) fn fill(
         &mut self,
         ahead: &mut Vec<u8>,
-        socket: &TcpStream,
+        link: &mut Link,
         left: usize,
     ) -> Result<Progress, Errno> {
         let mut done = 0;
         while done < left && done < BATCH {
             let step = if self.is_cyclic {
-                self.collect(ahead, socket, left - done)?
+                self.collect(ahead, link, left - done)?
             } else {
-                self.fill_block(ahead, socket, left - done)?
+                self.fill_block(ahead, link, left - done)?
             };
             match step {
                 Progress::Bytes(count) => done += count,
@@ -76,7 +76,7 @@ impl Transmit {
     fn fill_block(
         &mut self,
         ahead: &mut Vec<u8>,
-        socket: &TcpStream,
+        link: &mut Link,
         left: usize,
     ) -> Result<Progress, Errno> {
         if self.space.is_none() {
@@ -89,7 +89,7 @@ impl Transmit {
         let mut writing = space.write().map_err(|error| errno(&error))?;
         let mut bytes = writing.bytes_mut();
         let mut to = bytes.slice(*at..*at + most);
-        let progress = take(ahead, socket, &mut to)?;
+        let progress = take(ahead, link, &mut to, left)?;
         let Progress::Bytes(count) = progress else { return Ok(progress) };
         drop(writing);
         *at += count;
@@ -102,14 +102,14 @@ impl Transmit {
     fn collect(
         &mut self,
         ahead: &mut Vec<u8>,
-        socket: &TcpStream,
+        link: &mut Link,
         left: usize,
     ) -> Result<Progress, Errno> {
         let len = self.sink.block_len();
         let cycle = self.cycle.get_or_insert_default();
         // What does not fit is refused at the end.
         let mut piece = vec![0; left.min(64 << 10)];
-        let progress = take(ahead, socket, &mut BytesMut::from(piece.as_mut_slice()))?;
+        let progress = take(ahead, link, &mut BytesMut::from(piece.as_mut_slice()), left)?;
         let Progress::Bytes(count) = progress else { return Ok(progress) };
         let fits = count.min((len + 1).saturating_sub(cycle.len()));
         cycle.extend_from_slice(&piece[..fits]);
@@ -146,15 +146,20 @@ impl Transmit {
     }
 }
 
-/// Fills `to` with what was read `ahead`, or else with what is in the socket.
-fn take(ahead: &mut Vec<u8>, socket: &TcpStream, to: &mut BytesMut<'_>) -> Result<Progress, Errno> {
+/// Fills `to` with what was read `ahead`, or else with what has come, of `left` bytes.
+fn take(
+    ahead: &mut Vec<u8>,
+    link: &mut Link,
+    to: &mut BytesMut<'_>,
+    left: usize,
+) -> Result<Progress, Errno> {
     if !ahead.is_empty() {
         let count = to.len().min(ahead.len());
         to.slice(..count).copy_from(&ahead[..count]);
         ahead.drain(..count);
         return Ok(Progress::Bytes(count));
     }
-    match to.read_from(socket) {
+    match link.receive_into(to.slice(..), left) {
         Ok(0) => Ok(Progress::Closed),
         Ok(count) => Ok(Progress::Bytes(count)),
         Err(why) if why.kind() == ErrorKind::WouldBlock => Ok(Progress::NoBytes),

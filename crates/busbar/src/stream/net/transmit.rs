@@ -244,15 +244,8 @@ fn copy(
     parts: &Parts<'_>,
     range: Range<usize>,
 ) -> Result<Progress, Errno> {
-    let (mut skip, mut left) = (range.start, range.len());
-    let rest = parts.iter().map(|part| {
-        let (gone, rest) = part.split_at(skip.min(part.len()));
-        skip -= gone.len();
-        let (wanted, _) = rest.split_at(left.min(rest.len()));
-        left -= wanted.len();
-        wanted
-    });
-    let all = std::iter::once(Bytes::from(head)).chain(rest).filter(|part| !part.is_empty());
+    let head_part = Some(Bytes::from(head)).filter(|head| !head.is_empty());
+    let all = head_part.into_iter().chain(parts.within(range));
     write(socket, head.len(), &all.take(MOST_PARTS).collect::<Vec<_>>())
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use busbar_uapi::functionfs::{EVENT_LEN, Endpoint, Event};
 use rustix::io::Errno;
 
-pub(super) use self::function::Function;
+pub(in crate::stream) use self::function::{Function, Shape};
 pub(super) use self::guests::Guests;
 use self::wire::GadgetWire;
 use super::address::Gadget;
@@ -25,11 +25,11 @@ use crate::{Error, Result};
 /// Closing them cancels transfers and detaches DMABUFs. `FUNCTIONFS_DMABUF_DETACH` does that, too, but crashes Linux 6.12
 /// without patch 0030 if the function is unbound meanwhile. So each connection has files of its own.
 #[derive(Debug)]
-pub(super) struct Endpoints {
+pub(in crate::stream) struct Endpoints {
     /// To the host.
-    pub(super) to: Endpoint,
+    pub(in crate::stream) to: Endpoint,
     /// From the host.
-    pub(super) from: Endpoint,
+    pub(in crate::stream) from: Endpoint,
 }
 
 /// A function of a gadget, whose host comes and goes.
@@ -44,7 +44,7 @@ pub(super) struct GadgetPort {
 
 impl GadgetPort {
     pub(super) fn new(gadget: &Gadget, role: Role, interface: Option<Interface>) -> Result<Self> {
-        let (function, control) = Function::open(gadget, 1)?;
+        let (function, control) = Function::open(gadget, Shape::FRAMES)?;
         let events = Events::new(control);
         Ok(Self { events, role, interface, function })
     }
@@ -136,18 +136,9 @@ impl Events {
         match Event::decode(bytes) {
             Some(Event::Enable) => (self.is_fresh, self.is_on) = (true, true),
             Some(Event::Disable | Event::Unbind) => (self.is_fresh, self.is_on) = (false, false),
-            Some(Event::Setup(setup)) => self.refuse(setup[0]),
+            Some(Event::Setup(setup)) => refuse(&self.control, setup[0]),
             _ => {}
         }
-    }
-
-    /// Stalls endpoint 0: the function knows no requests of its own. A call in the wrong direction does that.
-    fn refuse(&self, request_type: u8) {
-        let _ = if request_type & 0x80 == 0 {
-            rustix::io::write(&self.control, &[0])
-        } else {
-            rustix::io::read(&self.control, &mut [0_u8])
-        };
     }
 }
 
@@ -155,6 +146,15 @@ impl AsFd for Events {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
+}
+
+/// Stalls endpoint 0, for a request that the function does not know. A call in the wrong direction does that.
+pub(in crate::stream) fn refuse(control: &Endpoint, request_type: u8) {
+    let _ = if request_type & 0x80 == 0 {
+        rustix::io::write(control, &[0])
+    } else {
+        rustix::io::read(control, &mut [0_u8])
+    };
 }
 
 /// The error for a block that needs more copies than there are requests.

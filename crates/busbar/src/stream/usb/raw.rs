@@ -13,7 +13,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use super::address::{Address, Gadget};
-use super::gadget::{self, Endpoints, Events, Function, Guests};
+use super::gadget::{self, Endpoints, Events, Function, Guests, Shape};
 use super::{CHUNK, LINGER, MOST_RAW};
 use crate::block;
 use crate::poll::{Oldest, Set};
@@ -159,7 +159,7 @@ impl RawSender {
             let allowed = "usb:?raw: this machine is the device";
             return Err(Error::invalid("a USB function without frames", address, allowed));
         };
-        let (function, control) = Function::open(wanted, 0)?;
+        let (function, control) = Function::open(wanted, Shape::SAMPLES)?;
         let (events, set) = (Events::new(control), Set::new()?);
         let name = format!("the USB function {address}");
         let link = Link::new(&function, interface, &set, &name)?;

@@ -21,53 +21,118 @@ const PREFIX: &str = "busbar";
 /// Packets of a burst at super speed.
 const BURST: u8 = 15;
 
+/// What a function has.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::stream) struct Shape {
+    /// The class of its interface, with subclass and protocol.
+    class: (u8, u8, u8),
+    /// The name of its interface.
+    name: &'static str,
+    /// The product, of a gadget that has this function alone.
+    product: &'static str,
+    /// Pairs of endpoints: to the host, and from it.
+    pairs: u8,
+}
+
+impl Shape {
+    pub(in crate::stream::usb) const FRAMES: Self = Self::stream(1);
+    pub(in crate::stream::usb) const SAMPLES: Self = Self::stream(0);
+
+    const fn stream(protocol: u8) -> Self {
+        let class = (CLASS.0, CLASS.1, protocol);
+        Self { class, name: "Busbar stream", product: "Busbar stream", pairs: 1 }
+    }
+
+    /// One that libiio finds by the name of its interface.
+    #[cfg(feature = "iiod")]
+    pub(in crate::stream) const fn iio(pairs: u8) -> Self {
+        Self { class: (0xff, 0, 0), name: "IIO", product: "Busbar IIO", pairs }
+    }
+}
+
 /// The gadget that this process has made, if it has. Dropping it removes it.
 #[derive(Debug)]
-pub(in crate::stream::usb) struct Function {
+pub(in crate::stream) struct Function {
     /// Dropped only.
     _made: Option<RegGadget>,
     directory: PathBuf,
 }
 
 impl Function {
-    /// `protocol`: 1 for frames, 0 for samples alone.
-    pub(in crate::stream::usb) fn open(gadget: &Gadget, protocol: u8) -> Result<(Self, Endpoint)> {
-        let builder = builder(protocol);
+    /// Returns endpoint 0 as well.
+    pub(in crate::stream) fn open(gadget: &Gadget, shape: Shape) -> Result<(Self, Endpoint)> {
+        let builder = builder(shape);
         let written = builder.ffs_descriptors_and_strings();
-        let (descriptors, strings) =
+        let (mut descriptors, strings) =
             written.map_err(|why| Error::new("describe", "a USB function", why))?;
+        set_full_speed(&mut descriptors);
         let Some(directory) = &gadget.functionfs else {
-            return make(gadget, builder, &descriptors, &strings);
+            return make(gadget, shape, builder, &descriptors, &strings);
         };
         let control = describe(directory, &descriptors, &strings)?;
         Ok((Self { _made: None, directory: directory.clone() }, control))
     }
 
-    /// Opens the endpoints.
+    /// Opens the endpoints of a function that has one pair.
     pub(in crate::stream::usb) fn endpoints(&self) -> Result<Endpoints> {
-        let open = |name| file(&self.directory, name);
-        Ok(Endpoints { to: open("ep1")?, from: open("ep2")? })
+        self.pair(0)
+    }
+
+    /// Opens a pair of endpoints.
+    pub(in crate::stream) fn pair(&self, number: u8) -> Result<Endpoints> {
+        let first = 2 * u16::from(number) + 1;
+        let open = |number: u16| file(&self.directory, &format!("ep{number}"));
+        Ok(Endpoints { to: open(first)?, from: open(first + 1)? })
     }
 }
 
-fn builder(protocol: u8) -> custom::CustomBuilder {
+fn builder(shape: Shape) -> custom::CustomBuilder {
     let endpoint = |direction| {
         let mut endpoint = custom::Endpoint::bulk(direction);
         endpoint.max_burst_ss = BURST;
         endpoint
     };
-    let class = Class::new(CLASS.0, CLASS.1, protocol);
-    let interface = custom::Interface::new(class, "Busbar stream")
-        .with_endpoint(endpoint(EndpointDirection::device_to_host().1))
-        .with_endpoint(endpoint(EndpointDirection::host_to_device().1));
+    let class = Class::new(shape.class.0, shape.class.1, shape.class.2);
+    let mut interface = custom::Interface::new(class, shape.name);
+    for _ in 0..shape.pairs {
+        interface = interface
+            .with_endpoint(endpoint(EndpointDirection::device_to_host().1))
+            .with_endpoint(endpoint(EndpointDirection::host_to_device().1));
+    }
     let mut builder = Custom::builder().with_interface(interface);
     builder.ffs_no_init = true;
     builder
 }
 
+/// Bytes of a packet at full speed.
+const FULL_SPEED: u16 = 64;
+
+/// Sets the length of packets at full speed, which comes first and is 0: Linux does not choose one, and enables no
+/// endpoint.
+fn set_full_speed(descriptors: &mut [u8]) {
+    const ENDPOINT: u8 = 5;
+    let word = |bytes: &[u8], at: usize| {
+        let word = bytes.get(at..at + 4).and_then(|word| word.try_into().ok());
+        word.map_or(0, u32::from_le_bytes)
+    };
+    // After magic, length and flags, there is a count for each of up to four speeds and kinds.
+    let (counts, count) =
+        ((word(descriptors, 8) & 0xf).count_ones() as usize, word(descriptors, 12));
+    let mut rest = descriptors.get_mut(12 + 4 * counts..).unwrap_or_default();
+    for _ in 0..count {
+        let len = rest.first().map_or(0, |len| usize::from(*len));
+        let Some((descriptor, after)) = rest.split_at_mut_checked(len.max(1)) else { return };
+        if let [_, ENDPOINT, _, _, low, high, ..] = descriptor {
+            [*low, *high] = FULL_SPEED.to_le_bytes();
+        }
+        rest = after;
+    }
+}
+
 /// Makes a gadget with this function alone.
 fn make(
     gadget: &Gadget,
+    shape: Shape,
     builder: custom::CustomBuilder,
     descriptors: &[u8],
     strings: &[u8],
@@ -92,7 +157,7 @@ fn make(
     let mut made = usb_gadget::Gadget::new(
         Class::INTERFACE_SPECIFIC,
         Id::new(gadget.vendor, gadget.product),
-        Strings::new("Busbar", "Busbar stream", serial),
+        Strings::new("Busbar", shape.product, serial),
     )
     .with_config(Config::new("stream").with_function(handle));
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -181,6 +246,48 @@ fn describe(directory: &Path, descriptors: &[u8], strings: &[u8]) -> Result<Endp
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The descriptors of endpoints at each speed: address, and bytes of a packet.
+    fn endpoints(shape: Shape) -> Vec<(u8, u16)> {
+        let (mut bytes, _) = builder(shape).ffs_descriptors_and_strings().unwrap();
+        set_full_speed(&mut bytes);
+        assert_eq!(bytes[8] & 7, 7, "three speeds");
+        let start = 12 + 4 * (bytes[8] & 0xf).count_ones() as usize;
+        let count: u8 = (0..3).map(|speed| bytes[12 + 4 * speed]).sum();
+        let (mut found, mut rest) = (Vec::new(), &bytes[start..]);
+        for _ in 0..count {
+            let [len, kind, address, _, low, high, ..] = rest else { panic!("{rest:?}") };
+            if *kind == 5 {
+                found.push((*address, u16::from_le_bytes([*low, *high])));
+            }
+            rest = &rest[usize::from(*len)..];
+        }
+        found
+    }
+
+    #[test]
+    fn pairs_of_endpoints_are_described_at_each_speed() {
+        assert_eq!(
+            endpoints(Shape::FRAMES),
+            [(0x81, 64), (0x02, 64), (0x81, 512), (0x02, 512), (0x81, 1024), (0x02, 1024)]
+        );
+        #[cfg(feature = "iiod")]
+        {
+            let found = endpoints(Shape::iio(7));
+            let pairs: Vec<_> = found.chunks_exact(2).collect();
+            assert_eq!(pairs.len(), 21);
+            // libiio wants that to the host first.
+            assert!(pairs.iter().all(|pair| pair[0].0 & 0x80 != 0 && pair[1].0 & 0x80 == 0));
+            assert_eq!(found[14], (0x81, 512));
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_descriptors_are_too_wrong(mut bytes: Vec<u8>) {
+            set_full_speed(&mut bytes);
+        }
+    }
 
     #[test]
     fn gadgets_that_others_have_made_are_theirs() {
