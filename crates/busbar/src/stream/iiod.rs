@@ -2,7 +2,8 @@
 //!
 //! A [`Server`] does what libiio's own server, `iiod`, does: it tells clients which devices there are, reads and
 //! writes their attributes, and streams samples from and to them. It serves the IIO devices of this machine, or
-//! any [source](super#names). Clients are all programs that use libiio, such as `iio_info`, GNU Radio or pyadi-iio.
+//! any [source](super#names). Clients are all programs that use libiio, such as `iio_info`, GNU Radio or pyadi-iio. It
+//! speaks the text protocol of libiio 0.x and the binary protocol of libiio 1.x.
 //!
 //! ```
 //! use std::time::Duration;
@@ -58,6 +59,7 @@ mod command;
 mod context;
 #[cfg_attr(not(feature = "dns-sd"), path = "iiod/no_dns_sd.rs")]
 mod dns_sd;
+mod frame;
 mod hub;
 mod link;
 mod peer;

@@ -1,5 +1,7 @@
 //! A client: what it asks, one command after the other, and what it is answered.
 
+mod binary;
+
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,15 +9,16 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use self::binary::Binary;
 use super::command::{Attribute, Command, LONGEST_LINE, Of};
 use super::context::Device;
-use super::hub::{Hub, REPORT, Who};
+use super::hub::{Hub, Mask, REPORT, Who};
 use super::link::{Link, Out};
 use super::peer::Peer;
 use super::receive::{Chunk, Layout, Taken};
 use super::sysfs;
 use super::transmit::Progress;
-use super::worker::{Job, Worker};
+use super::worker::{Answer, Job, Worker};
 use super::{GIT_TAG, MAJOR, MINOR};
 use crate::stream::net::transmit::Queued;
 
@@ -32,6 +35,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 
 const HELP: &str = "\
 HELP, VERSION, EXIT
+BINARY                                    the binary protocol of libiio 1.x from now on
 PRINT                                     the context as XML, after its length
 TIMEOUT MILLISECONDS                      of reads and writes; 0: none
 OPEN DEVICE SAMPLES MASK [CYCLIC]         begin to receive or to transmit
@@ -59,13 +63,15 @@ pub(super) struct Client {
     input: Vec<u8>,
     out: VecDeque<Out>,
     doing: Doing,
+    /// If it speaks the binary protocol.
+    binary: Option<Box<Binary>>,
     /// It sends commands before it has read the answers: so nothing tells when it has read a block.
     is_piping: bool,
-    /// It was sent blocks by reference, and may not have read them.
-    is_unread: bool,
-    /// Bytes that it was sent; those at the end of the last block by reference.
+    /// What it was sent by reference, and may not have read: bytes up to the end of that since it has connected, and the
+    /// device if a block ends there.
+    unread: VecDeque<(u64, Option<usize>)>,
+    /// Bytes that it was sent.
     sent: u64,
-    mark: u64,
     /// Whether its connection had an event since the last turn.
     pub is_woken: bool,
     /// It has closed its side, or has asked for the end.
@@ -80,8 +86,8 @@ enum Doing {
     Job,
     /// Receives the value of an attribute.
     Value { write: Target, len: usize },
-    /// Drops bytes that were announced and are not wanted.
-    Skip { left: u64, answer: Errno },
+    /// Drops bytes that were announced and are not wanted, and then answers with a number.
+    Skip { left: u64, answer: Option<i64> },
     /// Sends samples.
     Reading { device: usize, left: usize, layout: Option<Arc<Layout>>, until: Option<Instant> },
     /// Receives samples.
@@ -114,10 +120,10 @@ impl Client {
             input: Vec::new(),
             out: VecDeque::new(),
             doing: Doing::Nothing,
+            binary: None,
             is_piping: false,
-            is_unread: false,
+            unread: VecDeque::new(),
             sent: 0,
-            mark: 0,
             is_woken: true,
             is_leaving: false,
         }
@@ -128,10 +134,10 @@ impl Client {
     }
 
     /// The worker's answer.
-    pub(super) fn answer(&mut self, bytes: Vec<u8>) {
+    pub(super) fn answer(&mut self, answer: Result<Answer, Errno>) {
         if matches!(self.doing, Doing::Job) {
             self.doing = Doing::Nothing;
-            self.say(bytes);
+            self.reply(answer);
         }
     }
 
@@ -151,7 +157,11 @@ impl Client {
     }
 
     fn step(&mut self, hub: &mut Hub, worker: &Worker) -> Result<bool, Gone> {
+        if self.serve(hub) {
+            return Ok(true);
+        }
         match &mut self.doing {
+            Doing::Nothing if self.binary.is_some() => self.next_frame(hub, worker),
             Doing::Nothing => self.next_command(hub, worker),
             Doing::Job => Ok(false),
             Doing::Value { len, .. } => {
@@ -174,7 +184,9 @@ impl Client {
                 self.input.drain(..count);
                 if is_over {
                     self.doing = Doing::Nothing;
-                    self.refuse(answer);
+                    if let Some(answer) = answer {
+                        self.number(answer);
+                    }
                     return Ok(true);
                 }
                 self.receive()
@@ -219,8 +231,8 @@ impl Client {
             return Ok(());
         }
         let has_input = self.link.has_input().map_err(|_| Gone)?;
-        self.is_piping |=
-            has_input && !matches!(self.doing, Doing::Writing { .. } | Doing::Value { .. });
+        let is_next = !matches!(self.doing, Doing::Writing { .. } | Doing::Value { .. });
+        self.is_piping |= has_input && is_next && self.binary.is_none();
         Ok(())
     }
 
@@ -234,9 +246,6 @@ impl Client {
             if !matches!(first, Out::Bytes(..)) {
                 hub.sent += progress.sent as u64;
                 hub.copied += progress.copied;
-                if self.is_unread {
-                    self.mark = self.sent;
-                }
             }
             if first.is_sent() {
                 self.out.pop_front();
@@ -262,7 +271,25 @@ impl Client {
     }
 
     fn number(&mut self, number: i64) {
-        self.say(format!("{number}\n").into_bytes());
+        let answer = match &self.binary {
+            Some(binary) => binary.number(number).to_vec(),
+            None => format!("{number}\n").into_bytes(),
+        };
+        self.say(answer);
+    }
+
+    fn reply(&mut self, answer: Result<Answer, Errno>) {
+        match answer {
+            Ok(Answer::Number(number)) => self.number(number),
+            Ok(Answer::Value(mut value)) => {
+                self.number(i64::try_from(value.len()).unwrap_or(i64::MAX));
+                if self.binary.is_none() {
+                    value.push(b'\n');
+                }
+                self.say(value);
+            }
+            Err(errno) => self.refuse(errno),
+        }
     }
 
     fn refuse(&mut self, errno: Errno) {
@@ -304,18 +331,61 @@ impl Client {
     }
 
     /// Gives blocks back that it was sent by reference, if it has read them. If it has sent a command before it has, it
-    /// gets copies from now on.
+    /// gets copies from now on; but not by the binary protocol, in which every answer tells what it belongs to.
     fn settle(&mut self, hub: &mut Hub) {
-        if !self.is_unread {
+        if self.unread.is_empty() {
             return;
         }
         let read = self.link.unread().map_or(0, |unread| self.sent.saturating_sub(unread as u64));
-        if read >= self.mark {
-            hub.release(self.who.client);
-            self.is_unread = false;
-        } else {
-            self.is_piping = true;
+        while let Some((_, device)) = self.unread.front().filter(|(end, _)| *end <= read) {
+            if let Some(device) = *device {
+                hub.release(device, self.who.client);
+            }
+            self.unread.pop_front();
         }
+        if self.unread.is_empty() {
+            hub.release_closed(self.who.client);
+        } else {
+            self.is_piping |= self.binary.is_none();
+        }
+    }
+
+    /// Closes a device. Blocks that it may not have read are kept until it has read everything.
+    fn close(&mut self, device: usize, hub: &mut Hub) -> Result<(), Errno> {
+        self.unread.iter_mut().for_each(|(_, of)| *of = of.filter(|of| *of != device));
+        hub.close(device, self.who)
+    }
+
+    /// Sends samples, by reference or by a copy.
+    fn lend(
+        &mut self,
+        head: Vec<u8>,
+        chunk: Chunk,
+        device: usize,
+        is_by_copy: bool,
+        hub: &mut Hub,
+    ) {
+        let Chunk { samples, range, .. } = chunk;
+        // What was sent of the same block before may have been a reference.
+        let is_begun = matches!(self.unread.back(), Some((_, None)));
+        if !is_by_copy || is_begun {
+            let is_whole = range.end == samples.meta().len;
+            let left: usize = self.out.iter().map(Out::left).sum();
+            let end = self.sent + (left + head.len() + range.len()) as u64;
+            self.unread.push_back((end, is_whole.then_some(device)));
+            if is_whole {
+                hub.hold(device, self.who.client, samples.clone());
+            }
+        }
+        #[cfg(feature = "usb")]
+        if self.link.has_parts() {
+            self.say(head);
+            self.out.push_back(Out::Copy(samples, range));
+            return;
+        }
+        let queue = if is_by_copy { Queued::copy } else { Queued::new };
+        let queued = queue(head, samples, range);
+        self.out.push_back(Out::Samples(Box::new(queued), 0));
     }
 
     fn execute(&mut self, command: Command<'_>, hub: &mut Hub, worker: &Worker) {
@@ -324,6 +394,7 @@ impl Client {
             Command::Nothing => {}
             Command::Help => self.say(HELP.into()),
             Command::Exit => self.is_leaving = true,
+            Command::Binary => self.begin_binary(hub),
             Command::Version => self.say(format!("{MAJOR}.{MINOR}.{GIT_TAG:<7}\n").into_bytes()),
             Command::Print => {
                 self.say(format!("{}\n{}\n", hub.xml.len(), hub.xml).into_bytes());
@@ -334,8 +405,12 @@ impl Client {
                 self.number(0);
             }
             Command::Open { device, samples, mask, cyclic } => {
-                let opened = find(hub, device)
-                    .and_then(|device| hub.open(device, self.who, samples, mask, cyclic));
+                let opened = find(hub, device).and_then(|device| {
+                    let channels = hub.context.devices[device].channels.len();
+                    let mask = Mask::parse(mask, channels).ok_or(Errno::INVAL)?;
+                    let samples = usize::try_from(samples).map_err(|_| Errno::INVAL)?;
+                    hub.open(device, self.who, samples, &mask, cyclic)
+                });
                 self.result(opened.map(|()| 0));
             }
             Command::Close(device) => match find(hub, device) {
@@ -343,18 +418,22 @@ impl Client {
                     self.doing = Doing::Draining { device, until: Instant::now() + DRAIN };
                 }
                 found => {
-                    let closed = found.and_then(|device| hub.close(device, self.who));
+                    let closed = found.and_then(|device| self.close(device, hub));
                     self.result(closed.map(|()| 0));
                 }
             },
-            Command::Read(attribute) => match values(hub, self.who, attribute) {
-                Ok((values, most, is_all)) => {
-                    let read = move || read_values(&values, most, is_all);
-                    self.ask(worker, Box::new(read));
+            Command::Read(Attribute { device, of, name }) => {
+                let found = find(hub, device).map(|device| (device, of, name));
+                self.begin_read(found, hub, worker);
+            }
+            // If there is no such device, the value is taken for commands, as iiod does it.
+            Command::Write(Attribute { device, of, name }, len) => {
+                match (find(hub, device), u64::try_from(len)) {
+                    (Err(errno), _) => self.refuse(errno),
+                    (_, Err(_)) => self.refuse(Errno::INVAL),
+                    (Ok(device), Ok(len)) => self.begin_write(Ok((device, of, name)), len, hub),
                 }
-                Err(errno) => self.refuse(errno),
-            },
-            Command::Write(attribute, len) => self.begin_write(attribute, len, hub),
+            }
             Command::ReadBuffer { device, bytes } => {
                 let started = find(hub, device)
                     .and_then(|device| Ok((device, hub.lengths(device, self.who.client)?.0)));
@@ -389,7 +468,11 @@ impl Client {
                 Err(errno) => self.refuse(errno),
             },
             Command::SetTrigger(device, trigger) => match find(hub, device) {
-                Ok(device) => self.set_trigger(device, trigger, hub, worker),
+                Ok(device) => {
+                    let find = |name| hub.context.find(name).ok_or(Errno::NOENT);
+                    let trigger = trigger.map(find).transpose();
+                    self.set_trigger(device, trigger, hub, worker);
+                }
                 Err(errno) => self.refuse(errno),
             },
             Command::SetBuffersCount(device, count) => {
@@ -411,7 +494,7 @@ impl Client {
         self.is_piping |= self.input.contains(&b'\n');
         let is_by_copy = self.is_piping || self.link.is_unknown() || *left > MOST_HELD * block_len;
         let taken = hub.take(device, self.who, *left, layout.as_ref());
-        let Chunk { samples, range, layout: found } = match taken {
+        let chunk = match taken {
             Ok(Taken::Chunk(chunk)) => chunk,
             Ok(Taken::Other) => {
                 self.doing = Doing::Nothing;
@@ -430,34 +513,18 @@ impl Client {
                 return true;
             }
         };
-        *left -= range.len();
+        *left -= chunk.range.len();
         let is_over = *left < sample_len;
-        let mut head = format!("{}\n", range.len());
+        let mut head = format!("{}\n", chunk.range.len());
         if is_first {
-            head += &found.mask;
+            head += &chunk.layout.mask;
             head.push('\n');
-            *layout = Some(found);
+            *layout = Some(Arc::clone(&chunk.layout));
         }
         if is_over {
             self.doing = Doing::Nothing;
         }
-        let head = head.into_bytes();
-        #[cfg(feature = "usb")]
-        if self.link.has_parts() {
-            self.say(head);
-            self.out.push_back(Out::Copy(samples, range));
-            return true;
-        }
-        let queued = if is_by_copy {
-            Queued::copy(head, samples, range)
-        } else {
-            if range.end == samples.meta().len {
-                hub.hold(device, self.who.client, samples.clone());
-            }
-            self.is_unread = true;
-            Queued::new(head, samples, range)
-        };
-        self.out.push_back(Out::Samples(Box::new(queued), 0));
+        self.lend(head.into_bytes(), chunk, device, is_by_copy, hub);
         true
     }
 
@@ -484,7 +551,8 @@ impl Client {
         };
         let Some(transmit) = transmit else {
             // The rest of what it has announced still comes.
-            self.doing = Doing::Skip { left: *left as u64, answer: failed };
+            let left = *left as u64;
+            self.doing = Doing::Skip { left, answer: Some(self.failed_write(failed)) };
             return Ok(true);
         };
         if *left > 0 {
@@ -492,28 +560,45 @@ impl Client {
                 hub.timeout(self.who.host).and_then(|timeout| Instant::now().checked_add(timeout));
             return Ok(true);
         }
-        let count = i64::try_from(*bytes).unwrap_or(i64::MAX);
+        let (device, count) = (*device, i64::try_from(*bytes).unwrap_or(i64::MAX));
         let finished = transmit.finish();
         self.doing = Doing::Nothing;
-        self.result(finished.map(|()| count));
+        match finished {
+            Ok(()) if self.binary.is_some() => self.has_filled(device, hub),
+            Ok(()) => self.number(count),
+            Err(errno) => self.number(self.failed_write(errno)),
+        }
         Ok(true)
     }
 
-    fn begin_write(&mut self, attribute: Attribute<'_>, len: i64, hub: &mut Hub) {
-        let Some(device) = hub.context.find(attribute.device) else {
-            // The value is taken for commands, as iiod does it.
-            return self.refuse(Errno::NODEV);
-        };
-        let Ok(len) = u64::try_from(len) else { return self.refuse(Errno::INVAL) };
+    /// The answer if samples cannot be taken from it.
+    fn failed_write(&self, errno: Errno) -> i64 {
+        let number = -i64::from(errno.raw_os_error());
+        if self.binary.is_some() { binary::not_enqueued(number) } else { number }
+    }
+
+    fn begin_read(&mut self, found: Result<Found<'_>, Errno>, hub: &mut Hub, worker: &Worker) {
+        match found.and_then(|found| values(hub, self.who, found)) {
+            Ok((values, most, is_all)) => {
+                self.ask(worker, Box::new(move || read_values(&values, most, is_all)));
+            }
+            Err(errno) => self.refuse(errno),
+        }
+    }
+
+    /// Takes a value of so many bytes.
+    fn begin_write(&mut self, found: Result<Found<'_>, Errno>, len: u64, hub: &mut Hub) {
         if len > MOST_WRITTEN as u64 {
-            self.doing = Doing::Skip { left: len, answer: Errno::NOMEM };
+            let answer = Some(-i64::from(Errno::NOMEM.raw_os_error()));
+            self.doing = Doing::Skip { left: len, answer };
             return;
         }
-        let is_own = attribute.of == Of::Device && attribute.name == Some(REPORT);
-        let write = if hub.is_read_only && !is_own {
-            Target::Nowhere(Errno::PERM)
-        } else {
-            target(hub, self.who, device, attribute)
+        let write = match found {
+            Err(errno) => Target::Nowhere(errno),
+            Ok((_, of, name)) if hub.is_read_only && (of, name) != (Of::Device, Some(REPORT)) => {
+                Target::Nowhere(Errno::PERM)
+            }
+            Ok(found) => target(hub, self.who, found),
         };
         // It is at most 64 KiB.
         self.doing = Doing::Value { write, len: usize::try_from(len).unwrap_or(MOST_WRITTEN) };
@@ -527,7 +612,7 @@ impl Client {
                 self.result(set.map(|()| i64::try_from(value.len()).unwrap_or(i64::MAX)));
             }
             Target::Files(paths, is_all) => {
-                let write = move || answer_number(write_values(&paths, &value, is_all));
+                let write = move || write_values(&paths, &value, is_all).map(answer_number);
                 self.ask(worker, Box::new(write));
             }
         }
@@ -540,22 +625,28 @@ impl Client {
         let device = &hub.context.devices[device];
         let path = hub.roots.devices.join(&device.id).join("trigger/current_trigger");
         let known: Vec<_> = hub.context.devices.iter().filter_map(|it| it.name.clone()).collect();
-        let read = move || match sysfs::read(&path, 1024) {
-            Err(errno) => answer_number(Err(errno)),
-            Ok(value) if value == [0] => answer_number(Ok(0)),
-            Ok(value) => {
-                let name = &value[..value.len() - 1];
-                if known.iter().any(|known| known.as_bytes() == name) {
-                    [format!("{}\n", name.len()).as_bytes(), name, b"\n"].concat()
-                } else {
-                    answer_number(Err(Errno::NXIO))
+        let read = move || {
+            let mut name = sysfs::read(&path, 1024)?;
+            name.pop();
+            match name.as_slice() {
+                [] => Ok(Answer::Number(0)),
+                name if known.iter().any(|known| known.as_bytes() == name) => {
+                    Ok(Answer::Value(name.into()))
                 }
+                _ => Err(Errno::NXIO),
             }
         };
         self.ask(worker, Box::new(read));
     }
 
-    fn set_trigger(&mut self, device: usize, trigger: Option<&str>, hub: &Hub, worker: &Worker) {
+    /// Sets the trigger of a device: a device of the context, or none.
+    fn set_trigger(
+        &mut self,
+        device: usize,
+        trigger: Result<Option<usize>, Errno>,
+        hub: &Hub,
+        worker: &Worker,
+    ) {
         if hub.is_read_only {
             return self.refuse(Errno::PERM);
         }
@@ -563,39 +654,35 @@ impl Client {
             return self.refuse(Errno::NOENT);
         }
         let mut value = Vec::new();
-        if let Some(trigger) = trigger {
-            let found = hub.context.find(trigger).map(|index| &hub.context.devices[index]);
-            match found {
-                None => return self.refuse(Errno::NOENT),
-                Some(found) if !found.is_trigger() => return self.refuse(Errno::INVAL),
-                Some(found) => {
-                    value.extend_from_slice(found.name.as_deref().unwrap_or("").as_bytes());
-                }
+        match trigger.map(|trigger| trigger.map(|index| &hub.context.devices[index])) {
+            Err(errno) => return self.refuse(errno),
+            Ok(Some(found)) if !found.is_trigger() => return self.refuse(Errno::INVAL),
+            Ok(Some(found)) => {
+                value.extend_from_slice(found.name.as_deref().unwrap_or("").as_bytes());
             }
+            Ok(None) => {}
         }
         value.push(0);
         let id = &hub.context.devices[device].id;
         let path = hub.roots.devices.join(id).join("trigger/current_trigger");
-        let write = move || answer_number(sysfs::write(&path, &value).map(|_| 0));
+        let write = move || sysfs::write(&path, &value).map(|_| Answer::Number(0));
         self.ask(worker, Box::new(write));
     }
 
     /// Has the connection drop bytes under way, so that nothing refers to the pages of blocks.
     pub(super) fn abort(&self) {
-        if self.is_unread {
+        if !self.unread.is_empty() {
             self.link.abort();
         }
     }
 }
 
-/// A line with a number.
-fn answer_number(result: Result<usize, Errno>) -> Vec<u8> {
-    match result {
-        Ok(number) => format!("{number}\n"),
-        Err(errno) => format!("-{}\n", errno.raw_os_error()),
-    }
-    .into_bytes()
+fn answer_number(number: usize) -> Answer {
+    Answer::Number(i64::try_from(number).unwrap_or(i64::MAX))
 }
+
+/// A device, what of it, and the name of an attribute; without a name, all of them.
+type Found<'a> = (usize, Of<'a>, Option<&'a str>);
 
 /// The file of an attribute of a device. A name has no slash.
 fn file(hub: &Hub, device: &Device, of: Of<'_>, name: &str) -> PathBuf {
@@ -630,10 +717,8 @@ fn all(device: &Device, of: Of<'_>) -> Vec<String> {
 fn values(
     hub: &mut Hub,
     who: Who,
-    attribute: Attribute<'_>,
+    (index, of, name): Found<'_>,
 ) -> Result<(Vec<Value>, usize, bool), Errno> {
-    let Attribute { device, of, name } = attribute;
-    let index = hub.context.find(device).ok_or(Errno::NODEV)?;
     let mut most = MOST_OF_DEVICE;
     if let Of::Channel { id, is_output } = of {
         hub.context.devices[index].channel(id, is_output).ok_or(Errno::NXIO)?;
@@ -654,12 +739,12 @@ fn values(
 }
 
 /// Reads attributes: one, or all of them in a row, each after its length and filled up to four bytes.
-fn read_values(values: &[Value], most: usize, is_all: bool) -> Vec<u8> {
+fn read_values(values: &[Value], most: usize, is_all: bool) -> Result<Answer, Errno> {
     let read = |value: &Value, most: usize| match value {
         Value::File(path) => sysfs::read(path, most),
         Value::Own(text) => Ok([text.as_bytes(), b"\0"].concat()),
     };
-    let answer = if is_all {
+    let value = if is_all {
         let mut all = Vec::new();
         for value in values {
             let Some(left) = (most - all.len()).checked_sub(4) else { break };
@@ -672,18 +757,14 @@ fn read_values(values: &[Value], most: usize, is_all: bool) -> Vec<u8> {
             all.extend_from_slice(&found.unwrap_or_default());
             all.resize(all.len().next_multiple_of(4).min(most), 0);
         }
-        Ok(all)
+        all
     } else {
-        values.first().map_or(Err(Errno::NOENT), |value| read(value, most))
+        values.first().map_or(Err(Errno::NOENT), |value| read(value, most))?
     };
-    match answer {
-        Ok(value) => [format!("{}\n", value.len()).as_bytes(), &value, b"\n"].concat(),
-        Err(errno) => answer_number(Err(errno)),
-    }
+    Ok(Answer::Value(value))
 }
 
-fn target(hub: &mut Hub, who: Who, device: usize, attribute: Attribute<'_>) -> Target {
-    let Attribute { of, name, .. } = attribute;
+fn target(hub: &mut Hub, who: Who, (device, of, name): Found<'_>) -> Target {
     if let Of::Channel { id, is_output } = of
         && hub.context.devices[device].channel(id, is_output).is_none()
     {

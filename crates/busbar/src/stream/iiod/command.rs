@@ -13,6 +13,8 @@ pub(super) enum Command<'a> {
     Nothing,
     Help,
     Exit,
+    /// The binary protocol from now on.
+    Binary,
     Version,
     Print,
     /// The context, compressed.
@@ -82,6 +84,7 @@ impl<'a> Command<'a> {
         Some(match name {
             "HELP" => Self::Help,
             "EXIT" | "QUIT" => Self::Exit,
+            "BINARY" => Self::Binary,
             "VERSION" => Self::Version,
             "PRINT" => Self::Print,
             "ZPRINT" => Self::PrintCompressed,
@@ -169,9 +172,9 @@ fn is_space(letter: char) -> bool {
 
 /// A command in capitals.
 fn keyword(word: &str) -> Option<&'static str> {
-    const ALL: [&str; 16] = [
-        "HELP", "EXIT", "QUIT", "VERSION", "PRINT", "ZPRINT", "TIMEOUT", "OPEN", "CLOSE", "READ",
-        "WRITE", "READBUF", "WRITEBUF", "GETTRIG", "SETTRIG", "SET",
+    const ALL: [&str; 17] = [
+        "HELP", "EXIT", "QUIT", "BINARY", "VERSION", "PRINT", "ZPRINT", "TIMEOUT", "OPEN", "CLOSE",
+        "READ", "WRITE", "READBUF", "WRITEBUF", "GETTRIG", "SETTRIG", "SET",
     ];
     let is_one_case = !word.bytes().any(|byte| byte.is_ascii_lowercase())
         || !word.bytes().any(|byte| byte.is_ascii_uppercase());
@@ -233,6 +236,7 @@ mod tests {
             (" \t\r\n", Command::Nothing),
             ("HELP", Command::Help),
             ("quit", Command::Exit),
+            ("BINARY", Command::Binary),
             ("EXIT", Command::Exit),
             ("PRINT", Command::Print),
             ("ZPRINT", Command::PrintCompressed),
@@ -317,7 +321,7 @@ mod tests {
             "READ a x:y",
             "READ a ,b",
             "READ a é",
-            "BINARY",
+            "BINARY 1",
             "VER\rSION",
         ] {
             assert_eq!(parse(line), None, "{line:?}");

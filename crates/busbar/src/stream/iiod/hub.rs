@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -33,6 +34,9 @@ const MOST_HOSTS: usize = 64;
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// Tokens of devices begin here; those of clients are smaller.
 pub(super) const DEVICES: u64 = 1 << 40;
+
+/// Bytes of a block while the channels of a device are found out.
+const PREVIEW: usize = 4096;
 
 /// Samples that are missing, since the stream was opened.
 pub(super) const LOST: &str = "busbar_lost";
@@ -114,6 +118,22 @@ pub(super) struct Hub {
     news: Vec<News>,
     /// Blocks that clients may not have read, of devices that they have closed.
     unread: Vec<(u64, Vec<Samples>)>,
+    /// Places of the devices, sorted by their ids: so clients of libiio 1.x count them.
+    sorted: Vec<usize>,
+    /// Buffers that clients of the binary protocol have opened, and their devices.
+    buffers: Vec<(Who, usize)>,
+    /// Bytes in which clients of the binary protocol collect samples.
+    collected: Arc<AtomicUsize>,
+}
+
+/// Bytes that count against the limit of memory until this is dropped.
+#[derive(Debug)]
+pub(super) struct Reserved(Arc<AtomicUsize>, usize);
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.0.fetch_sub(self.1, Ordering::Relaxed);
+    }
 }
 
 impl Hub {
@@ -130,6 +150,8 @@ impl Hub {
                 device.attributes.sort();
             }
         }
+        let mut sorted: Vec<_> = (0..context.devices.len()).collect();
+        sorted.sort_by(|one, other| context.devices[*one].id.cmp(&context.devices[*other].id));
         let served = |origin| Served { origin, buffers: BUFFERS, receive: None, transmit: None };
         Self {
             xml: context.xml((MAJOR, MINOR, GIT_TAG)),
@@ -144,7 +166,21 @@ impl Hub {
             memory_limit,
             news: Vec::new(),
             unread: Vec::new(),
+            sorted,
+            buffers: Vec::new(),
+            collected: Arc::default(),
         }
+    }
+
+    /// The device of this number, as clients of libiio 1.x count.
+    pub(super) fn numbered(&self, number: usize) -> Option<usize> {
+        self.sorted.get(number).copied()
+    }
+
+    /// The number of the device of this name.
+    pub(super) fn number(&self, name: &str) -> Option<usize> {
+        let has_name = |device: &usize| self.context.devices[*device].name.as_deref() == Some(name);
+        self.sorted.iter().position(has_name)
     }
 
     pub(super) fn take_news(&mut self) -> Vec<News> {
@@ -161,31 +197,121 @@ impl Hub {
         &mut self,
         device: usize,
         who: Who,
-        samples: i64,
-        mask: &str,
+        samples: usize,
+        mask: &Mask,
         cyclic: bool,
     ) -> Result<(), Errno> {
-        let channels = self.context.devices[device].channels.len();
-        let mask = Mask::parse(mask, channels).ok_or(Errno::INVAL)?;
-        let samples = usize::try_from(samples).ok().filter(|it| *it > 0).ok_or(Errno::INVAL)?;
-        let chosen = self.chosen(device, &mask);
-        let outputs = chosen.iter().filter(|channel| channel.is_output).count();
-        if chosen.is_empty() || (outputs > 0 && outputs < chosen.len()) {
+        if samples == 0 {
             return Err(Errno::INVAL);
         }
-        if outputs > 0 {
-            return self.open_transmit(device, who, samples, &mask, cyclic);
+        if self.is_output(device, mask)? {
+            return self.open_transmit(device, who, samples, mask, cyclic);
         }
         if cyclic {
             return Err(Errno::PERM);
         }
-        self.open_receive(device, who, samples, &mask)?;
+        self.open_receive(device, who, samples, mask)?;
         let tally = self.host(who.host).tallies.entry(device).or_default();
         if tally.streams == 0 {
             *tally = Tally::default();
         }
         tally.streams += 1;
         Ok(())
+    }
+
+    /// Whether these channels transmit.
+    fn is_output(&self, device: usize, mask: &Mask) -> Result<bool, Errno> {
+        let chosen = self.chosen(device, mask);
+        let outputs = chosen.iter().filter(|channel| channel.is_output).count();
+        if chosen.is_empty() || (outputs > 0 && outputs < chosen.len()) {
+            return Err(Errno::INVAL);
+        }
+        Ok(outputs > 0)
+    }
+
+    /// What [`open`](Self::open) comes to: the channels that will be on, the bytes of a sample of these, and whether they
+    /// transmit. A device that nobody has opened is opened for this, and closed again: only then are its channels known.
+    pub(super) fn preview(
+        &mut self,
+        device: usize,
+        mask: &Mask,
+    ) -> Result<(Mask, usize, bool), Errno> {
+        let mask = &self.scanned(device, mask);
+        if self.is_output(device, mask)? {
+            if self.is_read_only {
+                return Err(Errno::PERM);
+            }
+            if self.devices[device].transmit.is_some() {
+                return Err(Errno::BUSY);
+            }
+            return Ok((mask.clone(), self.sample_len(device, mask)?, true));
+        }
+        if let Origin::Pushed(format, _) = &self.devices[device].origin {
+            let all = Mask::all(self.context.devices[device].channels.len());
+            return Ok((all, format.sample_len, false));
+        }
+        if let Some(receive) = &self.devices[device].receive {
+            if receive.refuses(mask) {
+                return Err(Errno::BUSY);
+            }
+            let union = receive.mask().or(mask);
+            let sample_len = self.sample_len(device, &union)?;
+            return Ok((union, sample_len, false));
+        }
+        let samples = (PREVIEW / self.sample_len(device, mask)?).max(1);
+        let receive = self.feed(device, samples, mask, 0)?;
+        Ok((receive.mask().clone(), receive.lengths().0, false))
+    }
+
+    /// The channels that can be in a buffer.
+    fn scanned(&self, device: usize, mask: &Mask) -> Mask {
+        let channels = &self.context.devices[device].channels;
+        let mut found = Mask::none(channels.len());
+        let scanned = (0..).zip(channels).filter(|(_, channel)| channel.scan.is_some());
+        scanned.filter(|(index, _)| mask.has(*index)).for_each(|(index, _)| found.set(index));
+        found
+    }
+
+    fn sample_len(&self, device: usize, mask: &Mask) -> Result<usize, Errno> {
+        let scan = self.chosen(device, mask).into_iter().filter_map(|it| it.scan.clone());
+        sample_len(&scan.collect::<Vec<_>>()).filter(|len| *len > 0).ok_or(Errno::INVAL)
+    }
+
+    /// The channels of a client that receives stay as they are: nobody gets further ones meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if they are others than `mask`.
+    pub(super) fn fix(&mut self, device: usize, client: u64, mask: &Mask) -> Result<(), Errno> {
+        let receive = self.devices[device].receive.as_mut().ok_or(Errno::BADF)?;
+        if receive.mask() != mask {
+            return Err(Errno::BUSY);
+        }
+        receive.fix(client);
+        Ok(())
+    }
+
+    /// A client of the binary protocol has opened a buffer.
+    pub(super) fn add_buffer(&mut self, device: usize, who: Who) {
+        self.buffers.push((who, device));
+    }
+
+    pub(super) fn remove_buffer(&mut self, device: usize, who: Who) {
+        self.buffers.retain(|it| *it != (who, device));
+    }
+
+    /// Whether a client of this machine has such a buffer: libiio 1.x frees it by another connection than it has opened it.
+    pub(super) fn has_buffer(&self, device: usize, host: Machine) -> bool {
+        self.buffers.iter().any(|(who, of)| *of == device && who.host == host)
+    }
+
+    /// Takes so many bytes of the memory that blocks may have.
+    pub(super) fn reserve(&self, bytes: usize) -> Result<Reserved, Errno> {
+        if bytes > self.room() {
+            return Err(Errno::NOMEM);
+        }
+        self.collected.fetch_add(bytes, Ordering::Relaxed);
+        Ok(Reserved(Arc::clone(&self.collected), bytes))
     }
 
     fn chosen(&self, device: usize, mask: &Mask) -> Vec<&Channel> {
@@ -211,6 +337,9 @@ impl Hub {
             && receive.suits(mask)
         {
             return receive.join(who);
+        }
+        if self.devices[device].receive.as_ref().is_some_and(|it| it.refuses(mask)) {
+            return Err(Errno::BUSY);
         }
         let before = self.devices[device].receive.take();
         if before.as_ref().is_some_and(|it| it.has(who.client)) {
@@ -290,8 +419,8 @@ impl Hub {
     }
 
     /// Bytes of blocks that may be allocated.
-    fn room(&self) -> usize {
-        let used: usize = self
+    pub(super) fn room(&self) -> usize {
+        let blocks: usize = self
             .devices
             .iter()
             .map(|it| {
@@ -299,6 +428,7 @@ impl Hub {
                     + it.transmit.as_ref().map_or(0, Transmit::memory)
             })
             .sum();
+        let used = blocks.saturating_add(self.collected.load(Ordering::Relaxed));
         self.memory_limit.saturating_sub(used)
     }
 
@@ -378,6 +508,7 @@ impl Hub {
         for device in 0..self.devices.len() {
             let _ = self.close(device, who);
         }
+        self.buffers.retain(|(of, _)| of.client != who.client);
         self.unread.retain(|(client, _)| *client != who.client);
         let host = self.host(who.host);
         host.clients = host.clients.saturating_sub(1);
@@ -538,14 +669,16 @@ impl Hub {
         }
     }
 
-    /// A client has read everything that it was sent.
-    pub(super) fn release(&mut self, client: u64) {
-        self.unread.retain(|(of, _)| *of != client);
-        for served in &mut self.devices {
-            if let Some(receive) = &mut served.receive {
-                receive.release(client);
-            }
+    /// A client has read the first of the blocks of a device that are [kept](Self::hold) for it.
+    pub(super) fn release(&mut self, device: usize, client: u64) {
+        if let Some(receive) = &mut self.devices[device].receive {
+            receive.release(client);
         }
+    }
+
+    /// A client has read everything that it was sent.
+    pub(super) fn release_closed(&mut self, client: u64) {
+        self.unread.retain(|(of, _)| *of != client);
     }
 }
 
@@ -573,6 +706,15 @@ impl Mask {
         });
         let words: Vec<_> = words.collect::<Option<_>>()?;
         (words.len() == channels.div_ceil(32) && !words.is_empty()).then_some(Self(words))
+    }
+
+    /// From words of 32 channels each.
+    pub(super) fn of_words(words: Vec<u32>) -> Self {
+        Self(words)
+    }
+
+    pub(super) fn words(&self) -> &[u32] {
+        &self.0
     }
 
     fn has(&self, index: usize) -> bool {

@@ -36,11 +36,16 @@ pub(super) enum Out {
 
 impl Out {
     pub(super) fn is_sent(&self) -> bool {
+        self.left() == 0
+    }
+
+    /// Bytes that are not sent yet.
+    pub(super) fn left(&self) -> usize {
         match self {
-            Self::Bytes(bytes, sent) => *sent == bytes.len(),
-            Self::Samples(queued, sent) => *sent == queued.len(),
+            Self::Bytes(bytes, sent) => bytes.len() - sent,
+            Self::Samples(queued, sent) => queued.len() - sent,
             #[cfg(feature = "usb")]
-            Self::Copy(_, left) => left.is_empty(),
+            Self::Copy(_, left) => left.len(),
         }
     }
 }

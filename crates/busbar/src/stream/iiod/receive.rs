@@ -123,11 +123,13 @@ struct Reader {
     who: Who,
     queue: VecDeque<Part>,
     /// Blocks that were sent by reference, and that the client may not have read yet.
-    held: Vec<Samples>,
+    held: VecDeque<Samples>,
     /// What is missing before the next part.
     lost: Lost,
     /// Whether no part has come yet.
     is_new: bool,
+    /// Whether it cannot be told that there are further channels.
+    is_fixed: bool,
     /// When it took samples last.
     taken: Instant,
 }
@@ -237,14 +239,28 @@ impl Receive {
         self.ended.is_none() && self.mask.covers(mask) && self.blocks >= needed
     }
 
+    /// Whether a reader keeps another one of these channels away: it would get further ones.
+    pub(super) fn refuses(&self, mask: &Mask) -> bool {
+        !self.mask.covers(mask) && self.readers.iter().any(|reader| reader.is_fixed)
+    }
+
+    /// A reader cannot be told that there are further channels.
+    pub(super) fn fix(&mut self, client: u64) {
+        if let Some(reader) = self.readers.iter_mut().find(|it| it.who.client == client) {
+            reader.is_fixed = true;
+        }
+    }
+
     /// Adds a reader. It gets what comes from now on.
     pub(super) fn join(&mut self, who: Who) -> Result<(), Errno> {
         if self.has(who.client) {
             return Err(Errno::BUSY);
         }
-        let (queue, held) = (VecDeque::new(), Vec::new());
+        let (queue, held) = (VecDeque::new(), VecDeque::new());
         let taken = Instant::now();
-        self.readers.push(Reader { who, queue, held, lost: NOTHING, is_new: true, taken });
+        let reader =
+            Reader { who, queue, held, lost: NOTHING, is_new: true, is_fixed: false, taken };
+        self.readers.push(reader);
         Ok(())
     }
 
@@ -256,7 +272,7 @@ impl Receive {
         };
         let begun = reader.queue.pop_front().filter(|part| part.at > 0);
         reader.held.extend(begun.map(|part| part.samples));
-        reader.held
+        reader.held.into()
     }
 
     /// Closes the source.
@@ -276,10 +292,10 @@ impl Receive {
         lost.collect()
     }
 
-    /// A client has read everything that it was sent.
+    /// A client has read the first of the blocks that are held for it.
     pub(super) fn release(&mut self, client: u64) {
         if let Some(reader) = self.readers.iter_mut().find(|it| it.who.client == client) {
-            reader.held.clear();
+            reader.held.pop_front();
         }
     }
 
@@ -412,7 +428,7 @@ impl Receive {
     /// Keeps a block until the client has read everything.
     pub(super) fn hold(&mut self, client: u64, samples: Samples) {
         if let Some(reader) = self.readers.iter_mut().find(|it| it.who.client == client) {
-            reader.held.push(samples);
+            reader.held.push_back(samples);
         }
     }
 }

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use super::hub::errno;
 use super::link::Link;
 use crate::block::BytesMut;
+use crate::stream::setup::Interface;
 use crate::stream::sink::{Sink, Space};
 
 /// Most bytes in one turn, so that others have theirs.
@@ -21,6 +22,10 @@ pub(super) struct Transmit {
     /// Samples that are to be repeated, while they come.
     cycle: Option<Vec<u8>>,
     is_cyclic: bool,
+    /// Filled blocks that wait for the start, and how many bytes of each. `None` once it has started.
+    early: Option<Vec<(Space, usize)>>,
+    /// Blocks that were filled so far.
+    filled: u64,
 }
 
 /// What a turn has come to.
@@ -38,7 +43,38 @@ pub(super) enum Progress {
 
 impl Transmit {
     pub(super) fn new(sink: Sink, client: u64, is_cyclic: bool) -> Self {
-        Self { client, sink, space: None, cycle: None, is_cyclic }
+        Self { client, sink, space: None, cycle: None, is_cyclic, early: None, filled: 0 }
+    }
+
+    /// Keeps what comes until [`start`](Self::start).
+    pub(super) fn wait_for_start(&mut self) {
+        self.early = Some(Vec::new());
+    }
+
+    /// Transmits what has come before, and from now on at once.
+    pub(super) fn start(&mut self) -> Result<(), Errno> {
+        for (space, len) in self.early.take().into_iter().flatten() {
+            space.send(len).map_err(|error| errno(&error))?;
+        }
+        if self.cycle.is_some() && self.is_cyclic { self.finish() } else { Ok(()) }
+    }
+
+    /// Whether what comes next is repeated.
+    pub(super) fn set_cyclic(&mut self, is_cyclic: bool) -> Result<(), Errno> {
+        if is_cyclic && self.sink.interface() != Interface::Dmabuf {
+            return Err(Errno::PERM);
+        }
+        (self.is_cyclic, self.cycle) = (is_cyclic, None);
+        Ok(())
+    }
+
+    /// Blocks that were filled, and how many of them were transmitted.
+    pub(super) fn counts(&self) -> Result<(u64, u64), Errno> {
+        self.sink.reap().map_err(|error| errno(&error))?;
+        let early = self.early.as_ref().map_or(0, Vec::len) as u64;
+        // A block that is being filled is no idle one either.
+        let queued = (self.sink.queued() as u64).saturating_sub(u64::from(self.space.is_some()));
+        Ok((self.filled, self.filled.saturating_sub(queued.max(early))))
     }
 
     pub(super) fn memory(&self) -> usize {
@@ -124,11 +160,19 @@ impl Transmit {
         if len == 0 {
             return Ok(());
         }
+        self.filled += 1;
+        if let Some(early) = &mut self.early {
+            early.push((space, len));
+            return Ok(());
+        }
         space.send(len).map_err(|error| errno(&error))
     }
 
     /// The client has sent all that it has announced.
     pub(super) fn finish(&mut self) -> Result<(), Errno> {
+        if self.early.is_some() && self.is_cyclic {
+            return Ok(());
+        }
         if let Some(cycle) = self.cycle.take() {
             let (sample_len, _) = self.lengths();
             let len = cycle.len() - cycle.len() % sample_len;

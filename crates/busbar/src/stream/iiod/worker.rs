@@ -4,25 +4,33 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 
-use crate::Result;
+use rustix::io::Errno;
+
 use crate::poll::{self, Bell};
 
 /// Most jobs that wait.
 const MOST_JOBS: usize = 1024;
 
-/// Computes the bytes of an answer.
-pub(super) type Job = Box<dyn FnOnce() -> Vec<u8> + Send>;
+/// An answer to a client.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Number(i64),
+    Value(Vec<u8>),
+}
+
+/// Computes an answer.
+pub(super) type Job = Box<dyn FnOnce() -> Result<Answer, Errno> + Send>;
 
 /// The thread. It ends when this is dropped, after the job that it does then.
 #[derive(Debug)]
 pub(super) struct Worker {
     jobs: SyncSender<(u64, Job)>,
-    answers: Receiver<(u64, Vec<u8>)>,
+    answers: Receiver<(u64, Result<Answer, Errno>)>,
     bell: Arc<Bell>,
 }
 
 impl Worker {
-    pub(super) fn start() -> Result<Self> {
+    pub(super) fn start() -> crate::Result<Self> {
         let (jobs, todo) = sync_channel::<(u64, Job)>(MOST_JOBS);
         let (done, answers) = channel();
         let bell = Arc::new(Bell::new()?);
@@ -47,7 +55,7 @@ impl Worker {
     }
 
     /// The answers that there are.
-    pub(super) fn answers(&self) -> Vec<(u64, Vec<u8>)> {
+    pub(super) fn answers(&self) -> Vec<(u64, Result<Answer, Errno>)> {
         self.bell.clear();
         self.answers.try_iter().collect()
     }
