@@ -19,8 +19,41 @@ enum Piece {
     Line(Vec<u8>),
     /// So many bytes that are no text, such as samples.
     Zeros(u16),
+    /// The binary protocol from now on, with these commands.
+    Binary(Vec<Frame>),
     /// Nothing, but it reads what it was answered.
     Reads,
+}
+
+/// A command of the binary protocol, most often one that the server knows.
+#[derive(Arbitrary, Debug)]
+struct Frame {
+    id: u16,
+    op: u8,
+    device: u8,
+    low: u8,
+    high: u8,
+    /// A length, and what follows it.
+    len: u32,
+    more: Vec<u8>,
+}
+
+impl Frame {
+    fn bytes(&self) -> Vec<u8> {
+        let small = self.low % 8 != 0;
+        let len = if small { self.len % 8192 } else { self.len };
+        let mut bytes = self.id.to_le_bytes().to_vec();
+        bytes.extend([self.op % 34, self.device % 3, self.low / 64, 0, self.high % 4, 0]);
+        match self.op % 34 {
+            // Some channels.
+            17 => bytes.extend((len % 64).to_le_bytes()),
+            9..=14 | 21 | 23 | 24 => bytes.extend(u64::from(len).to_le_bytes()),
+            30 => bytes.extend(len.to_le_bytes()),
+            _ => {}
+        }
+        bytes.extend(&self.more);
+        bytes
+    }
 }
 
 const WORDS: [&str; 40] = [
@@ -79,6 +112,10 @@ fn send(client: &mut TcpStream, piece: &Piece) {
             client.write(line.as_bytes())
         }
         Piece::Zeros(len) => client.write(&vec![0; usize::from(*len)]),
+        Piece::Binary(frames) => {
+            let frames = frames.iter().flat_map(Frame::bytes);
+            client.write(&b"BINARY\r\n".iter().copied().chain(frames).collect::<Vec<_>>())
+        }
         Piece::Reads => client.read(&mut [0; 1 << 16]),
     };
 }

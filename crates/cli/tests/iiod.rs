@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use busbar::stream::{Sink, StreamSetup};
 use converter::{Converter, FRAME, assert_counter};
 use rustix::io::Errno;
-use support::iiod::{Raw, Server};
+use support::iiod::{Binary, Raw, Server, op};
 use support::wait_until;
 
 const VOLTAGES: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
@@ -438,4 +438,80 @@ fn attributes_are_set_on_both_servers() {
         assert_eq!(set("nothing", "1"), Err(Some(Errno::NOENT)));
         assert_eq!(converter.rx.get("pattern"), "counter");
     }
+}
+
+/// A device of this name, as a client of the binary protocol counts: by the order of ids.
+fn number_of(server: &Server, name: &str) -> u8 {
+    let xml = String::from_utf8(server.connect().value("PRINT").unwrap()).unwrap();
+    let value = |device: &str, what: &str| {
+        let head = format!(" {}", device.split('>').next()?);
+        let (_, rest) = head.split_once(&format!(" {what}=\""))?;
+        Some(rest.split_once('"')?.0.to_owned())
+    };
+    let devices = xml.split("<device ").skip(1);
+    let mut devices: Vec<_> =
+        devices.map(|device| (value(device, "id").unwrap(), value(device, "name"))).collect();
+    devices.sort();
+    let found = devices.iter().position(|(_, other)| other.as_deref() == Some(name)).unwrap();
+    u8::try_from(found).unwrap()
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_client_of_the_binary_protocol_receives_what_another_one_transmits() {
+    let converter = Converter::named("iiod-binary");
+    converter.rx.set("loopback", 1);
+    let server = Server::start(&[]);
+    let (rx, tx) = (number_of(&server, "iiod-binary"), number_of(&server, "iiod-binary-tx"));
+    let (mut receiver, mut sender) = (Binary::connect(server.port), Binary::connect(server.port));
+    // Long enough for the first block to be transmitted by an emulated machine.
+    assert_eq!(sender.ask(op::TIMEOUT, 0, 20_000, &[]), 0);
+    let len = 1000 * FRAME;
+    receiver.open(rx, 0xf, 4, len);
+    (0..4).for_each(|block| receiver.transfer(rx, block, len));
+    assert_eq!(receiver.ask(op::ENABLE, rx, 0, &[]), 0);
+    wait_until("the receiver", || converter.rx.get("buffer/enable") == "1");
+
+    sender.open(tx, 0xf, 4, len);
+    let mut bytes = vec![0; 20 * len];
+    fastrand::Rng::with_seed(5).fill(&mut bytes);
+    let blocks: Vec<_> = bytes.chunks(len).collect();
+    let send = |sender: &mut Binary, round: usize| {
+        let block = u16::try_from(round % 4).unwrap();
+        let more = [&(len as u64).to_le_bytes()[..], blocks[round]].concat();
+        sender.command(100 + block, op::TRANSFER, tx, i32::from(block) << 16, &more);
+    };
+    // What comes before the start waits for it.
+    (0..4).for_each(|round| send(&mut sender, round));
+    assert_eq!(sender.ask(op::NOTHING, 0, 0, &[]), 0);
+    assert_eq!(converter.tx.get("buffer/enable"), "0");
+    assert_eq!(sender.ask(op::ENABLE, tx, 0, &[]), 0);
+    for (round, sent) in blocks.iter().enumerate() {
+        let block = u16::try_from(round % 4).unwrap();
+        assert_eq!(sender.answer(), (100 + block, 0), "{round}");
+        if round + 4 < 20 {
+            send(&mut sender, round + 4);
+        }
+        assert!(receiver.samples(block).unwrap() == *sent, "{round}");
+        receiver.transfer(rx, block, len);
+    }
+    // Another one cannot transmit meanwhile, and samples that cannot be transmitted are taken nevertheless.
+    let mut third = Binary::connect(server.port);
+    assert_eq!(third.ask(op::OPEN, tx, 0, &[15, 0, 0, 0]), -16);
+    let more = [&(len as u64).to_le_bytes()[..], blocks[0]].concat();
+    assert_eq!(third.ask(op::TRANSFER, tx, 0, &more), -9);
+    // Again and again, which is answered once.
+    sender.command(100, op::CYCLIC, tx, 0, &more);
+    assert_eq!(sender.answer(), (100, 0));
+    for round in 0..12 {
+        let samples = receiver.samples(round % 4).unwrap();
+        assert!(samples == blocks[0], "{round}");
+        receiver.transfer(rx, round % 4, len);
+    }
+    assert_eq!(sender.ask(op::CLOSE, tx, 0, &[]), 0);
+    assert_eq!(converter.tx.get("buffer/enable"), "0");
+    // A type is read anew.
+    assert_eq!(sender.value(op::FORMAT, rx, 0, &[]).unwrap(), b"le:s16/16>>0");
+    drop((receiver, sender));
+    wait_until("the receiver ends", || converter.rx.get("buffer/enable") == "0");
 }

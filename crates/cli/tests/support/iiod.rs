@@ -171,3 +171,129 @@ impl Raw {
         matches!(self.0.read(&mut [0]), Ok(0) | Err(_))
     }
 }
+
+/// A connection that speaks the binary protocol of libiio 1.x.
+pub struct Binary(TcpStream);
+
+/// The numbers of commands.
+pub mod op {
+    pub const PRINT: u8 = 1;
+    pub const TIMEOUT: u8 = 2;
+    pub const READ: u8 = 3;
+    pub const READ_DEBUG: u8 = 4;
+    pub const READ_CHANNEL: u8 = 6;
+    pub const READ_EVENTS: u8 = 7;
+    pub const WRITE: u8 = 9;
+    pub const GET_TRIGGER: u8 = 15;
+    pub const SET_TRIGGER: u8 = 16;
+    pub const OPEN: u8 = 17;
+    pub const CLOSE: u8 = 18;
+    pub const ENABLE: u8 = 19;
+    pub const DISABLE: u8 = 20;
+    pub const CREATE: u8 = 21;
+    pub const FREE: u8 = 22;
+    pub const TRANSFER: u8 = 23;
+    pub const CYCLIC: u8 = 24;
+    pub const RETRY: u8 = 25;
+    pub const CREATE_EVENTS: u8 = 26;
+    pub const FREE_EVENTS: u8 = 27;
+    pub const READ_EVENT: u8 = 28;
+    pub const READ_REGISTER: u8 = 29;
+    pub const WRITE_REGISTER: u8 = 30;
+    pub const FORMAT: u8 = 31;
+    pub const NOTHING: u8 = 32;
+}
+
+impl Binary {
+    pub fn connect(port: u16) -> Self {
+        let mut raw = Raw::connect(port);
+        assert_eq!(raw.ask("BINARY"), 0);
+        Self(raw.0.into_inner())
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    /// Sends a command, and what follows it.
+    pub fn command(&mut self, id: u16, op: u8, device: u8, code: i32, more: &[u8]) {
+        let head = [&id.to_le_bytes()[..], &[op, device], &code.to_le_bytes()].concat();
+        self.send(&[&head, more].concat());
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// To whom the next answer is, and its number.
+    pub fn answer(&mut self) -> (u16, i32) {
+        let head = self.bytes(8);
+        assert_eq!(head[2..4], [0, 0]);
+        let id = u16::from_le_bytes(head[..2].try_into().unwrap());
+        (id, i32::from_le_bytes(head[4..].try_into().unwrap()))
+    }
+
+    /// A command whose answer is a number.
+    pub fn ask(&mut self, op: u8, device: u8, code: i32, more: &[u8]) -> i32 {
+        self.command(7, op, device, code, more);
+        let (id, number) = self.answer();
+        assert_eq!(id, 7);
+        number
+    }
+
+    /// A command whose answer is so many bytes, or an error.
+    pub fn value(&mut self, op: u8, device: u8, code: i32, more: &[u8]) -> Result<Vec<u8>, i32> {
+        let len = self.ask(op, device, code, more);
+        usize::try_from(len).map(|len| self.bytes(len)).map_err(|_| len)
+    }
+
+    /// Writes an attribute of a device.
+    pub fn write(&mut self, device: u8, number: i32, value: &[u8]) -> i32 {
+        let more = [&(value.len() as u64).to_le_bytes()[..], value].concat();
+        self.ask(op::WRITE, device, number << 16, &more)
+    }
+
+    /// Opens a buffer with these channels, and creates blocks of so many bytes. Each answers to its number and 100.
+    pub fn open(&mut self, device: u8, mask: u32, blocks: u16, len: usize) {
+        assert_eq!(
+            self.value(op::OPEN, device, 0, &mask.to_le_bytes()),
+            Ok(mask.to_le_bytes().into())
+        );
+        for block in 0..blocks {
+            let more = (len as u64).to_le_bytes();
+            self.command(100 + block, op::CREATE, device, i32::from(block) << 16, &more);
+            assert_eq!(self.answer(), (100 + block, 0));
+        }
+    }
+
+    /// Asks for samples, which come later.
+    pub fn transfer(&mut self, device: u8, block: u16, len: usize) {
+        let more = (len as u64).to_le_bytes();
+        self.command(100 + block, op::TRANSFER, device, i32::from(block) << 16, &more);
+    }
+
+    /// The samples of a block.
+    pub fn samples(&mut self, block: u16) -> Result<Vec<u8>, i32> {
+        let (id, len) = self.answer();
+        assert_eq!(id, 100 + block, "{len}");
+        usize::try_from(len).map(|len| self.bytes(len)).map_err(|_| len)
+    }
+
+    /// Closes a buffer. Drops the samples that come before the answer.
+    pub fn close(&mut self, device: u8) {
+        self.command(7, op::CLOSE, device, 0, &[]);
+        loop {
+            match self.answer() {
+                (7, number) => return assert_eq!(number, 0),
+                (_, len) => drop(self.bytes(usize::try_from(len).unwrap_or(0))),
+            }
+        }
+    }
+
+    /// Whether the server has closed the connection.
+    pub fn is_closed(&mut self) -> bool {
+        matches!(self.0.read(&mut [0]), Ok(0) | Err(_))
+    }
+}
