@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS", value_parser = gadget)]
     usb: Option<Gadget>,
     /// Connections of the USB host at a time, each a pair of endpoints
-    #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(1..=15), default_value_t = 3, requires = "usb")]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(1..=7), default_value_t = 3, requires = "usb")]
     usb_pipes: u8,
     /// Refuse to write attributes and to transmit
     #[arg(long)]

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{self, Errno};
-use rustix::ioctl::{Getter, NoArg, Opcode, Setter, ioctl, opcode};
+use rustix::ioctl::{NoArg, Opcode, Setter, Updater, ioctl, opcode};
 
 use crate::vector::iovec;
 
@@ -101,8 +101,10 @@ pub fn flush(endpoint: &Endpoint) -> io::Result<()> {
 /// Bytes of a packet at the speed of the host, by `FUNCTIONFS_ENDPOINT_DESC`. `EAGAIN` while the host has not enabled the
 /// endpoint, whose file does not wait.
 pub fn packet_len(endpoint: &Endpoint) -> io::Result<usize> {
-    // SAFETY: the opcode is that of a call that writes a `struct usb_endpoint_descriptor`.
-    let descriptor = unsafe { ioctl(endpoint, Getter::<DESCRIPTOR, Descriptor>::new()) }?;
+    // The last two bytes are those of audio, which the kernel does not write.
+    let mut descriptor: Descriptor = [0; 9];
+    // SAFETY: the opcode is that of a call that writes a `struct usb_endpoint_descriptor`, or less.
+    unsafe { ioctl(endpoint, Updater::<DESCRIPTOR, Descriptor>::new(&mut descriptor)) }?;
     // The upper bits are for isochronous endpoints.
     Ok(usize::from(u16::from_le_bytes([descriptor[4], descriptor[5]]) & 0x7ff))
 }
@@ -168,7 +170,8 @@ const TELL: u32 = 1;
 
 /// Requests on endpoints that do not wait: `io_submit`.
 ///
-/// Dropping it cancels what is under way, and waits until the controller has let go of it: microseconds.
+/// Dropping it cancels what is under way, and waits until the controller has let go of it, and for two grace periods of RCU:
+/// some 10 ms.
 #[derive(Debug)]
 pub struct Requests {
     context: libc::c_ulong,
@@ -220,7 +223,8 @@ impl Requests {
         self.slots.len() - self.under_way
     }
 
-    /// Queues a read into all of `buffer`. `EAGAIN` while there is no room or no host.
+    /// Queues a read into all of `buffer`. `EAGAIN` while there is no room, or no memory. Without a host, the read ends with
+    /// that.
     pub fn read(&mut self, endpoint: impl AsFd, mut buffer: Vec<u8>, tag: u64) -> io::Result<()> {
         let (address, bytes) =
             (buffer.as_mut_ptr().expose_provenance() as u64, buffer.len() as u64);

@@ -71,6 +71,13 @@ impl Server {
         std::fs::read_dir(format!("/proc/{}/fd", self.id())).unwrap().count()
     }
 
+    /// Bytes of memory that it has touched.
+    pub fn memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+    }
+
     /// Ends it with a signal; returns its lines.
     pub fn finish(mut self) -> Vec<Value> {
         signal(&self.child, Signal::TERM);

@@ -67,15 +67,25 @@ pub(super) struct Client {
     binary: Option<Box<Binary>>,
     /// It sends commands before it has read the answers: so nothing tells when it has read a block.
     is_piping: bool,
-    /// What it was sent by reference, and may not have read: bytes up to the end of that since it has connected, and the
-    /// device if a block ends there.
-    unread: VecDeque<(u64, Option<usize>)>,
+    /// What it was sent by reference, and may not have read.
+    unread: VecDeque<Lent>,
     /// Bytes that it was sent.
     sent: u64,
     /// Whether its connection had an event since the last turn.
     pub is_woken: bool,
     /// It has closed its side, or has asked for the end.
     is_leaving: bool,
+}
+
+/// Samples that were sent by reference.
+#[derive(Debug)]
+struct Lent {
+    /// Bytes up to their end, since the client has connected.
+    end: u64,
+    /// Of which device, unless that was closed.
+    device: Option<usize>,
+    /// Whether their block ends there.
+    is_whole: bool,
 }
 
 #[derive(Debug)]
@@ -127,6 +137,11 @@ impl Client {
             is_woken: true,
             is_leaving: false,
         }
+    }
+
+    #[cfg(feature = "usb")]
+    pub(super) fn into_link(self) -> Link {
+        self.link
     }
 
     pub(super) fn link(&self) -> &Link {
@@ -199,7 +214,7 @@ impl Client {
                 if !is_late && drained == Ok(false) {
                     return Ok(false);
                 }
-                let closed = hub.close(device, self.who);
+                let closed = hub.close(device, self.who, false);
                 self.doing = Doing::Nothing;
                 self.result(
                     closed.and(drained).and_then(|is_drained| {
@@ -337,8 +352,8 @@ impl Client {
             return;
         }
         let read = self.link.unread().map_or(0, |unread| self.sent.saturating_sub(unread as u64));
-        while let Some((_, device)) = self.unread.front().filter(|(end, _)| *end <= read) {
-            if let Some(device) = *device {
+        while let Some(lent) = self.unread.front().filter(|lent| lent.end <= read) {
+            if let (Some(device), true) = (lent.device, lent.is_whole) {
                 hub.release(device, self.who.client);
             }
             self.unread.pop_front();
@@ -352,8 +367,17 @@ impl Client {
 
     /// Closes a device. Blocks that it may not have read are kept until it has read everything.
     fn close(&mut self, device: usize, hub: &mut Hub) -> Result<(), Errno> {
-        self.unread.iter_mut().for_each(|(_, of)| *of = of.filter(|of| *of != device));
-        hub.close(device, self.who)
+        let is_begun = self.has_part_of_block(device);
+        self.unread
+            .iter_mut()
+            .for_each(|lent| lent.device = lent.device.filter(|of| *of != device));
+        hub.close(device, self.who, is_begun)
+    }
+
+    /// Whether the first part of a block was sent by reference, and may not be read, and the rest is to follow.
+    fn has_part_of_block(&self, device: usize) -> bool {
+        let last = self.unread.iter().rev().find(|lent| lent.device == Some(device));
+        last.is_some_and(|lent| !lent.is_whole)
     }
 
     /// Sends samples, by reference or by a copy.
@@ -366,13 +390,11 @@ impl Client {
         hub: &mut Hub,
     ) {
         let Chunk { samples, range, .. } = chunk;
-        // What was sent of the same block before may have been a reference.
-        let is_begun = matches!(self.unread.back(), Some((_, None)));
-        if !is_by_copy || is_begun {
+        if !is_by_copy || self.has_part_of_block(device) {
             let is_whole = range.end == samples.meta().len;
             let left: usize = self.out.iter().map(Out::left).sum();
             let end = self.sent + (left + head.len() + range.len()) as u64;
-            self.unread.push_back((end, is_whole.then_some(device)));
+            self.unread.push_back(Lent { end, device: Some(device), is_whole });
             if is_whole {
                 hub.hold(device, self.who.client, samples.clone());
             }
@@ -580,6 +602,8 @@ impl Client {
     fn begin_read(&mut self, found: Result<Found<'_>, Errno>, hub: &mut Hub, worker: &Worker) {
         match found.and_then(|found| values(hub, self.who, found)) {
             Ok((values, most, is_all)) => {
+                // Clients of the binary protocol have room for as much of all of them.
+                let most = if self.binary.is_some() { MOST_OF_DEVICE } else { most };
                 self.ask(worker, Box::new(move || read_values(&values, most, is_all)));
             }
             Err(errno) => self.refuse(errno),

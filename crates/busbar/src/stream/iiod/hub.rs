@@ -428,7 +428,10 @@ impl Hub {
                     + it.transmit.as_ref().map_or(0, Transmit::memory)
             })
             .sum();
-        let used = blocks.saturating_add(self.collected.load(Ordering::Relaxed));
+        let unread = self.unread.iter().flat_map(|(_, blocks)| blocks);
+        let unread: usize = unread.map(|block| block.meta().len).sum();
+        let used =
+            blocks.saturating_add(unread).saturating_add(self.collected.load(Ordering::Relaxed));
         self.memory_limit.saturating_sub(used)
     }
 
@@ -476,8 +479,8 @@ impl Hub {
         transmit.ok_or(Errno::BADF)
     }
 
-    /// Closes what a client has opened. What it transmits ends at once.
-    pub(super) fn close(&mut self, device: usize, who: Who) -> Result<(), Errno> {
+    /// Closes what a client has opened. What it transmits ends at once. `is_begun`: part of a block was sent by reference.
+    pub(super) fn close(&mut self, device: usize, who: Who, is_begun: bool) -> Result<(), Errno> {
         let served = &mut self.devices[device];
         if served.transmit.as_ref().is_some_and(|it| it.client == who.client) {
             served.transmit = None;
@@ -485,7 +488,7 @@ impl Hub {
         }
         let receive = served.receive.as_mut().filter(|it| it.has(who.client));
         let receive = receive.ok_or(Errno::NXIO)?;
-        let unread = receive.leave(who.client);
+        let unread = receive.leave(who.client, is_begun);
         if !unread.is_empty() {
             self.unread.push((who.client, unread));
         }
@@ -506,7 +509,7 @@ impl Hub {
     /// A client is gone: closes all that it has opened.
     pub(super) fn leave(&mut self, who: Who) {
         for device in 0..self.devices.len() {
-            let _ = self.close(device, who);
+            let _ = self.close(device, who, false);
         }
         self.buffers.retain(|(of, _)| of.client != who.client);
         self.unread.retain(|(client, _)| *client != who.client);
@@ -531,6 +534,12 @@ impl Hub {
         &mut self.hosts[last]
     }
 
+    /// Another machine may come in the place of this one, which has no clients.
+    #[cfg(feature = "usb")]
+    pub(super) fn forget(&mut self, machine: Machine) {
+        self.hosts.retain(|host| host.machine != machine || host.clients > 0);
+    }
+
     pub(super) fn timeout(&mut self, host: Machine) -> Option<Duration> {
         self.host(host).timeout
     }
@@ -538,6 +547,17 @@ impl Hub {
     pub(super) fn set_timeout(&mut self, host: Machine, millis: u32) {
         let timeout = Duration::from_millis(millis.into());
         self.host(host).timeout = (millis > 0).then_some(timeout);
+    }
+
+    /// The number of blocks that clients of a device have.
+    pub(super) fn buffers(&self, device: usize) -> usize {
+        self.devices[device].buffers
+    }
+
+    /// Whether a client can be sent a block by reference and still has room for another: it may ask for that before it
+    /// says that it has read the first.
+    pub(super) fn can_hold(&self, device: usize, client: u64) -> bool {
+        self.devices[device].receive.as_ref().is_some_and(|receive| receive.can_hold(client))
     }
 
     pub(super) fn set_buffers(&mut self, device: usize, count: i64) -> Result<(), Errno> {

@@ -264,13 +264,13 @@ impl Receive {
         Ok(())
     }
 
-    /// Removes a reader. Returns the blocks that it may not have read.
-    pub(super) fn leave(&mut self, client: u64) -> Vec<Samples> {
+    /// Removes a reader. Returns the blocks that it may not have read: with the first one of its queue if that `is_begun`.
+    pub(super) fn leave(&mut self, client: u64, is_begun: bool) -> Vec<Samples> {
         let index = self.readers.iter().position(|reader| reader.who.client == client);
         let Some(mut reader) = index.map(|index| self.readers.swap_remove(index)) else {
             return Vec::new();
         };
-        let begun = reader.queue.pop_front().filter(|part| part.at > 0);
+        let begun = reader.queue.pop_front().filter(|part| is_begun && part.at > 0);
         reader.held.extend(begun.map(|part| part.samples));
         reader.held.into()
     }
@@ -355,6 +355,7 @@ impl Receive {
         let mut losses = Vec::new();
         self.block_len = self.block_len.max(samples.meta().len);
         let window = (samples.total().saturating_sub(SPARE) / self.readers.len().max(1)).max(1);
+        self.window = window;
         if !self.is_paced && (self.readers.is_empty() || self.must_wait(window)) {
             return (false, losses);
         }
@@ -423,6 +424,12 @@ impl Receive {
             reader.queue.pop_front();
         }
         Ok(Taken::Chunk(Chunk { samples, range, layout }))
+    }
+
+    /// Whether a reader has room for a further block while it keeps one more.
+    pub(super) fn can_hold(&self, client: u64) -> bool {
+        let reader = self.readers.iter().find(|it| it.who.client == client);
+        reader.is_some_and(|it| it.held.len() + 1 < self.window)
     }
 
     /// Keeps a block until the client has read everything.

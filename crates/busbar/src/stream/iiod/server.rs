@@ -17,7 +17,7 @@ use super::setup::ServerSetup;
 use super::sysfs::Roots;
 use super::unread::Place;
 #[cfg(feature = "usb")]
-use super::usb::{Request, Usb};
+use super::usb::{Pipe, Request, Usb};
 use super::worker::Worker;
 use crate::poll;
 use crate::stream::format::{Format, Lost};
@@ -58,6 +58,9 @@ pub struct Server {
     events: Vec<ServerEvent>,
     announcement: Option<Announcement>,
     // After the clients, so that their endpoints are closed before.
+    /// Pipes whose requests are to be ended by the thread of endpoint 0, which has the time.
+    #[cfg(feature = "usb")]
+    closed: Vec<Pipe>,
     #[cfg(feature = "usb")]
     usb: Option<Usb>,
 }
@@ -81,9 +84,9 @@ pub enum ServerEvent {
         /// How many samples.
         lost: Lost,
     },
-    /// A device gives no more samples until it is opened again.
+    /// A device gives no more samples until it is opened again, or a pipe of the USB host cannot be opened.
     Failed {
-        /// The name of the device, or its id.
+        /// The name of the device, or its id; `usb:` and the number of the pipe.
         device: String,
         /// Why.
         error: String,
@@ -209,6 +212,8 @@ impl Server {
             may_accept: true,
             events: Vec::new(),
             announcement: None,
+            #[cfg(feature = "usb")]
+            closed: Vec::new(),
             #[cfg(feature = "usb")]
             usb: None,
         };
@@ -388,6 +393,11 @@ impl Server {
         let client = self.clients.swap_remove(index);
         client.abort();
         let (who, peer) = (client.who, client.peer);
+        #[cfg(feature = "usb")]
+        if let Link::Usb(pipe) = client.into_link() {
+            self.closed.push(pipe);
+        }
+        #[cfg(not(feature = "usb"))]
         drop(client);
         self.hub.leave(who);
         self.note(ServerEvent::Gone(peer));
@@ -397,18 +407,25 @@ impl Server {
     #[cfg(feature = "usb")]
     fn hear_host(&mut self) -> bool {
         let Some(request) = self.usb.as_ref().and_then(Usb::next) else { return false };
-        match request {
-            Request::Reset => self.close_pipes(|_| true),
-            Request::Open(number) | Request::Close(number) => {
-                self.close_pipes(|pipe| pipe == number);
-            }
-        }
         let is_granted = match request {
+            // The former client of the pipe was closed by a request before.
             Request::Open(number) => self.open_pipe(number),
-            _ => true,
+            Request::Reset => {
+                self.close_pipes(|_| true);
+                true
+            }
+            Request::Left => {
+                self.close_pipes(|_| true);
+                self.hub.forget(Machine::Usb);
+                true
+            }
+            Request::Close(number) => {
+                self.close_pipes(|pipe| pipe == number);
+                true
+            }
         };
         if let Some(usb) = &self.usb {
-            usb.answer(is_granted);
+            usb.answer(is_granted, std::mem::take(&mut self.closed));
         }
         true
     }
@@ -420,8 +437,15 @@ impl Server {
             self.note(ServerEvent::TurnedAway(peer));
             return false;
         }
-        let pipe = self.usb.as_ref().and_then(|usb| usb.pipe(number).ok());
-        pipe.is_some_and(|pipe| self.add(Link::Usb(pipe), peer))
+        match self.usb.as_ref().map(|usb| usb.pipe(number)) {
+            Some(Ok(pipe)) => self.add(Link::Usb(pipe), peer),
+            Some(Err(error)) => {
+                let (device, error) = (peer.to_string(), error.to_string());
+                self.note(ServerEvent::Failed { device, error });
+                false
+            }
+            None => false,
+        }
     }
 
     /// Ends the clients of these pipes.
@@ -435,7 +459,13 @@ impl Server {
     }
 
     fn note(&mut self, event: ServerEvent) {
-        if self.events.len() < MOST_EVENTS {
+        // Clients come and go as they like: they hide nothing else.
+        let is_of_client = matches!(
+            event,
+            ServerEvent::Came(_) | ServerEvent::Gone(_) | ServerEvent::TurnedAway(_)
+        );
+        let most = if is_of_client { MOST_EVENTS / 2 } else { MOST_EVENTS };
+        if self.events.len() < most {
             self.events.push(event);
         }
     }

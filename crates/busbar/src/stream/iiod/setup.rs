@@ -23,7 +23,7 @@ pub struct ServerSetup {
     /// Serves a USB host as well, as this device. Needs the cargo feature `usb`.
     #[cfg(feature = "usb")]
     pub usb: Option<Gadget>,
-    /// Clients of the USB host at a time, 1 to 15: pairs of endpoints that the function has. A program has one for the
+    /// Clients of the USB host at a time, 1 to 7: pairs of endpoints that the function has. A program has one for the
     /// context, and one for each device that it has opened.
     #[cfg(feature = "usb")]
     pub usb_pipes: u8,

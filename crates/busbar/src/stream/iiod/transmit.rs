@@ -26,6 +26,8 @@ pub(super) struct Transmit {
     early: Option<Vec<(Space, usize)>>,
     /// Blocks that were filled so far.
     filled: u64,
+    /// What has failed after bytes were taken, which count.
+    failed: Option<Errno>,
 }
 
 /// What a turn has come to.
@@ -43,7 +45,16 @@ pub(super) enum Progress {
 
 impl Transmit {
     pub(super) fn new(sink: Sink, client: u64, is_cyclic: bool) -> Self {
-        Self { client, sink, space: None, cycle: None, is_cyclic, early: None, filled: 0 }
+        Self {
+            client,
+            sink,
+            space: None,
+            cycle: None,
+            is_cyclic,
+            early: None,
+            filled: 0,
+            failed: None,
+        }
     }
 
     /// Keeps what comes until [`start`](Self::start).
@@ -63,6 +74,10 @@ impl Transmit {
     pub(super) fn set_cyclic(&mut self, is_cyclic: bool) -> Result<(), Errno> {
         if is_cyclic && self.sink.interface() != Interface::Dmabuf {
             return Err(Errno::PERM);
+        }
+        if self.early.is_some() && self.cycle.is_some() {
+            // What is to be repeated from the start on.
+            return Err(Errno::BUSY);
         }
         (self.is_cyclic, self.cycle) = (is_cyclic, None);
         Ok(())
@@ -94,16 +109,18 @@ impl Transmit {
         left: usize,
     ) -> Result<Progress, Errno> {
         let mut done = 0;
-        while done < left && done < BATCH {
+        self.failed.take().map_or(Ok(()), Err)?;
+        while done < left && done < BATCH && self.failed.is_none() {
             let step = if self.is_cyclic {
-                self.collect(ahead, link, left - done)?
+                self.collect(ahead, link, left - done)
             } else {
-                self.fill_block(ahead, link, left - done)?
+                self.fill_block(ahead, link, left - done)
             };
             match step {
-                Progress::Bytes(count) => done += count,
-                other if done == 0 => return Ok(other),
-                _ => break,
+                Ok(Progress::Bytes(count)) => done += count,
+                other if done == 0 => return other,
+                Ok(_) => break,
+                Err(errno) => self.failed = Some(errno),
             }
         }
         Ok(Progress::Bytes(done))
@@ -117,7 +134,11 @@ impl Transmit {
     ) -> Result<Progress, Errno> {
         if self.space.is_none() {
             let space = self.sink.try_space().map_err(|error| errno(&error))?;
-            let Some(space) = space else { return Ok(Progress::NoRoom) };
+            let Some(space) = space else {
+                // Only the start makes room, which the client says after this.
+                let waits = self.early.is_some();
+                return if waits { Err(Errno::NOBUFS) } else { Ok(Progress::NoRoom) };
+            };
             self.space = Some((space, 0));
         }
         let Some((space, at)) = &mut self.space else { return Ok(Progress::NoRoom) };
@@ -130,7 +151,7 @@ impl Transmit {
         drop(writing);
         *at += count;
         if *at == space.len() {
-            self.send()?;
+            self.failed = self.send().err();
         }
         Ok(Progress::Bytes(count))
     }
@@ -170,6 +191,7 @@ impl Transmit {
 
     /// The client has sent all that it has announced.
     pub(super) fn finish(&mut self) -> Result<(), Errno> {
+        self.failed.take().map_or(Ok(()), Err)?;
         if self.early.is_some() && self.is_cyclic {
             return Ok(());
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use busbar_uapi::functionfs::{EVENT_LEN, Endpoint, Event};
+use busbar_uapi::functionfs::{EVENT_LEN, Endpoint, Event, Requests};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -22,6 +22,8 @@ use crate::{Error, Result};
 
 /// `bmRequestType` of all requests: to the device, of the vendor's own, for an interface.
 const TO_INTERFACE: u8 = 0x41;
+/// The kernel numbers the endpoints of both directions from 1 to 15.
+pub(super) const MOST_PIPES: u8 = 7;
 /// How long the end may take.
 const LINGER: Duration = Duration::from_millis(200);
 /// Between attempts to read an event that is about to come.
@@ -30,8 +32,10 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// What a host asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// To close all pipes; also that it has come, or has left.
+    /// To close all pipes.
     Reset,
+    /// It has come, or has left.
+    Left,
     Open(u8),
     Close(u8),
 }
@@ -53,12 +57,19 @@ impl Request {
     }
 }
 
+/// The server's answer to a request.
+struct Verdict {
+    is_granted: bool,
+    /// Pipes that were closed. The end of their requests takes some 10 ms, which the server does not wait for.
+    closed: Vec<Pipe>,
+}
+
 /// The function, and a thread for endpoint 0: the answer to a request waits until the host takes it.
 #[derive(Debug)]
 pub(super) struct Usb {
     requests: Receiver<Request>,
-    /// Whether a request was granted. `None` once the thread is to end.
-    verdicts: Option<SyncSender<bool>>,
+    /// `None` once the thread is to end.
+    verdicts: Option<SyncSender<Verdict>>,
     asked: Arc<Bell>,
     stop: Arc<Bell>,
     // Last: the gadget can be removed once the files are closed.
@@ -67,9 +78,15 @@ pub(super) struct Usb {
 
 impl Usb {
     pub(super) fn open(gadget: &Gadget, pipes: u8) -> Result<Self> {
-        if !(1..=15).contains(&pipes) {
-            return Err(Error::invalid("a number of USB pipes", pipes, "1 to 15"));
+        if !(1..=MOST_PIPES).contains(&pipes) {
+            return Err(Error::invalid(
+                "a number of USB pipes",
+                pipes,
+                format!("1 to {MOST_PIPES}"),
+            ));
         }
+        // Fails now, not when the host opens a pipe, if there can be no requests.
+        Requests::new(1).map_err(|errno| Error::new("use", "asynchronous I/O", errno))?;
         let (function, control) = Function::open(gadget, Shape::iio(pipes))?;
         let (asks, requests) = sync_channel(1);
         let (verdicts, granted) = sync_channel(1);
@@ -92,9 +109,10 @@ impl Usb {
         self.requests.try_recv().ok()
     }
 
-    pub(super) fn answer(&self, is_granted: bool) {
+    pub(super) fn answer(&self, is_granted: bool, closed: Vec<Pipe>) {
         // Without the thread, there is nobody to answer.
-        let _ = self.verdicts.as_ref().map(|verdicts| verdicts.try_send(is_granted));
+        let verdict = Verdict { is_granted, closed };
+        let _ = self.verdicts.as_ref().map(|verdicts| verdicts.try_send(verdict));
     }
 
     /// Opens a pipe, whose former client has to be gone.
@@ -128,7 +146,7 @@ impl Drop for Usb {
 struct Answering {
     control: Endpoint,
     pipes: u8,
-    granted: Receiver<bool>,
+    granted: Receiver<Verdict>,
     asked: Arc<Bell>,
     stop: Arc<Bell>,
     // Last: its end tells that endpoint 0 is closed.
@@ -169,10 +187,14 @@ impl Answering {
     fn take(&self, bytes: &[u8; EVENT_LEN]) -> Option<()> {
         match Event::decode(bytes) {
             Some(Event::Enable | Event::Disable | Event::Unbind) => {
-                self.ask(Request::Reset)?;
+                self.ask(Request::Left)?;
             }
             Some(Event::Setup(setup)) => {
                 let request = Request::parse(setup, self.pipes);
+                if let Some(Request::Open(pipe)) = request {
+                    // The requests of the client before have ended when the next one comes.
+                    self.ask(Request::Close(pipe))?;
+                }
                 let is_granted = request.map_or(Some(false), |request| self.ask(request))?;
                 if is_granted {
                     // A read of no bytes tells the host. It fails if the host has left.
@@ -190,7 +212,9 @@ impl Answering {
     fn ask(&self, request: Request) -> Option<bool> {
         self.asks.send(request).ok()?;
         self.asked.ring().ok()?;
-        self.granted.recv().ok()
+        let Verdict { is_granted, closed } = self.granted.recv().ok()?;
+        drop(closed);
+        Some(is_granted)
     }
 }
 
@@ -226,10 +250,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_request_is_of_a_pipe_that_exists(setup: [u8; 8], pipes in 1_u8..=15) {
+        fn any_request_is_of_a_pipe_that_exists(setup: [u8; 8], pipes in 1_u8..=MOST_PIPES) {
             match Request::parse(setup, pipes) {
                 Some(Request::Open(pipe) | Request::Close(pipe)) => prop_assert!(pipe < pipes),
                 Some(Request::Reset) => prop_assert_eq!(setup[..2].to_vec(), [0x41, 0]),
+                Some(Request::Left) => prop_assert!(false, "no request says so"),
                 None => {}
             }
         }

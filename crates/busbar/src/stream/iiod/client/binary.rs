@@ -10,6 +10,7 @@ use crate::stream::iiod::command;
 use crate::stream::iiod::frame::{self, Command, Of, Parsed, Place, What};
 use crate::stream::iiod::hub::{Hub, Mask, Reserved, Who, errno};
 use crate::stream::iiod::sysfs;
+use crate::stream::iiod::transmit::Transmit;
 use crate::stream::scan::Type;
 
 /// libiio 1.x has room for so many bytes of XML.
@@ -18,6 +19,8 @@ const MOST_XML: usize = 1 << 16;
 const MOST_BLOCKS: usize = 1024;
 /// Samples of this length and less are copied: that is cheaper.
 const SHORT: usize = 16 << 10;
+/// Most bytes that are collected in one step, so that others have their turns.
+const STEP: usize = 1 << 20;
 
 /// What a client of the binary protocol has opened.
 #[derive(Debug, Default)]
@@ -71,6 +74,14 @@ pub(super) fn not_enqueued(number: i64) -> i64 {
     number << 16
 }
 
+/// What a step of a transfer has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    None,
+    Part,
+    All,
+}
+
 /// The answer if there is nothing else to say.
 const DONE: Result<Option<Answer>, Errno> = Ok(Some(Answer::Number(0)));
 
@@ -103,11 +114,17 @@ impl Buffer {
         self.blocks.iter().map(|block| block.size).max().unwrap_or(0)
     }
 
-    /// Opens the device, for as many blocks as the client has.
+    /// Opens the device, for as many blocks as the client has. Others have as many as before.
     fn open_device(&self, who: Who, cyclic: bool, hub: &mut Hub) -> Result<(), Errno> {
-        let count = i64::try_from(self.blocks.len()).unwrap_or(i64::MAX);
+        let before = hub.buffers(self.device);
+        // One more than it may have by reference.
+        let count = self.blocks.len() + usize::from(!self.is_output);
+        let [count, before] = [count, before].map(|count| i64::try_from(count).unwrap_or(i64::MAX));
         hub.set_buffers(self.device, count)?;
-        hub.open(self.device, who, self.largest() / self.sample_len, &self.mask, cyclic)
+        let samples = self.largest() / self.sample_len;
+        let opened = hub.open(self.device, who, samples, &self.mask, cyclic);
+        hub.set_buffers(self.device, before)?;
+        opened
     }
 
     /// The first transfer, if the client waits for it: to whom the answer is, its bytes and its count. What follows one
@@ -319,14 +336,17 @@ impl Client {
             return Err(Errno::BUSY);
         }
         if buffer.is_output {
-            if let Ok(transmit) = hub.transmit(device, who.client) {
-                transmit.start()?;
+            let started = hub.transmit(device, who.client).map_or(Ok(()), Transmit::start);
+            if let Err(errno) = started {
+                // What has come was not transmitted: its transfers are told so.
+                let _ = hub.close(device, who, false);
+                return Err(errno);
             }
         } else {
             let reserved = hub.reserve(buffer.largest())?;
             buffer.open_device(who, false, hub)?;
             if let Err(errno) = hub.fix(device, who.client, &buffer.mask) {
-                let _ = hub.close(device, who);
+                let _ = hub.close(device, who, false);
                 return Err(errno);
             }
             buffer.reserved = Some(reserved);
@@ -342,7 +362,7 @@ impl Client {
         hub: &mut Hub,
     ) -> Result<Option<Answer>, Errno> {
         let buffer = self.buffer(device, buffer)?;
-        buffer.is_on = false;
+        (buffer.is_on, buffer.since) = (false, None);
         (buffer.collected, buffer.reserved) = (Vec::new(), None);
         // It is open only if it was on, or samples have come to be transmitted.
         let _ = self.close(device, hub);
@@ -483,7 +503,7 @@ impl Client {
             }
             // What is repeated never ends: this is the only answer.
             (Some((_, true)), Ok(_)) => self.number(0),
-            (_, Err(errno)) => self.refuse(errno),
+            (_, Err(errno)) => self.number(not_enqueued(number(errno))),
             (None, _) => {}
         }
     }
@@ -534,8 +554,9 @@ impl Client {
             self.deliver(buffer, to, bytes, hub)
         };
         match done {
-            Ok(false) if !self.is_late(buffer, hub) => return false,
-            Ok(true) => {
+            Ok(Step::None) if !self.is_late(buffer, hub) => return false,
+            Ok(Step::Part) => return true,
+            Ok(Step::All) => {
                 buffer.transfers.pop_front();
                 if buffer.is_output {
                     self.say(answer(to, 0).into());
@@ -559,9 +580,10 @@ impl Client {
     }
 
     /// Whether the device has transmitted so many blocks.
-    fn has_transmitted(&self, buffer: &Buffer, count: u64, hub: &mut Hub) -> Result<bool, Errno> {
+    fn has_transmitted(&self, buffer: &Buffer, count: u64, hub: &mut Hub) -> Result<Step, Errno> {
         match hub.transmit(buffer.device, self.who.client).and_then(|it| it.counts()) {
-            Ok((_, transmitted)) => Ok(transmitted >= count),
+            Ok((_, transmitted)) if transmitted >= count => Ok(Step::All),
+            Ok(_) => Ok(Step::None),
             // It was switched off.
             Err(Errno::BADF) => Err(Errno::CANCELED),
             Err(errno) => Err(errno),
@@ -576,28 +598,33 @@ impl Client {
         to: u16,
         bytes: usize,
         hub: &mut Hub,
-    ) -> Result<bool, Errno> {
+    ) -> Result<Step, Errno> {
         let head = || answer(to, i64::try_from(bytes).unwrap_or(i64::MAX)).to_vec();
-        while buffer.is_on {
+        let before = buffer.collected.len();
+        while buffer.is_on && buffer.collected.len() - before < STEP {
             let left = bytes - buffer.collected.len();
             let Taken::Chunk(chunk) = hub.take(buffer.device, self.who, left, None)? else { break };
             let samples = &chunk.samples;
             if chunk.range.len() == bytes {
                 let is_whole = chunk.range.end == samples.meta().len;
-                let is_by_copy = bytes <= SHORT || !is_whole || self.link.is_unknown();
+                let can_lend = bytes > SHORT && is_whole && !self.link.is_unknown();
+                let is_by_copy = !can_lend || !hub.can_hold(buffer.device, self.who.client);
                 self.lend(head(), chunk, buffer.device, is_by_copy, hub);
-                return Ok(true);
+                return Ok(Step::All);
             }
+            // As much as is reserved, not what a vector that grows would take.
+            let room = buffer.collected.try_reserve_exact(bytes - buffer.collected.len());
+            room.map_err(|_| Errno::NOMEM)?;
             collect(&mut buffer.collected, &chunk)?;
             hub.copied += chunk.range.len() as u64;
             if buffer.collected.len() == bytes {
                 hub.sent += bytes as u64;
                 self.say(head());
                 self.say(std::mem::take(&mut buffer.collected));
-                return Ok(true);
+                return Ok(Step::All);
             }
         }
-        Ok(false)
+        Ok(if buffer.collected.len() > before { Step::Part } else { Step::None })
     }
 }
 

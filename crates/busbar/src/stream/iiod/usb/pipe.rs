@@ -82,6 +82,8 @@ impl Pipe {
                     arrived.push_back((ended.buffer, len, 0));
                 }
                 Ok(_) => {}
+                // An endpoint without a host says EAGAIN, which means here that something may come.
+                Err(Errno::AGAIN) => *dead = dead.or(Some(Errno::SHUTDOWN)),
                 Err(errno) => *dead = dead.or(Some(errno)),
             }
         })
@@ -143,7 +145,12 @@ impl Pipe {
         if taken == len {
             self.arrived.pop_front();
         }
-        self.queue(expected.saturating_sub(count))?;
+        // What was taken counts, so a failure is told by the next call. For lack of memory that tries again.
+        if let Err(errno) = self.queue(expected.saturating_sub(count))
+            && errno != Errno::AGAIN
+        {
+            self.dead = self.dead.or(Some(errno));
+        }
         Ok(count)
     }
 
