@@ -403,12 +403,14 @@ impl Pipeline {
     fn react(&mut self, index: usize, name: &str, report: Report) {
         match report {
             Report::Command { number, action } => {
-                let owns = self.nodes.controls[index].config.sources.iter();
-                let result = if owns.into_iter().any(|it| it == action.source().as_str()) {
+                let ControlConfig { sources, sinks, .. } = &self.nodes.controls[index].config;
+                // An action that is not for sinks is refused for each.
+                let mut owns = sources.iter().chain(sinks);
+                let result = if owns.any(|it| it == action.source().as_str()) {
                     self.act(&action)
                 } else {
-                    let allowed = "its own sources: those of the key `sources`";
-                    Err(Error::invalid("a source by a command", action.source(), allowed))
+                    let allowed = "its own: those of the keys `sources` and `sinks`";
+                    Err(Error::invalid("a name in a command", action.source(), allowed))
                 };
                 let control = &mut self.nodes.controls[index];
                 match result {
@@ -441,6 +443,11 @@ impl Pipeline {
 
     fn act(&mut self, action: &Action) -> Result<()> {
         let wanted = action.source().as_str();
+        if let Action::Set { attribute, value, .. } = action
+            && let Some(device) = self.config.converter(wanted)
+        {
+            return crate::stream::set_attribute(device, attribute.as_str(), value.as_str());
+        }
         let found = self.nodes.sources.iter_mut().find(|it| it.name() == wanted);
         let Some(source) = found else {
             return Err(Error::invalid("a source", wanted, "a source of the pipeline"));

@@ -432,9 +432,13 @@ fn load_counter(rate: &str) {
 }
 
 fn converter() -> PathBuf {
+    device("vconv0")
+}
+
+fn device(wanted: &str) -> PathBuf {
     let all = fs::read_dir("/sys/bus/iio/devices").unwrap().flatten().map(|it| it.path());
     let is_it = |path: &PathBuf| {
-        fs::read_to_string(path.join("name")).is_ok_and(|name| name.trim() == "vconv0")
+        fs::read_to_string(path.join("name")).is_ok_and(|name| name.trim() == wanted)
     };
     all.into_iter().find(is_it).unwrap()
 }
@@ -546,6 +550,37 @@ fn from_one_converter_to_another_by_reference() {
     assert_eq!(told(sent), told_source(&summary, "adc"), "{summary}");
     assert!(number(sent, "samples") > 10_000, "{summary}");
     assert_eq!(number(&summary, "copied"), 0, "{summary}");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_coprocessor_tunes_the_converter_that_transmits() {
+    load_counter("0");
+    let _core = Core::run("control+rate=200000+trigger=100");
+    let files = Files::new();
+    let (child, log) = files.start(
+        r#"
+        [source.adc]
+        from = "iio:vconv0"
+        channels = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"]
+        [sink.dac]
+        input = "adc"
+        to = "iio:vconv0-tx"
+        [control.core]
+        endpoint = "control"
+        sources = ["adc"]
+        sinks = ["dac"]
+        deadline = "10s"
+        on.trigger = ["set dac sampling_frequency 300000", "set dac no_such_attribute 1"]
+        "#,
+    );
+    log.until(1, "trigger 2");
+    log.until(1, "no_such_attribute");
+    let rates = ["vconv0-tx", "vconv0"]
+        .map(|name| fs::read_to_string(device(name).join("sampling_frequency")).unwrap());
+    assert_eq!(rates, ["300000\n", "200000\n"]);
+    signal(&child, Signal::TERM);
+    finish(child);
 }
 
 #[test]

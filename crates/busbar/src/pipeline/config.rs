@@ -167,6 +167,12 @@ impl Config {
         sources.chain(self.stages.iter().map(|it| it.name.as_str()))
     }
 
+    /// The device of a sink, `iio:` left out, if that is a converter.
+    pub(super) fn converter(&self, sink: &str) -> Option<&str> {
+        let sink = self.sinks.iter().find(|it| it.name == sink)?;
+        if let SinkKind::Device(device) = &sink.to { device.strip_prefix("iio:") } else { None }
+    }
+
     fn is_source(&self, name: &str) -> bool {
         self.sources.iter().any(|it| it.name == name)
     }

@@ -300,7 +300,7 @@ fn sink(name: String, keys: &mut Keys<'_>) -> Result<SinkConfig, Fault> {
 
 fn control(name: String, keys: &mut Keys<'_>) -> Result<ControlConfig, Fault> {
     let endpoint = keys.required("endpoint", "the name of a coprocessor's service")?.into();
-    let sources = keys.texts("sources")?;
+    let [sources, sinks] = [keys.texts("sources")?, keys.texts("sinks")?];
     let deadline = keys.time("deadline")?.unwrap_or(REACTION);
     let mut on = Vec::new();
     if let Some(value) = keys.get("on") {
@@ -311,7 +311,7 @@ fn control(name: String, keys: &mut Keys<'_>) -> Result<ControlConfig, Fault> {
             on.push(reaction(keys, event.get_ref(), value.get_ref())?);
         }
     }
-    Ok(ControlConfig { name, endpoint, sources, deadline, on })
+    Ok(ControlConfig { name, endpoint, sources, sinks, deadline, on })
 }
 
 fn reaction(keys: &Keys<'_>, event: &str, value: &DeValue<'_>) -> Result<Reaction, Fault> {
@@ -478,6 +478,13 @@ on.overload = ["set adc in_voltage0_i_hardwaregain 0.5"]
             ("100_000", "1.5", "stage.gate.samples", "1.5"),
             ("\"tcp:10.0.0.2:4950\"", "\"tcp:4950\"", "sink.net.to", "tcp:HOST:PORT"),
             ("set adc", "set dac", "control.core.on.overload", "sources of the pipeline"),
+            ("set adc", "set net", "control.core.on.overload", "sinks that are converters"),
+            (
+                "sources = [\"adc\"]",
+                "sinks = [\"net\"]",
+                "control.core.sinks",
+                "names of sinks that are converters",
+            ),
             ("set adc", "sett adc", "control.core.on.overload", "start SOURCE"),
             (
                 "sources = [\"adc\"]",

@@ -94,9 +94,9 @@ pub enum Action {
     Start(Name),
     /// Stop a source.
     Stop(Name),
-    /// Write to an attribute of a source's IIO device.
+    /// Write to an attribute of the IIO device of a source, or of a sink.
     Set {
-        /// The source.
+        /// The source or sink.
         source: Name,
         /// The name of the attribute in sysfs.
         attribute: Attribute,
@@ -229,7 +229,7 @@ impl Action {
         })
     }
 
-    /// The source that it is for.
+    /// The source that it is for; also a sink, if it is [`Set`](Self::Set).
     #[must_use]
     pub fn source(&self) -> &Name {
         match self {

@@ -8,6 +8,7 @@ use super::fault::Fault;
 use super::source::SourceConfig;
 use super::stage::Work;
 use crate::Result;
+use crate::pipeline::message::Action;
 use crate::stream::StreamSetup;
 
 /// Most nodes of one kind.
@@ -111,13 +112,24 @@ impl Config {
                     return Err(Fault::new(&path, source, "each source in one control"));
                 }
             }
+            for sink in &control.sinks {
+                if self.converter(sink).is_none() {
+                    let path = ["control", &control.name, "sinks"];
+                    return Err(Fault::new(&path, sink, "names of sinks that are converters"));
+                }
+            }
             let actions = control.on.iter().flat_map(|reaction| {
                 reaction.actions.iter().map(move |action| (&reaction.event, action))
             });
             for (event, action) in actions {
-                if !self.is_source(action.source().as_str()) {
+                let name = action.source().as_str();
+                let sets = matches!(action, Action::Set { .. });
+                let is_sink = sets && self.converter(name).is_some();
+                if !self.is_source(name) && !is_sink {
                     let path = ["control", &control.name, "on", event];
-                    return Err(Fault::new(&path, action, "actions on sources of the pipeline"));
+                    let allowed =
+                        "actions on sources of the pipeline, or set on sinks that are converters";
+                    return Err(Fault::new(&path, action, allowed));
                 }
             }
         }

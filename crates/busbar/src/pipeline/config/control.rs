@@ -17,6 +17,8 @@ pub struct ControlConfig {
     pub endpoint: String,
     /// The sources that it starts, stops and tunes.
     pub sources: Vec<String>,
+    /// The sinks that it tunes: converters.
+    pub sinks: Vec<String>,
     /// How long a reaction to one of its messages may take; longer ones are counted.
     pub deadline: Duration,
     /// The reactions to its events.
@@ -45,6 +47,7 @@ impl ControlConfig {
             name: name.into(),
             endpoint: endpoint.into(),
             sources: sources.into_iter().map(Into::into).collect(),
+            sinks: Vec::new(),
             deadline: REACTION,
             on: Vec::new(),
         }

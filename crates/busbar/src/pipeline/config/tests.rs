@@ -112,6 +112,7 @@ fn controls_know_their_sources() {
         name: "core".into(),
         endpoint: "control".into(),
         sources: sources.iter().map(ToString::to_string).collect(),
+        sinks: Vec::new(),
         deadline: Duration::from_millis(1),
         on: Vec::new(),
     };
