@@ -30,6 +30,7 @@ const MINUTES: Duration = Duration::from_secs(1800);
 /// Seconds that the trial of KVM may take, if not [`TRIAL`]: in a guest, KVM works and is slow.
 const TRIAL_VARIABLE: &str = "BUSBAR_KVM_TRIAL";
 const TRIAL: Duration = Duration::from_secs(30);
+const MOST_TRIAL: u64 = 86_400;
 
 /// Only this machine can have an IOMMU. It does not translate interrupts, as KVM would need a setting
 /// for that.
@@ -280,9 +281,16 @@ impl Machine<'_> {
 /// How long the trial of KVM may take, as the environment says.
 fn trial_time(wanted: Option<&OsStr>) -> Result<Duration> {
     let Some(wanted) = wanted else { return Ok(TRIAL) };
-    let seconds = wanted.to_str().and_then(|text| text.parse().ok()).filter(|it| *it > 0);
+    let seconds = wanted
+        .to_str()
+        .and_then(|text| text.parse().ok())
+        .filter(|it| (1..=MOST_TRIAL).contains(it));
     seconds.map(Duration::from_secs).ok_or_else(|| {
-        Error::invalid(TRIAL_VARIABLE, wanted.to_string_lossy(), "seconds, more than 0")
+        Error::invalid(
+            TRIAL_VARIABLE,
+            wanted.to_string_lossy(),
+            format!("1 to {MOST_TRIAL} seconds"),
+        )
     })
 }
 
@@ -364,7 +372,7 @@ mod tests {
     fn the_time_for_a_trial_is_a_number_of_seconds() {
         assert_eq!(trial_time(None).unwrap(), TRIAL);
         assert_eq!(trial_time(Some("90".as_ref())).unwrap(), Duration::from_secs(90));
-        for wrong in ["", "0", "-1", "long"] {
+        for wrong in ["", "0", "-1", "86401", "18446744073709551615", "long"] {
             let why = trial_time(Some(wrong.as_ref())).unwrap_err().to_string();
             assert!(why.contains(TRIAL_VARIABLE), "{why}");
         }

@@ -46,7 +46,7 @@ pub fn comes_from_device(socket: impl AsFd) -> io::Result<bool> {
 }
 
 /// Has the socket become readable only when `bytes` are there to read, or its end or an error; or when it has no room
-/// for more (`SO_RCVLOWAT`). The kernel takes at most half of the largest receive buffer (`tcp_rmem`), and gives the
+/// for more (`SO_RCVLOWAT`); Linux before 5.10 may not tell the latter. The kernel takes at most half of the largest receive buffer (`tcp_rmem`), and gives the
 /// socket a receive buffer for so many. If there are as many already, that is an event.
 pub fn wake_at(socket: impl AsFd, bytes: usize) -> io::Result<()> {
     let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);

@@ -140,6 +140,7 @@ impl Client {
     }
 
     #[cfg(feature = "usb")]
+    /// Its connection. Blocks that this may still refer to are held by the hub.
     pub(super) fn into_link(self) -> Link {
         self.link
     }

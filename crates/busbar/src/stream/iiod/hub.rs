@@ -117,13 +117,20 @@ pub(super) struct Hub {
     memory_limit: usize,
     news: Vec<News>,
     /// Blocks that clients may not have read, of devices that they have closed.
-    unread: Vec<(u64, Vec<Samples>)>,
+    unread: Vec<Unread>,
     /// Places of the devices, sorted by their ids: so clients of libiio 1.x count them.
     sorted: Vec<usize>,
     /// Buffers that clients of the binary protocol have opened, and their devices.
     buffers: Vec<(Who, usize)>,
     /// Bytes in which clients of the binary protocol collect samples.
     collected: Arc<AtomicUsize>,
+}
+
+#[derive(Debug)]
+struct Unread {
+    client: u64,
+    device: usize,
+    blocks: Vec<Samples>,
 }
 
 /// Bytes that count against the limit of memory until this is dropped.
@@ -259,7 +266,7 @@ impl Hub {
             return Ok((union, sample_len, false));
         }
         let samples = (PREVIEW / self.sample_len(device, mask)?).max(1);
-        let receive = self.feed(device, samples, mask, 0)?;
+        let receive = self.feed(device, samples, mask, 0, BUFFERS)?;
         Ok((receive.mask().clone(), receive.lengths().0, false))
     }
 
@@ -349,13 +356,16 @@ impl Hub {
         let readers = before.as_ref().map_or(0, Receive::readers);
         let union = before.as_ref().map_or(mask.clone(), |it| it.mask().or(mask));
         let samples = samples.max(before.as_ref().map_or(0, Receive::samples));
+        // Nobody gets fewer blocks because of another.
+        let buffers = self.devices[device].buffers.max(before.as_ref().map_or(0, Receive::window));
         let mut waiting = before.map(Receive::close);
-        let opened = self.feed(device, samples, &union, readers + 1);
+        let opened = self.feed(device, samples, &union, readers + 1, buffers);
         let (mut receive, result) = match (opened, &waiting) {
             (Ok(receive), _) => (receive, Ok(())),
             // Those who were there go on as before.
             (Err(errno), Some(waiting)) => {
-                let again = self.feed(device, waiting.samples, &waiting.mask.clone(), readers);
+                let (samples, window) = (waiting.samples, waiting.window);
+                let again = self.feed(device, samples, &waiting.mask.clone(), readers, window);
                 (again.unwrap_or_else(|errno| Receive::failed(&waiting.mask, errno)), Err(errno))
             }
             (Err(errno), None) => return Err(errno),
@@ -367,19 +377,19 @@ impl Hub {
         joined
     }
 
-    /// Opens the source of a device for so many readers.
+    /// Opens the source of a device for so many readers, with so many blocks for each.
     fn feed(
         &mut self,
         device: usize,
         samples: usize,
         mask: &Mask,
         readers: usize,
+        buffers: usize,
     ) -> Result<Receive, Errno> {
         let scan = self.chosen(device, mask).into_iter().filter_map(|channel| channel.scan.clone());
         let scan: Vec<_> = scan.collect();
         let sample_len = sample_len(&scan).ok_or(Errno::INVAL)?;
         let block_len = samples.checked_mul(sample_len).ok_or(Errno::NOMEM)?;
-        let buffers = self.devices[device].buffers;
         // With room for one reader more, so that it can join without a gap.
         let blocks = (buffers * (readers + 1) + SPARE).min(StreamSetup::MAX_BLOCKS);
         let blocks = blocks.min(self.room() / block_len.max(1));
@@ -428,7 +438,9 @@ impl Hub {
                     + it.transmit.as_ref().map_or(0, Transmit::memory)
             })
             .sum();
-        let unread = self.unread.iter().flat_map(|(_, blocks)| blocks);
+        // A device that is open counts its own blocks.
+        let closed = self.unread.iter().filter(|it| self.devices[it.device].receive.is_none());
+        let unread = closed.flat_map(|it| &it.blocks);
         let unread: usize = unread.map(|block| block.meta().len).sum();
         let used =
             blocks.saturating_add(unread).saturating_add(self.collected.load(Ordering::Relaxed));
@@ -490,7 +502,7 @@ impl Hub {
         let receive = receive.ok_or(Errno::NXIO)?;
         let unread = receive.leave(who.client, is_begun);
         if !unread.is_empty() {
-            self.unread.push((who.client, unread));
+            self.unread.push(Unread { client: who.client, device, blocks: unread });
         }
         if receive.readers() == 0 {
             served.receive = None;
@@ -512,7 +524,7 @@ impl Hub {
             let _ = self.close(device, who, false);
         }
         self.buffers.retain(|(of, _)| of.client != who.client);
-        self.unread.retain(|(client, _)| *client != who.client);
+        self.unread.retain(|it| it.client != who.client);
         let host = self.host(who.host);
         host.clients = host.clients.saturating_sub(1);
     }
@@ -698,7 +710,7 @@ impl Hub {
 
     /// A client has read everything that it was sent.
     pub(super) fn release_closed(&mut self, client: u64) {
-        self.unread.retain(|(of, _)| *of != client);
+        self.unread.retain(|it| it.client != client);
     }
 }
 

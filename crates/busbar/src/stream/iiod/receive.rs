@@ -157,6 +157,8 @@ pub(super) struct Chunk {
 pub(super) struct Waiting {
     pub mask: Mask,
     pub samples: usize,
+    /// Blocks that each reader could have.
+    pub window: usize,
     readers: Vec<Reader>,
 }
 
@@ -224,6 +226,11 @@ impl Receive {
         self.samples
     }
 
+    /// Blocks that each reader may have.
+    pub(super) fn window(&self) -> usize {
+        self.window
+    }
+
     pub(super) fn memory(&self) -> usize {
         self.blocks * self.block_len
     }
@@ -277,7 +284,12 @@ impl Receive {
 
     /// Closes the source.
     pub(super) fn close(self) -> Waiting {
-        Waiting { mask: self.mask, samples: self.samples, readers: self.readers }
+        Waiting {
+            mask: self.mask,
+            samples: self.samples,
+            window: self.window,
+            readers: self.readers,
+        }
     }
 
     /// Goes on with the readers of the source before. They do not know what they have missed: returns whose loss it

@@ -58,7 +58,8 @@ pub struct Server {
     events: Vec<ServerEvent>,
     announcement: Option<Announcement>,
     // After the clients, so that their endpoints are closed before.
-    /// Pipes whose requests are to be ended by the thread of endpoint 0, which has the time.
+    /// Pipes whose requests are to be ended by the thread of endpoint 0, which has the time: at the host's next request, of
+    /// which one comes before a pipe is opened again.
     #[cfg(feature = "usb")]
     closed: Vec<Pipe>,
     #[cfg(feature = "usb")]

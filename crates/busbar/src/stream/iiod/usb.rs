@@ -25,7 +25,7 @@ const TO_INTERFACE: u8 = 0x41;
 /// The kernel numbers the endpoints of both directions from 1 to 15.
 pub(super) const MOST_PIPES: u8 = 7;
 /// How long the end may take.
-const LINGER: Duration = Duration::from_millis(200);
+const LINGER: Duration = Duration::from_millis(500);
 /// Between attempts to read an event that is about to come.
 const PAUSE: Duration = Duration::from_millis(1);
 

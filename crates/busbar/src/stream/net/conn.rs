@@ -288,11 +288,10 @@ impl Conn {
     }
 
     /// To be called after a read that would wait: `left` bytes are needed for the next step.
-    pub(super) fn wait_for(&mut self, left: usize) -> Result<()> {
-        let Inflow::Socket(socket) = &self.inflow else { return Ok(()) };
-        self.awaited
-            .set(socket, left)
-            .map_err(|errno| Error::new("prepare", self.name.clone(), errno))
+    pub(super) fn wait_for(&mut self, left: usize) {
+        if let Inflow::Socket(socket) = &self.inflow {
+            self.awaited.set(socket, left);
+        }
     }
 
     /// `None` if the call would wait; the end is an error.

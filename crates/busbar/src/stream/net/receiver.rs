@@ -680,7 +680,7 @@ impl Stream {
             }
             if link.is_idle() {
                 let Some(header) = link.conn.header()? else {
-                    link.conn.wait_for(1)?;
+                    link.conn.wait_for(1);
                     return Ok(None);
                 };
                 self.check(&header)?;

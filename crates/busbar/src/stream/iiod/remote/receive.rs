@@ -154,6 +154,12 @@ impl Receive {
         }
     }
 
+    /// Has the socket become readable for the next step: more of a block, or a line.
+    fn await_next(&mut self) {
+        let left = if let State::Samples(left) = self.state { left } else { 1 };
+        self.awaited.set(&*self.talk.socket, left);
+    }
+
     fn receive(&mut self, left: usize) -> Result<bool> {
         let Some(block) = self.queued.front_mut() else { return Ok(false) };
         let mut filling = block.write()?;
@@ -171,6 +177,9 @@ impl Receive {
                     0 => State::Count,
                     left => State::Samples(left),
                 };
+                if !matches!(self.state, State::Samples(_)) {
+                    self.await_next();
+                }
                 Ok(true)
             }
             Err(Errno::INTR) => Ok(true),
@@ -198,9 +207,7 @@ impl Receiver for Receive {
                 return Ok(Taken::Filled(Filled { block, time, samples, lost: None }));
             }
             if !self.step()? {
-                let left = if let State::Samples(left) = self.state { left } else { 1 };
-                let set = self.awaited.set(&*self.talk.socket, left);
-                set.map_err(|errno| self.ended(&errno.to_string()))?;
+                self.await_next();
                 return Ok(Taken::Nothing);
             }
         }
@@ -229,5 +236,66 @@ impl Receiver for Receive {
         // The server closes the device then. One that is gone has done so.
         let _ = rustix::net::shutdown(&*self.talk.socket, rustix::net::Shutdown::Both);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::poll;
+
+    const LEN: usize = 1 << 20;
+
+    /// A receiver of blocks, and the server's end of its connection.
+    fn receive() -> (Receive, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let receive = Receive {
+            label: "adc".into(),
+            talk: Talk::new(Arc::new(socket.into())),
+            request: "READBUF adc 1048576\r\n".into(),
+            mask: "00000001".into(),
+            queued: Block::several(3, LEN, &Memory::Memfd).unwrap(),
+            state: State::Idle,
+            awaited: Awaited::any(),
+            filled: 0,
+            is_first: true,
+            len: LEN,
+            sample_len: 8,
+            copied: 0,
+        };
+        (receive, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn it_is_readable_for_the_answer_after_a_long_block() {
+        let (mut receive, mut server) = receive();
+        assert!(matches!(receive.take(), Ok(Taken::Nothing)));
+        server.read_exact(&mut [0; 21]).unwrap();
+        server.write_all(b"1048576\n00000001\n").unwrap();
+        server.write_all(&[0; LEN / 4]).unwrap();
+        let socket = Arc::clone(&receive.talk.socket);
+        let wait = |time| poll::wait(&*socket, PollFlags::IN, Some(time)).unwrap();
+        while receive.filled < LEN / 4 {
+            wait(Duration::from_secs(60));
+            assert!(matches!(receive.take(), Ok(Taken::Nothing)));
+        }
+        // Not for a part of what is missing.
+        server.write_all(&[0; LEN / 4]).unwrap();
+        assert!(wait(Duration::from_millis(20)).is_empty());
+        server.write_all(&[0; LEN / 2]).unwrap();
+        while matches!(receive.take(), Ok(Taken::Nothing)) {
+            assert!(!wait(Duration::from_secs(60)).is_empty());
+        }
+        // The next one was asked for, and nothing more is taken before there is something.
+        server.read_exact(&mut [0; 21]).unwrap();
+        server.write_all(b"-32\n").unwrap();
+        assert!(!wait(Duration::from_secs(60)).is_empty());
+        assert!(receive.take().is_err());
     }
 }

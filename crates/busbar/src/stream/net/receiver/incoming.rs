@@ -166,7 +166,7 @@ impl Incoming {
     pub(super) fn fill(&mut self) -> Result<Option<(Header, Into)>> {
         let Some(filling) = &mut self.filling else { return Ok(None) };
         if !filling.fill(&mut self.conn)? {
-            self.conn.wait_for(filling.header.len as usize - filling.filled)?;
+            self.conn.wait_for(filling.header.len as usize - filling.filled);
             return Ok(None);
         }
         self.waited = Duration::ZERO;
