@@ -111,7 +111,8 @@ fn slower_hosts_are_served_as_well() {
         for (size, samples) in [("1000", 4000), ("1024", 4096)] {
             let arguments = ["-T", "0", "-b", size, "-s", &samples.to_string(), "usb-slow"];
             let output = program("iio_readdev", &arguments).args(VOLTAGES).output().unwrap();
-            assert!(output.status.success(), "{}", text(&output.stderr));
+            let (status, came) = (output.status, output.stdout.len());
+            assert!(status.success(), "{status}, {came} bytes: {}", text(&output.stderr));
             assert_eq!(output.stdout.len(), samples * FRAME);
             assert_counter(&output.stdout, 0);
             goes_round(&server, &converter, "usb-slow", size, samples);
