@@ -278,7 +278,7 @@ mod tests {
         assert!(matches!(receive.take(), Ok(Taken::Nothing)));
         server.read_exact(&mut [0; 21]).unwrap();
         server.write_all(b"1048576\n00000001\n").unwrap();
-        server.write_all(&[0; LEN / 4]).unwrap();
+        server.write_all(&vec![0; LEN / 4]).unwrap();
         let socket = Arc::clone(&receive.talk.socket);
         let wait = |time| poll::wait(&*socket, PollFlags::IN, Some(time)).unwrap();
         while receive.filled < LEN / 4 {
@@ -286,9 +286,9 @@ mod tests {
             assert!(matches!(receive.take(), Ok(Taken::Nothing)));
         }
         // Not for a part of what is missing.
-        server.write_all(&[0; LEN / 4]).unwrap();
+        server.write_all(&vec![0; LEN / 4]).unwrap();
         assert!(wait(Duration::from_millis(20)).is_empty());
-        server.write_all(&[0; LEN / 2]).unwrap();
+        server.write_all(&vec![0; LEN / 2]).unwrap();
         while matches!(receive.take(), Ok(Taken::Nothing)) {
             assert!(!wait(Duration::from_secs(60)).is_empty());
         }
