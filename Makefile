@@ -85,12 +85,12 @@ test-features: deps
 		cargo clippy -q -p busbar --locked --no-default-features --features $$feature -- -D warnings || exit 1; \
 	done
 
-# What a board gets compiles for other processors, where rustup can add a target.
-TARGETS := armv7-unknown-linux-gnueabihf aarch64-unknown-linux-gnu
 # The library's tests, and the unit tests of the other crates, as programs for armv7 in emulation, as root: ten minutes.
 test-armv7: deps
 	tests/armv7.sh
 
+# What a board gets compiles for other processors, where rustup can add a target.
+TARGETS := armv7-unknown-linux-gnueabihf aarch64-unknown-linux-gnu
 test-targets: deps
 	@command -v rustup >/dev/null || echo "test-targets: skipped: there is no rustup"
 	for target in $(TARGETS); do \

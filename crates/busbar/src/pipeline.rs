@@ -104,10 +104,10 @@ pub use self::counters::{
 };
 
 use self::log::Log;
-use self::message::{Action, Report, Request};
+use self::message::{Action, Name, Report, Request};
 use self::node::{Producer, SinkNode};
 use self::nodes::Nodes;
-use self::source::{Farewell, Taken};
+use self::source::{Farewell, Source, Taken};
 use crate::poll::Bell;
 use crate::wait::{Events, Interest, Poller};
 use crate::{Error, Reason, Result};
@@ -404,7 +404,6 @@ impl Pipeline {
         match report {
             Report::Command { number, action } => {
                 let ControlConfig { sources, sinks, .. } = &self.nodes.controls[index].config;
-                // An action that is not for sinks is refused for each.
                 let mut owns = sources.iter().chain(sinks);
                 let result = if owns.any(|it| it == action.source().as_str()) {
                     self.act(&action)
@@ -442,34 +441,33 @@ impl Pipeline {
     }
 
     fn act(&mut self, action: &Action) -> Result<()> {
-        let wanted = action.source().as_str();
-        if let Action::Set { attribute, value, .. } = action
-            && let Some(device) = self.config.converter(wanted)
-        {
-            return crate::stream::set_attribute(device, attribute.as_str(), value.as_str());
-        }
-        let found = self.nodes.sources.iter_mut().find(|it| it.name() == wanted);
-        let Some(source) = found else {
-            return Err(Error::invalid("a source", wanted, "a source of the pipeline"));
-        };
+        let ends = self.deadline.is_some();
         match action {
-            Action::Start(_) if self.deadline.is_some() => {
-                Err(Error::new("start", format!("source `{wanted}`"), Errno::PIPE)
-                    .help("the pipeline ends"))
+            Action::Start(name) => {
+                let source = self.source(name)?;
+                if ends {
+                    let error = Error::new("start", format!("source `{name}`"), Errno::PIPE);
+                    return Err(error.help("the pipeline ends"));
+                }
+                source.start()
             }
-            Action::Start(_) => source.start(),
-            Action::Stop(_) => {
-                source.stop();
+            Action::Stop(name) => {
+                self.source(name)?.stop();
                 Ok(())
             }
-            Action::Set { attribute, value, .. } => {
-                let device = source.device().ok_or_else(|| {
-                    let allowed = "a converter: iio:NAME";
-                    Error::invalid("a source with attributes", wanted, allowed)
+            Action::Set { source: name, attribute, value } => {
+                let device = self.config.converter(name.as_str()).ok_or_else(|| {
+                    Error::invalid("a source with attributes", name, "a converter: iio:NAME")
                 })?;
                 crate::stream::set_attribute(device, attribute.as_str(), value.as_str())
             }
         }
+    }
+
+    /// The source of this name: sinks are not started and stopped.
+    fn source(&mut self, name: &Name) -> Result<&mut Source> {
+        let found = self.nodes.sources.iter_mut().find(|it| it.name() == name.as_str());
+        found.ok_or_else(|| Error::invalid("a source", name, "a source of the pipeline"))
     }
 
     /// Takes blocks from the sources, as long as no edge makes them wait.

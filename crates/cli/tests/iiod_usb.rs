@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use converter::{Converter, FRAME, assert_counter};
 use support::iiod::Server;
-use support::usb::{configured, gadgets, load, load_slower, program, serve, unplugged};
+use support::usb::{configured, gadgets, load, load_slower, program, read, serve, unplugged};
 use support::{modprobe, text, wait_until};
 
 const VOLTAGES: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
@@ -49,10 +49,9 @@ fn attributes_and_every_sample_reach_a_host() {
     for (size, samples) in [("16", 1000), ("4096", 100_000), ("65536", 200_000)] {
         let count = samples.to_string();
         let arguments = [&["-b", size, "-s", &count, "adc"][..], &VOLTAGES].concat();
-        let output = program("iio_readdev", &arguments).output().unwrap();
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        assert_eq!(output.stdout.len(), samples * FRAME);
-        assert_counter(&output.stdout, 0);
+        let read = read(&arguments);
+        assert_eq!(read.len(), samples * FRAME);
+        assert_counter(&read, 0);
         sent += samples * FRAME;
     }
     let lines = server.finish();
@@ -109,12 +108,11 @@ fn slower_hosts_are_served_as_well() {
         let converter = Converter::named("usb-slow");
         let server = serve(&[]);
         for (size, samples) in [("1000", 4000), ("1024", 4096)] {
-            let arguments = ["-T", "0", "-b", size, "-s", &samples.to_string(), "usb-slow"];
-            let output = program("iio_readdev", &arguments).args(VOLTAGES).output().unwrap();
-            let (status, came) = (output.status, output.stdout.len());
-            assert!(status.success(), "{status}, {came} bytes: {}", text(&output.stderr));
-            assert_eq!(output.stdout.len(), samples * FRAME);
-            assert_counter(&output.stdout, 0);
+            let count = samples.to_string();
+            let arguments = ["-T", "0", "-b", size, "-s", &count, "usb-slow"];
+            let read = read(&[&arguments[..], &VOLTAGES].concat());
+            assert_eq!(read.len(), samples * FRAME);
+            assert_counter(&read, 0);
             goes_round(&server, &converter, "usb-slow", size, samples);
         }
         drop(server);

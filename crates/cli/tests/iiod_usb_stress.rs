@@ -16,8 +16,8 @@ use fastrand::Rng;
 use nusb::MaybeFuture;
 use nusb::transfer::{Buffer, Bulk, ControlOut, ControlType, In, Out, Recipient, TransferError};
 use support::iiod::Server;
-use support::usb::{configured, device, gadgets, load, program, serve, unplugged};
-use support::{rounds, text, wait_until};
+use support::usb::{configured, device, gadgets, load, program, read, serve, unplugged};
+use support::{rounds, wait_until};
 
 const SOON: Duration = Duration::from_millis(50);
 const LONG: Duration = Duration::from_secs(60);
@@ -56,14 +56,13 @@ impl Reader {
 
 /// Another one reads samples, of which none is missing.
 fn all_samples_come(device: &str) {
-    let mut reader = program("iio_readdev", &["-T", "0", "-b", "1024", "-s", "10240", device]);
-    let output = reader.args(["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"]).output();
-    let output = output.unwrap();
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(output.stdout.len(), 10_240 * FRAME);
+    let arguments = ["-T", "0", "-b", "1024", "-s", "10240", device];
+    let read =
+        read(&[&arguments[..], &["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"]].concat());
+    assert_eq!(read.len(), 10_240 * FRAME);
     // Others may have opened the device before.
-    let first = u64::from_le_bytes(output.stdout[..8].try_into().unwrap());
-    assert_counter(&output.stdout, first);
+    let first = u64::from_le_bytes(read[..8].try_into().unwrap());
+    assert_counter(&read, first);
 }
 
 #[test]

@@ -264,9 +264,7 @@ fn clients_of_both_protocols_share_a_device() {
     // It gets all channels that the other one has, and is told so.
     assert_eq!(client.value(op::OPEN, 0, 0, &[1, 0, 0, 0]).unwrap(), MASK.to_le_bytes());
     for block in 0..2 {
-        let code = i32::from(block) << 16;
-        client.command(100 + block, op::CREATE, 0, code, &(1000 * FRAME as u64).to_le_bytes());
-        assert_eq!(client.answer(), (100 + block, 0));
+        client.create(0, block, 1000 * FRAME);
         client.transfer(0, block, 1000 * FRAME);
     }
     assert_eq!(client.ask(op::ENABLE, 0, 0, &[]), 0);
@@ -394,11 +392,7 @@ fn there_may_be_more_transfers_than_blocks_of_the_device() {
     for device in [0, 1] {
         client.open(device, MASK, 1, len);
         assert_eq!(client.ask(op::ENABLE, device, 0, &[]), 0);
-        for block in 1..4 {
-            let code = i32::from(block) << 16;
-            client.command(100 + block, op::CREATE, device, code, &(len as u64).to_le_bytes());
-            assert_eq!(client.answer(), (100 + block, 0));
-        }
+        (1..4).for_each(|block| client.create(device, block, len));
         (0..4).for_each(|block| client.transfer(device, block, len));
         // Nothing more is said until all have come.
         let mut next = None;

@@ -1,8 +1,9 @@
-//! Calls whose result is a number.
+//! What several calls have in common: results that are numbers, options of sockets, errors.
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsFd, AsRawFd};
 
-use rustix::io;
+use rustix::io::{self, Errno};
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode};
 
 /// An ioctl that takes a `T` and returns a number, not negative.
@@ -31,4 +32,24 @@ unsafe impl<const OPCODE: Opcode, T> Ioctl for Call<OPCODE, T> {
 /// The result of a call that counts.
 pub(crate) fn count(result: i32) -> usize {
     usize::try_from(result).unwrap_or(0)
+}
+
+/// Sets an option of a socket that is an `int`.
+pub(crate) fn set_option(
+    socket: impl AsFd,
+    level: c_int,
+    option: c_int,
+    value: c_int,
+) -> io::Result<()> {
+    let len = libc::socklen_t::try_from(size_of::<c_int>()).map_err(|_| Errno::INVAL)?;
+    let (fd, value) = (socket.as_fd().as_raw_fd(), std::ptr::from_ref(&value).cast());
+    // SAFETY: the kernel reads `len` bytes of `value`.
+    let done = unsafe { libc::setsockopt(fd, level, option, value, len) };
+    if done == 0 { Ok(()) } else { Err(last()) }
+}
+
+/// Why the last call of the C library has failed.
+#[cold]
+pub(crate) fn last() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

@@ -3,10 +3,11 @@
 
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::ptr;
 
 use libc::{c_int, iovec, msghdr, socklen_t};
 use rustix::io::{self, Errno};
+
+use crate::call::{last, set_option};
 
 /// Maximum number of [`Range`]s in one call of [`dont_need`].
 pub const MAX_RANGES: usize = 128;
@@ -160,16 +161,7 @@ pub fn dont_need(socket: impl AsFd, ranges: &[Range]) -> io::Result<u32> {
 /// `SO_RCVBUFFORCE`: limits the bytes that the kernel keeps until they are received, to
 /// twice `bytes`.
 pub fn force_receive_buffer(socket: impl AsFd, bytes: u32) -> io::Result<()> {
-    let len = socklen_t::try_from(size_of::<u32>()).map_err(|_| Errno::INVAL)?;
-    let fd = socket.as_fd().as_raw_fd();
-    let value = ptr::from_ref(&bytes).cast();
-    // SAFETY: the kernel reads `len` bytes of `bytes`.
-    let done = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, value, len) };
-    if done == 0 { Ok(()) } else { Err(last()) }
-}
-
-fn last() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes.cast_signed())
 }
 
 #[cfg(test)]

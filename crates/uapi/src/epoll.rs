@@ -16,6 +16,8 @@ use rustix::ioctl::{Getter, Opcode, ioctl, opcode};
 use rustix::process::Signal;
 use rustix::time::ClockId;
 
+use crate::call::last;
+
 pub use libc::epoll_event as EpollEvent;
 
 /// `EPOLL_CTL_ADD`: adds an entry.
@@ -430,12 +432,7 @@ fn address<T>(value: Option<&T>) -> u64 {
 /// The result of a call of the C library: a count, or -1 and `errno`.
 #[inline]
 fn done(returned: c_long) -> io::Result<usize> {
-    usize::try_from(returned).map_err(|_| last_errno())
-}
-
-#[cold]
-fn last_errno() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+    usize::try_from(returned).map_err(|_| last())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{self, Errno};
 use rustix::ioctl::{NoArg, Opcode, Setter, Updater, ioctl, opcode};
 
+use crate::call::last;
 use crate::vector::iovec;
 
 /// The type of the file system, as `fstatfs` returns it.
@@ -357,8 +358,7 @@ impl AsFd for Requests {
 }
 
 fn done(result: libc::c_long) -> io::Result<usize> {
-    usize::try_from(result)
-        .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+    usize::try_from(result).map_err(|_| last())
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! Answers to netlink requests, and their options (`<linux/netlink.h>`).
 
 use std::ffi::c_int;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
-use rustix::io::{self, Errno};
+use rustix::io;
+
+use crate::call::set_option;
 
 /// Flag of a message: it ends with attributes of an explanation (`NLM_F_ACK_TLVS`).
 pub const EXPLAINED: u16 = 0x200;
@@ -16,18 +18,9 @@ const EXT_ACK: c_int = 11;
 /// Makes the kernel explain refusals, after the header of the request (`NETLINK_EXT_ACK`,
 /// `NETLINK_CAP_ACK`).
 pub fn explain(socket: impl AsFd) -> io::Result<()> {
-    let one: c_int = 1;
-    let len = libc::socklen_t::try_from(size_of::<c_int>()).map_err(|_| Errno::INVAL)?;
-    for option in [CAP_ACK, EXT_ACK] {
-        let (fd, value) = (socket.as_fd().as_raw_fd(), std::ptr::from_ref(&one).cast());
-        // SAFETY: the kernel reads `len` bytes of `one`.
-        let done = unsafe { libc::setsockopt(fd, libc::SOL_NETLINK, option, value, len) };
-        if done != 0 {
-            let why = std::io::Error::last_os_error();
-            return Err(Errno::from_io_error(&why).unwrap_or(Errno::IO));
-        }
-    }
-    Ok(())
+    [CAP_ACK, EXT_ACK]
+        .into_iter()
+        .try_for_each(|option| set_option(&socket, libc::SOL_NETLINK, option, 1))
 }
 
 /// The generic family that describes the others (`<linux/genetlink.h>`).
@@ -54,6 +47,8 @@ pub mod control {
 
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
+
     use super::*;
 
     #[test]

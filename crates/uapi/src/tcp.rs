@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use rustix::io::{self, Errno};
 use rustix::ioctl::{Getter, ioctl};
 
+use crate::call::{last, set_option};
+
 const SIOCOUTQ: rustix::ioctl::Opcode = 0x5411;
 const SO_INCOMING_NAPI_ID: c_int = 56;
 
@@ -45,20 +47,13 @@ pub fn comes_from_device(socket: impl AsFd) -> io::Result<bool> {
     if done == 0 { Ok(id != 0) } else { Err(last()) }
 }
 
-/// Has the socket become readable only when `bytes` are there to read, or its end or an error; or when it has no room
-/// for more (`SO_RCVLOWAT`); Linux before 5.10 may not tell the latter. The kernel takes at most half of the largest receive buffer (`tcp_rmem`), and gives the
-/// socket a receive buffer for so many. If there are as many already, that is an event.
+/// `SO_RCVLOWAT`: has the socket become readable only when `bytes` are there to read, or its end or an error, or when it
+/// has no room for more, which Linux before 5.10 may not tell. If there are as many already, that is an event.
+///
+/// The kernel takes at most half of the largest receive buffer (`tcp_rmem`), and gives the socket one for so many.
 pub fn wake_at(socket: impl AsFd, bytes: usize) -> io::Result<()> {
     let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
-    let len = libc::socklen_t::try_from(size_of::<c_int>()).map_err(|_| Errno::INVAL)?;
-    let (fd, value) = (socket.as_fd().as_raw_fd(), std::ptr::from_ref(&bytes).cast());
-    // SAFETY: the kernel reads `len` bytes of `bytes`.
-    let done = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, value, len) };
-    if done == 0 { Ok(()) } else { Err(last()) }
-}
-
-fn last() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)
 }
 
 /// A request for the state of the socket of this machine that is connected from `local` to `remote`, to be sent to a

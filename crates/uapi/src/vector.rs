@@ -7,6 +7,8 @@ use libc::{c_int, c_uint, msghdr};
 use rustix::io::{self, Errno};
 use rustix::net::{RecvFlags, SendFlags};
 
+use crate::call::last;
+
 pub use libc::iovec;
 
 /// Maximum number of [`iovec`]s of one call (`UIO_MAXIOV`).
@@ -93,8 +95,7 @@ fn numbers(socket: BorrowedFd<'_>, flags: c_uint) -> (c_int, c_int) {
 }
 
 fn done(result: isize) -> io::Result<usize> {
-    usize::try_from(result)
-        .map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+    usize::try_from(result).map_err(|_| last())
 }
 
 #[cfg(test)]

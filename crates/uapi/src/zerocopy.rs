@@ -5,9 +5,11 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr;
 
-use libc::{c_int, cmsghdr, msghdr, sock_extended_err, socklen_t};
+use libc::{c_int, cmsghdr, msghdr, sock_extended_err};
 use rustix::io::{self, Errno};
 use rustix::net::SendFlags;
+
+use crate::call::{last, set_option};
 
 /// `MSG_ZEROCOPY`: the socket refers to the pages until it reports the [`Completion`].
 pub const ZEROCOPY: SendFlags = SendFlags::from_bits_retain(0x0400_0000);
@@ -29,14 +31,7 @@ pub struct Completion {
 
 /// `SO_ZEROCOPY`: without it, the flag has no effect.
 pub fn enable(socket: impl AsFd) -> io::Result<()> {
-    let one: c_int = 1;
-    let len = socklen_t::try_from(size_of::<c_int>()).map_err(|_| Errno::INVAL)?;
-    let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: the kernel reads `len` bytes of `one`.
-    let done = unsafe {
-        libc::setsockopt(fd, libc::SOL_SOCKET, SO_ZEROCOPY, ptr::from_ref(&one).cast(), len)
-    };
-    if done == 0 { Ok(()) } else { Err(last()) }
+    set_option(socket, libc::SOL_SOCKET, SO_ZEROCOPY, 1)
 }
 
 /// The next completion, if there is one; never waits.
@@ -93,10 +88,6 @@ unsafe fn extended_error(message: &msghdr) -> Option<sock_extended_err> {
     }
     // SAFETY: as the length says, a `sock_extended_err` lies there, at any alignment.
     Some(unsafe { ptr::read_unaligned(libc::CMSG_DATA(header).cast()) })
-}
-
-fn last() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 #[cfg(test)]

@@ -167,10 +167,16 @@ impl Config {
         sources.chain(self.stages.iter().map(|it| it.name.as_str()))
     }
 
-    /// The device of a sink, `iio:` left out, if that is a converter.
-    pub(super) fn converter(&self, sink: &str) -> Option<&str> {
-        let sink = self.sinks.iter().find(|it| it.name == sink)?;
-        if let SinkKind::Device(device) = &sink.to { device.strip_prefix("iio:") } else { None }
+    /// The device of a source or a sink, `iio:` left out, if that is a converter.
+    pub(super) fn converter(&self, name: &str) -> Option<&str> {
+        let source = self.sources.iter().find(|it| it.name == name).map(|it| &it.from);
+        let sink = self.sinks.iter().find(|it| it.name == name).map(|it| &it.to);
+        match (source, sink) {
+            (Some(SourceKind::Device(device)), _) | (_, Some(SinkKind::Device(device))) => {
+                device.strip_prefix("iio:")
+            }
+            _ => None,
+        }
     }
 
     fn is_source(&self, name: &str) -> bool {

@@ -147,14 +147,6 @@ impl Source {
         self.counts.restarts
     }
 
-    /// The name of the IIO device, if it is one.
-    pub(super) fn device(&self) -> Option<&str> {
-        match &self.config.from {
-            SourceKind::Device(name) => name.strip_prefix("iio:"),
-            _ => None,
-        }
-    }
-
     pub(super) fn shape(&self) -> Option<&Shape> {
         self.shape.as_ref()
     }

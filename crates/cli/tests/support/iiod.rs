@@ -180,7 +180,7 @@ impl Raw {
 }
 
 /// A connection that speaks the binary protocol of libiio 1.x.
-pub struct Binary(TcpStream);
+pub struct Binary(Raw);
 
 /// The numbers of commands.
 pub mod op {
@@ -215,11 +215,11 @@ impl Binary {
     pub fn connect(port: u16) -> Self {
         let mut raw = Raw::connect(port);
         assert_eq!(raw.ask("BINARY"), 0);
-        Self(raw.0.into_inner())
+        Self(raw)
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
-        self.0.write_all(bytes).unwrap();
+        self.0.send(bytes);
     }
 
     /// Sends a command, and what follows it.
@@ -229,9 +229,7 @@ impl Binary {
     }
 
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        self.0.read_exact(&mut bytes).unwrap();
-        bytes
+        self.0.bytes(len)
     }
 
     /// To whom the next answer is, and its number.
@@ -268,11 +266,14 @@ impl Binary {
             self.value(op::OPEN, device, 0, &mask.to_le_bytes()),
             Ok(mask.to_le_bytes().into())
         );
-        for block in 0..blocks {
-            let more = (len as u64).to_le_bytes();
-            self.command(100 + block, op::CREATE, device, i32::from(block) << 16, &more);
-            assert_eq!(self.answer(), (100 + block, 0));
-        }
+        (0..blocks).for_each(|block| self.create(device, block, len));
+    }
+
+    /// Creates a block of so many bytes.
+    pub fn create(&mut self, device: u8, block: u16, len: usize) {
+        let more = (len as u64).to_le_bytes();
+        self.command(100 + block, op::CREATE, device, i32::from(block) << 16, &more);
+        assert_eq!(self.answer(), (100 + block, 0));
     }
 
     /// Asks for samples, which come later.
@@ -301,6 +302,6 @@ impl Binary {
 
     /// Whether the server has closed the connection.
     pub fn is_closed(&mut self) -> bool {
-        matches!(self.0.read(&mut [0]), Ok(0) | Err(_))
+        self.0.is_closed()
     }
 }

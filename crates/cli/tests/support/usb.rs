@@ -16,7 +16,7 @@ use usb_gadget::function::custom::{Custom, Endpoint, EndpointDirection, Interfac
 use usb_gadget::{Class, Config, Gadget, Id, RegGadget, Strings};
 
 use super::iiod::Server;
-use super::{command, modprobe, signal, wait_until};
+use super::{command, modprobe, signal, text, wait_until};
 
 pub const HOST: &str = "usb:1209:0001";
 /// `dummy_hcd` does not enumerate a device that comes sooner after another one has left.
@@ -121,6 +121,14 @@ pub fn program(name: &str, arguments: &[&str]) -> Command {
     let mut program = Command::new(name);
     program.args(["-u", "usb:"]).args(arguments);
     program
+}
+
+/// The samples that `iio_readdev` reads on the host.
+pub fn read(arguments: &[&str]) -> Vec<u8> {
+    let output = program("iio_readdev", arguments).output().unwrap();
+    let (status, came) = (output.status, output.stdout.len());
+    assert!(status.success(), "{status}, {came} bytes: {}", text(&output.stderr));
+    output.stdout
 }
 
 /// `busbar stream` with its reports.

@@ -113,7 +113,7 @@ impl Config {
                 }
             }
             for sink in &control.sinks {
-                if self.converter(sink).is_none() {
+                if self.is_source(sink) || self.converter(sink).is_none() {
                     let path = ["control", &control.name, "sinks"];
                     return Err(Fault::new(&path, sink, "names of sinks that are converters"));
                 }

@@ -139,8 +139,8 @@ impl Client {
         }
     }
 
-    #[cfg(feature = "usb")]
     /// Its connection. Blocks that this may still refer to are held by the hub.
+    #[cfg(feature = "usb")]
     pub(super) fn into_link(self) -> Link {
         self.link
     }
@@ -432,7 +432,7 @@ impl Client {
                     let channels = hub.context.devices[device].channels.len();
                     let mask = Mask::parse(mask, channels).ok_or(Errno::INVAL)?;
                     let samples = usize::try_from(samples).map_err(|_| Errno::INVAL)?;
-                    hub.open(device, self.who, samples, &mask, cyclic)
+                    hub.open(device, self.who, (hub.buffers(device), samples), &mask, cyclic)
                 });
                 self.result(opened.map(|()| 0));
             }
@@ -644,22 +644,31 @@ impl Client {
     }
 
     fn get_trigger(&mut self, device: usize, hub: &Hub, worker: &Worker) {
+        let devices = hub.context.devices.iter();
+        let known: Vec<_> = devices.filter_map(|it| it.name.clone()).collect();
+        self.read_trigger(device, hub, worker, move |name| match name.as_slice() {
+            [] => Ok(Answer::Number(0)),
+            text if known.iter().any(|known| known.as_bytes() == text) => Ok(Answer::Value(name)),
+            _ => Err(Errno::NXIO),
+        });
+    }
+
+    /// Reads the name of the trigger of a device, of which `answer` makes the answer.
+    fn read_trigger(
+        &mut self,
+        device: usize,
+        hub: &Hub,
+        worker: &Worker,
+        answer: impl FnOnce(Vec<u8>) -> Result<Answer, Errno> + Send + 'static,
+    ) {
         if !hub.is_of_machine(device) {
             return self.refuse(Errno::NOENT);
         }
-        let device = &hub.context.devices[device];
-        let path = hub.roots.devices.join(&device.id).join("trigger/current_trigger");
-        let known: Vec<_> = hub.context.devices.iter().filter_map(|it| it.name.clone()).collect();
+        let path = trigger_file(hub, device);
         let read = move || {
             let mut name = sysfs::read(&path, 1024)?;
             name.pop();
-            match name.as_slice() {
-                [] => Ok(Answer::Number(0)),
-                name if known.iter().any(|known| known.as_bytes() == name) => {
-                    Ok(Answer::Value(name.into()))
-                }
-                _ => Err(Errno::NXIO),
-            }
+            answer(name)
         };
         self.ask(worker, Box::new(read));
     }
@@ -688,8 +697,7 @@ impl Client {
             Ok(None) => {}
         }
         value.push(0);
-        let id = &hub.context.devices[device].id;
-        let path = hub.roots.devices.join(id).join("trigger/current_trigger");
+        let path = trigger_file(hub, device);
         let write = move || sysfs::write(&path, &value).map(|_| Answer::Number(0));
         self.ask(worker, Box::new(write));
     }
@@ -708,6 +716,12 @@ fn answer_number(number: usize) -> Answer {
 
 /// A device, what of it, and the name of an attribute; without a name, all of them.
 type Found<'a> = (usize, Of<'a>, Option<&'a str>);
+
+/// The file with the name of a device's trigger.
+fn trigger_file(hub: &Hub, device: usize) -> PathBuf {
+    let id = &hub.context.devices[device].id;
+    hub.roots.devices.join(id).join("trigger/current_trigger")
+}
 
 /// The file of an attribute of a device. A name has no slash.
 fn file(hub: &Hub, device: &Device, of: Of<'_>, name: &str) -> PathBuf {

@@ -25,7 +25,7 @@ use crate::stream::sink::Sink;
 /// Blocks that a client may have by default, as libiio has it.
 const BUFFERS: usize = 4;
 /// Most of them.
-const MOST_BUFFERS: i64 = 64;
+const MOST_BUFFERS: usize = 64;
 /// Blocks that a converter has while all clients have theirs.
 pub(super) const SPARE: usize = 2;
 /// Most addresses whose losses are remembered.
@@ -199,25 +199,26 @@ impl Hub {
         matches!(self.devices[device].origin, Origin::Machine)
     }
 
-    /// Opens a device for a client.
+    /// Opens a device for a client, with so many `buffers` of `samples` each, up to 64.
     pub(super) fn open(
         &mut self,
         device: usize,
         who: Who,
-        samples: usize,
+        (buffers, samples): (usize, usize),
         mask: &Mask,
         cyclic: bool,
     ) -> Result<(), Errno> {
         if samples == 0 {
             return Err(Errno::INVAL);
         }
+        let buffers = buffers.min(MOST_BUFFERS);
         if self.is_output(device, mask)? {
-            return self.open_transmit(device, who, samples, mask, cyclic);
+            return self.open_transmit(device, who, (buffers, samples), mask, cyclic);
         }
         if cyclic {
             return Err(Errno::PERM);
         }
-        self.open_receive(device, who, samples, mask)?;
+        self.open_receive(device, who, (buffers, samples), mask)?;
         let tally = self.host(who.host).tallies.entry(device).or_default();
         if tally.streams == 0 {
             *tally = Tally::default();
@@ -332,7 +333,7 @@ impl Hub {
         &mut self,
         device: usize,
         who: Who,
-        samples: usize,
+        (buffers, samples): (usize, usize),
         mask: &Mask,
     ) -> Result<(), Errno> {
         if let Origin::Pushed(format, is_paced) = &self.devices[device].origin {
@@ -357,7 +358,7 @@ impl Hub {
         let union = before.as_ref().map_or(mask.clone(), |it| it.mask().or(mask));
         let samples = samples.max(before.as_ref().map_or(0, Receive::samples));
         // Nobody gets fewer blocks because of another.
-        let buffers = self.devices[device].buffers.max(before.as_ref().map_or(0, Receive::window));
+        let buffers = buffers.max(before.as_ref().map_or(0, Receive::window));
         let mut waiting = before.map(Receive::close);
         let opened = self.feed(device, samples, &union, readers + 1, buffers);
         let (mut receive, result) = match (opened, &waiting) {
@@ -451,7 +452,7 @@ impl Hub {
         &mut self,
         device: usize,
         who: Who,
-        samples: usize,
+        (buffers, samples): (usize, usize),
         mask: &Mask,
         cyclic: bool,
     ) -> Result<(), Errno> {
@@ -465,7 +466,7 @@ impl Hub {
             self.chosen(device, mask).into_iter().filter_map(|it| it.scan.clone()).collect();
         let sample_len = sample_len(&scan).ok_or(Errno::INVAL)?;
         let block_len = samples.checked_mul(sample_len).ok_or(Errno::NOMEM)?;
-        let blocks = self.devices[device].buffers.max(2).min(self.room() / block_len.max(1));
+        let blocks = buffers.max(2).min(self.room() / block_len.max(1));
         if blocks == 0 {
             return Err(Errno::NOMEM);
         }
@@ -561,7 +562,7 @@ impl Hub {
         self.host(host).timeout = (millis > 0).then_some(timeout);
     }
 
-    /// The number of blocks that clients of a device have.
+    /// The number of blocks that text clients of a device have.
     pub(super) fn buffers(&self, device: usize) -> usize {
         self.devices[device].buffers
     }
@@ -576,7 +577,8 @@ impl Hub {
         if count < 1 {
             return Err(Errno::INVAL);
         }
-        self.devices[device].buffers = usize::try_from(count.min(MOST_BUFFERS)).unwrap_or(BUFFERS);
+        let count = usize::try_from(count).unwrap_or(MOST_BUFFERS);
+        self.devices[device].buffers = count.min(MOST_BUFFERS);
         Ok(())
     }
 

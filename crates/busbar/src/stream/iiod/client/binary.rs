@@ -114,17 +114,12 @@ impl Buffer {
         self.blocks.iter().map(|block| block.size).max().unwrap_or(0)
     }
 
-    /// Opens the device, for as many blocks as the client has. Others have as many as before.
+    /// Opens the device, for as many blocks as the client has.
     fn open_device(&self, who: Who, cyclic: bool, hub: &mut Hub) -> Result<(), Errno> {
-        let before = hub.buffers(self.device);
         // One more than it may have by reference.
         let count = self.blocks.len() + usize::from(!self.is_output);
-        let [count, before] = [count, before].map(|count| i64::try_from(count).unwrap_or(i64::MAX));
-        hub.set_buffers(self.device, count)?;
-        let samples = self.largest() / self.sample_len;
-        let opened = hub.open(self.device, who, samples, &self.mask, cyclic);
-        hub.set_buffers(self.device, before)?;
-        opened
+        let size = (count, self.largest() / self.sample_len);
+        hub.open(self.device, who, size, &self.mask, cyclic)
     }
 
     /// The first transfer, if the client waits for it: to whom the answer is, its bytes and its count. What follows one
@@ -239,26 +234,18 @@ impl Client {
     }
 
     fn get_trigger_number(&mut self, device: usize, hub: &Hub, worker: &Worker) {
-        if !hub.is_of_machine(device) {
-            return self.refuse(Errno::NOENT);
-        }
-        let id = &hub.context.devices[device].id;
-        let path = hub.roots.devices.join(id).join("trigger/current_trigger");
         let names = hub.context.devices.iter().filter_map(|it| {
             let name = it.name.clone()?;
             hub.number(&name).map(|number| (name, number))
         });
         let names: Vec<_> = names.collect();
-        let read = move || {
-            let mut name = sysfs::read(&path, 1024)?;
-            name.pop();
+        self.read_trigger(device, hub, worker, move |name| {
             if name.is_empty() {
                 return Err(Errno::NODEV);
             }
             let found = names.iter().find(|(known, _)| known.as_bytes() == name);
             found.map(|(_, number)| super::answer_number(*number)).ok_or(Errno::NXIO)
-        };
-        self.ask(worker, Box::new(read));
+        });
     }
 
     /// Opens a buffer. Returns the channels that will be on.
@@ -631,13 +618,7 @@ impl Client {
 /// Appends samples.
 fn collect(to: &mut Vec<u8>, chunk: &Chunk) -> Result<(), Errno> {
     let parts = chunk.samples.parts().map_err(|error| errno(&error))?;
-    let mut skip = chunk.range.start;
-    let end = to.len() + chunk.range.len();
-    for part in parts.iter() {
-        let (gone, rest) = part.split_at(skip.min(part.len()));
-        skip -= gone.len();
-        rest.slice(..rest.len().min(end - to.len())).append_to(to);
-    }
+    parts.within(chunk.range.clone()).for_each(|part| part.append_to(to));
     Ok(())
 }
 
