@@ -15,6 +15,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -43,6 +44,9 @@ const SIZES: [usize; 4] = [4 << 10, 64 << 10, 1 << 20, 4 << 20];
 const LOOPBACK: &str = "127.0.0.1";
 /// A port in the namespace, where nobody else is.
 const PORT: u16 = 4950;
+/// Ports below those of `net.ipv4.ip_local_port_range`.
+const PORTS: Range<u16> = 20_000..32_000;
+const TRIES: usize = 100;
 /// Bytes of the buffer of `recv()`.
 const RECV: usize = 128 << 10;
 /// Bytes of the block to receive into.
@@ -111,9 +115,11 @@ impl Net {
     }
 }
 
+/// A port that nobody has, and that the kernel gives to nobody who asks for any.
 fn free_port() -> Result<u16> {
-    let bound = TcpListener::bind((LOOPBACK, 0)).and_then(|listener| listener.local_addr());
-    bound.map(|address| address.port()).map_err(failed)
+    let mut ports = std::iter::repeat_with(|| fastrand::u16(PORTS)).take(TRIES);
+    let is_free = |port: &u16| TcpListener::bind((LOOPBACK, *port)).is_ok();
+    ports.find(is_free).ok_or_else(|| failed(std::io::ErrorKind::AddrInUse.into()))
 }
 
 /// What is sent.
