@@ -101,11 +101,11 @@ impl Connection {
             if self.has_ended {
                 return Ok(None);
             }
-            if self.fill()? == Filled::Nothing {
+            if self.fill(deadline)? == Filled::Nothing {
                 if deadline.has_passed() {
                     return Ok(None);
                 }
-                poll::wait(self.as_fd(), PollFlags::IN, deadline.remaining())
+                poll::wait(&*self.socket, PollFlags::IN, deadline.remaining())
                     .map_err(|errno| Error::new("wait for", "a connection", errno))?;
             }
         }
@@ -169,10 +169,13 @@ impl Connection {
         !self.has_ended && matches!(&self.way, Way::Device(fragments) if fragments.has_views())
     }
 
-    fn fill(&mut self) -> Result<Filled> {
+    /// Ordinary receive waits by itself, until the deadline.
+    fn fill(&mut self, deadline: Deadline) -> Result<Filled> {
+        let (socket, ready) = (&self.socket, &mut self.ready);
         let filled = match &mut self.way {
-            Way::Device(fragments) => fragments.fill(&self.socket, &mut self.ready),
-            Way::Host(copies) => copies.fill(&self.socket, &mut self.ready),
+            Way::Device(fragments) => fragments.fill(socket, ready),
+            Way::Host(copies) if deadline.has_passed() => copies.fill(socket, ready),
+            Way::Host(copies) => copies.fill_until(socket, ready, deadline),
         };
         if matches!(filled, Ok(Filled::End) | Err(_)) {
             self.has_ended = true;
@@ -199,7 +202,7 @@ impl Drop for Connection {
         // Views may keep the socket open; the peer must not wait for them.
         let _ = self.socket.shutdown(Shutdown::Both);
         // This frees the memory of data that will not be received.
-        while self.may_stay_open() && matches!(self.fill(), Ok(Filled::Some)) {
+        while self.may_stay_open() && matches!(self.fill(Deadline::now()), Ok(Filled::Some)) {
             self.ready.clear();
         }
         let _ = self.flush();

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rustix::event::PollFlags;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
@@ -14,7 +15,7 @@ use super::filled::Filled;
 use super::memory::Memory;
 use super::view::{Piece, View};
 use crate::block::{self, Block, BytesMut};
-use crate::poll::Set;
+use crate::poll::{self, Deadline, Set};
 use crate::{Error, Result};
 
 /// Maximum number of bytes in one call.
@@ -45,27 +46,54 @@ impl Copies {
         &self.memory
     }
 
-    /// Receives, by one call.
+    /// Receives, by one call. After [`Filled::Nothing`] the descriptor becomes readable when there is something new.
     pub(super) fn fill(
         &mut self,
         socket: &TcpStream,
         pieces: &mut VecDeque<Piece>,
     ) -> Result<Filled> {
-        if self.has_more {
-            let filled = self.receive(socket, pieces)?;
-            if filled != Filled::Nothing {
-                return Ok(filled);
-            }
+        if self.has_more
+            && let Some(filled @ (Filled::Some | Filled::End)) = self.receive(socket, pieces)?
+        {
+            return Ok(filled);
         }
         // Takes the events until now: what they report is handled now.
         self.watched.ready()?;
-        self.receive(socket, pieces)
+        Ok(self.receive(socket, pieces)?.unwrap_or(Filled::Nothing))
     }
 
-    fn receive(&mut self, socket: &TcpStream, pieces: &mut VecDeque<Piece>) -> Result<Filled> {
+    /// The same, but waits until the deadline. The socket alone is cheaper to wait for than the descriptor.
+    pub(super) fn fill_until(
+        &mut self,
+        socket: &TcpStream,
+        pieces: &mut VecDeque<Piece>,
+        deadline: Deadline,
+    ) -> Result<Filled> {
+        loop {
+            let waited = match self.receive(socket, pieces)? {
+                Some(Filled::Nothing) => poll::wait(socket, PollFlags::IN, deadline.remaining()),
+                Some(filled) => return Ok(filled),
+                None => match self.fill(socket, pieces)? {
+                    Filled::Nothing => poll::wait(&*self, PollFlags::IN, deadline.remaining()),
+                    filled => return Ok(filled),
+                },
+            };
+            waited.map_err(|errno| Error::new("wait for", "a connection", errno))?;
+            if deadline.has_passed() {
+                return self.fill(socket, pieces);
+            }
+        }
+    }
+
+    /// `None` if no memory is free.
+    fn receive(
+        &mut self,
+        socket: &TcpStream,
+        pieces: &mut VecDeque<Piece>,
+    ) -> Result<Option<Filled>> {
         self.has_more = false;
         let most = (MOST / self.memory.free().0).max(1);
-        let Some(claimed) = self.memory.claim(most) else { return Ok(Filled::Nothing) };
+        let Some(claimed) = self.memory.claim(most) else { return Ok(None) };
         let received = self.filler.write().and_then(|mut filling| {
             receive(socket, &mut filling.bytes_mut().slice(claimed.clone()))
                 .map_err(|errno| Error::new("receive from", "a connection", errno))
@@ -73,16 +101,16 @@ impl Copies {
         let len = received.as_ref().ok().copied().flatten().unwrap_or(0);
         self.has_more = len == claimed.len();
         let kept = self.memory.keep(&claimed, len);
-        match received? {
-            None => Ok(Filled::Nothing),
-            Some(0) => Ok(Filled::End),
+        Ok(Some(match received? {
+            None => Filled::Nothing,
+            Some(0) => Filled::End,
             Some(_) => {
                 self.memory.counts.bytes.fetch_add(len as u64, Ordering::Relaxed);
                 self.memory.counts.copied.fetch_add(len as u64, Ordering::Relaxed);
                 pieces.push_back(Piece::View(View::new(&self.memory, kept, None)));
-                Ok(Filled::Some)
+                Filled::Some
             }
-        }
+        }))
     }
 }
 

@@ -43,21 +43,17 @@ impl Pages {
 
     /// Adds a view of these bytes.
     pub(super) fn hold(&self, bytes: &Range<usize>) {
-        for count in self.of(bytes) {
-            if count.fetch_add(1, Ordering::Relaxed) == 0 {
-                self.held.fetch_add(1, Ordering::Relaxed);
-            }
-        }
+        let is_first = |count: &&AtomicU32| count.fetch_add(1, Ordering::Relaxed) == 0;
+        let taken = self.of(bytes).iter().filter(is_first).count();
+        self.held.fetch_add(taken, Ordering::Relaxed);
     }
 
     /// Removes a view of these bytes.
     pub(super) fn release(&self, bytes: &Range<usize>) {
-        for count in self.of(bytes) {
-            // Ordered with a receiver that finds nothing free, see `Memory::claim`.
-            if count.fetch_sub(1, Ordering::SeqCst) == 1 {
-                self.held.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
+        // Ordered with a receiver that finds nothing free, see `Memory::claim`.
+        let is_last = |count: &&AtomicU32| count.fetch_sub(1, Ordering::SeqCst) == 1;
+        let freed = self.of(bytes).iter().filter(is_last).count();
+        self.held.fetch_sub(freed, Ordering::Relaxed);
     }
 
     /// Takes adjacent free pages, at most `most`. Returns their range of bytes.
@@ -71,6 +67,7 @@ impl Pages {
         while end < len && end - first < most && self.take(end) {
             end += 1;
         }
+        self.held.fetch_add(end - first, Ordering::Relaxed);
         self.cursor.store(end % len, Ordering::Relaxed);
         Some(first * self.page..end * self.page)
     }
@@ -88,11 +85,7 @@ impl Pages {
 
     fn take(&self, page: usize) -> bool {
         let order = Ordering::SeqCst;
-        let taken = self.counts[page].compare_exchange(0, 1, order, order).is_ok();
-        if taken {
-            self.held.fetch_add(1, Ordering::Relaxed);
-        }
-        taken
+        self.counts[page].compare_exchange(0, 1, order, order).is_ok()
     }
 
     fn of(&self, bytes: &Range<usize>) -> &[AtomicU32] {
