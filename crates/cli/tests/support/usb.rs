@@ -31,6 +31,7 @@ pub fn load() {
 pub fn load_slower(is_high_speed: bool) {
     let speed = if is_high_speed { "is_high_speed=1" } else { "is_high_speed=0" };
     modprobe(&["-r", "dummy_hcd"]).unwrap();
+    settle();
     modprobe(&["dummy_hcd", speed]).unwrap();
     unplugged();
 }
@@ -45,6 +46,13 @@ pub fn device() -> Option<PathBuf> {
 pub fn unplugged() {
     wait_until("the device goes", || device().is_none());
     sleep(BREAK);
+    settle();
+}
+
+/// Waits until udevd has told programs all that happened. libusb before 1.0.28 crashes at its end if it is told late that
+/// an earlier root hub with the number of this one has gone (libusb #1244).
+fn settle() {
+    assert!(Command::new("udevadm").args(["settle", "--timeout=300"]).status().unwrap().success());
 }
 
 /// The gadgets that Busbar has made.
@@ -114,6 +122,7 @@ pub fn configured() {
         let value = device().map(|it| fs::read_to_string(it.join("bConfigurationValue")));
         value.is_some_and(|value| value.is_ok_and(|value| value.trim() == "1"))
     });
+    settle();
 }
 
 /// One of libiio's programs on the host.
