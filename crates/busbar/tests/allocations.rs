@@ -99,7 +99,9 @@ fn a_block_of_a_source_is_verified_without_an_allocation() {
 
 #[test]
 fn a_block_goes_over_the_network_without_an_allocation() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // Below those that the kernel gives to connections.
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let port = std::iter::repeat_with(|| fastrand::u16(20_000..32_000)).find(is_free).unwrap();
     for block_len in [4096, 64 << 10] {
         let target = format!("127.0.0.1:{port}");
         let from = SourceKind::Listen(target.clone());

@@ -28,6 +28,8 @@ const LOOK: Duration = Duration::from_millis(5);
 /// The channels of the counter.
 const CHANNELS: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
 
+/// One sample of so many is kept at least.
+const FEWEST: u64 = 10_000;
 /// What is kept of blocks from the network.
 const THIRD: u32 = 3;
 
@@ -150,9 +152,10 @@ struct Built {
     files: Vec<(usize, PathBuf)>,
 }
 
-/// A port that is free, unless another program takes it meanwhile.
+/// A port that nobody has, below those that the kernel gives to connections.
 fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(|| fastrand::u16(20_000..32_000)).find(is_free).unwrap()
 }
 
 fn verify(way: &Way) -> SinkKind {
@@ -169,7 +172,7 @@ impl Plan {
         let mut config = Config::new().drain(Some(PATIENCE));
         for (index, stage) in self.stages.iter().enumerate() {
             let before = stage.input.get(&nodes).clone();
-            let (name, work) = (format!("stage{index}"), stage.work.clone().fit(&before.channels));
+            let (name, work) = (format!("stage{index}"), stage.work.clone().fit(&before));
             let input = from(&before.name, stage.edge);
             config.stages.push(StageConfig::new(name.clone(), input, work.clone()));
             nodes.push(before.through(name, &work));
@@ -213,16 +216,23 @@ impl Plan {
 }
 
 trait Fit {
-    fn fit(self, channels: &[String]) -> Self;
+    fn fit(self, before: &Way) -> Self;
 }
 
 impl Fit for Work {
-    /// Only channels that exist.
-    fn fit(self, channels: &[String]) -> Self {
-        let Self::Select(mut names) = self else { return self };
-        names.retain(|name| channels.contains(name));
+    /// Only channels that exist, and not so few samples that the first one takes a minute.
+    fn fit(self, before: &Way) -> Self {
+        let mut names = match self {
+            Self::Select(names) => names,
+            Self::Decimate(by) => {
+                let most = FEWEST / before.decimated.iter().product::<u64>();
+                return Self::Decimate(by.min(u32::try_from(most).unwrap()).max(1));
+            }
+            work => return work,
+        };
+        names.retain(|name| before.channels.contains(name));
         if names.is_empty() {
-            names.push(channels[0].clone());
+            names.push(before.channels[0].clone());
         }
         Self::Select(names)
     }

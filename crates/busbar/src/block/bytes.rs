@@ -174,7 +174,7 @@ impl<'a> Bytes<'a> {
     /// A copy of the bytes.
     #[must_use]
     pub fn to_vec(self) -> Vec<u8> {
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(self.len());
         self.append_to(&mut bytes);
         bytes
     }

@@ -66,7 +66,8 @@ pub fn signal(child: &Child, signal: Signal) {
 
 /// A port that was free a moment ago.
 pub fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(|| fastrand::u16(20_000..32_000)).find(is_free).unwrap()
 }
 
 /// The first coprocessor, its control device with `rpmsg_eptfd`.

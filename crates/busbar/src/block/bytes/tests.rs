@@ -40,6 +40,11 @@ fn every_length_is_copied_from_and_to_every_alignment() {
 }
 
 #[test]
+fn a_copy_takes_no_more_memory_than_its_bytes() {
+    assert!((1..20).all(|len| Bytes::from(&pattern(len, 0)[..]).to_vec().capacity() == len));
+}
+
+#[test]
 fn chunks_are_all_of_it_in_its_order() {
     for len in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 5] {
         let bytes = pattern(len, 0);
