@@ -277,7 +277,9 @@ impl Client {
     }
 
     fn say(&mut self, mut bytes: Vec<u8>) {
+        // By the binary protocol, each part is said by itself.
         if self.link.has_parts()
+            && self.binary.is_none()
             && let Some(end) = bytes.iter().position(|byte| *byte == b'\n')
         {
             let rest = bytes.split_off(end + 1);

@@ -137,8 +137,7 @@ impl Buffer {
 
 impl Client {
     pub(super) fn begin_binary(&mut self, hub: &Hub) {
-        // Over USB it is not tested, and its answers would have to be parted otherwise.
-        if hub.xml_with_events.len() > MOST_XML || self.link.has_parts() {
+        if hub.xml_with_events.len() > MOST_XML {
             // Clients of 1.x then speak the text protocol.
             return self.refuse(Errno::INVAL);
         }
