@@ -68,6 +68,7 @@ enum Line {
     Listening { address: String, devices: Vec<(String, Option<String>)> },
     Client { what: &'static str, address: String },
     Lost { device: String, host: String, lost: Option<u64> },
+    LostEvents { device: String, host: String, lost: u64 },
     Failed { device: String, error: String },
     Announced { name: String },
     NotAnnounced { error: String },
@@ -144,6 +145,9 @@ fn say(args: &Args, line: Line) -> Result<()> {
         Line::Lost { device, host, lost: None } => {
             format!("{device}: {host} has lost samples; how many is not known")
         }
+        Line::LostEvents { device, host, lost } => {
+            format!("{device}: {host} has lost {lost} events")
+        }
         Line::Failed { device, error } => format!("{device}: {error}"),
         Line::Announced { name } => format!("announced as `{name}`"),
         Line::NotAnnounced { error } => format!("not announced: {error}"),
@@ -167,6 +171,9 @@ impl From<ServerEvent> for Line {
                     Lost::Unknown => None,
                 };
                 Self::Lost { device, host: host.to_string(), lost }
+            }
+            ServerEvent::LostEvents { device, host, lost } => {
+                Self::LostEvents { device, host: host.to_string(), lost }
             }
             ServerEvent::Failed { device, error } => Self::Failed { device, error },
             ServerEvent::Announced(name) => Self::Announced { name },

@@ -5,9 +5,11 @@
 mod converter;
 mod support;
 
+use std::cell::RefCell;
 use std::fs;
 use std::io::Read;
 use std::process::{Child, Stdio};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use converter::{Converter, FRAME, assert_counter};
 use fastrand::Rng;
 use nusb::MaybeFuture;
 use nusb::transfer::{Buffer, Bulk, ControlOut, ControlType, In, Out, Recipient, TransferError};
-use support::iiod::Server;
+use support::iiod::{Server, op};
 use support::usb::{configured, device, gadgets, load, program, read, serve, unplugged};
 use support::{rounds, wait_until};
 
@@ -216,6 +218,209 @@ fn each_part_of_an_answer_is_a_transfer_and_wrong_requests_are_refused() {
     unplugged();
 }
 
+/// The head of a command of the binary protocol.
+fn head(id: u16, op: u8, device: u8, code: i32) -> Vec<u8> {
+    [&id.to_le_bytes()[..], &[op, device], &code.to_le_bytes()].concat()
+}
+
+/// A pipe by which a host speaks the binary protocol. It sends and reads each part by a transfer of its own, and sends by a
+/// thread of its own, as libiio does it.
+struct Binary {
+    input: RefCell<nusb::Endpoint<Bulk, In>>,
+    /// `None` at the end.
+    output: Option<Sender<Vec<u8>>>,
+    sender: Option<JoinHandle<()>>,
+}
+
+impl Binary {
+    fn open(host: &Host, pipe: u8) -> Self {
+        host.ask(OPEN, pipe.into()).unwrap();
+        let (input, output) = host.pipes[usize::from(pipe)];
+        let mut to = host.interface.endpoint::<Bulk, Out>(output).unwrap();
+        let (output, parts) = channel::<Vec<u8>>();
+        let sender = spawn(move || {
+            for part in parts {
+                to.transfer_blocking(part.into(), LONG).into_result().unwrap();
+            }
+        });
+        let input = RefCell::new(host.interface.endpoint(input).unwrap());
+        let binary = Self { input, output: Some(output), sender: Some(sender) };
+        binary.send(b"BINARY\r\n");
+        assert_eq!(binary.read(1024), b"0\n");
+        binary
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        self.output.as_ref().unwrap().send(bytes.to_vec()).unwrap();
+    }
+
+    /// Reads what one transfer has. One of whole packets has to be of this length.
+    fn read(&self, len: usize) -> Vec<u8> {
+        let buffer = Buffer::new(len.next_multiple_of(1024));
+        let done = self.input.borrow_mut().transfer_blocking(buffer, LONG);
+        done.into_result().unwrap().to_vec()
+    }
+
+    fn answer(&self) -> (u16, i32) {
+        let head = self.read(8);
+        assert_eq!(head.len(), 8);
+        let id = u16::from_le_bytes([head[0], head[1]]);
+        (id, i32::from_le_bytes(head[4..].try_into().unwrap()))
+    }
+
+    fn ask(&self, op: u8, device: u8, code: i32, more: &[&[u8]]) -> i32 {
+        self.send(&head(7, op, device, code));
+        for part in more {
+            self.send(part);
+        }
+        let (id, number) = self.answer();
+        assert_eq!(id, 7);
+        number
+    }
+
+    /// The bytes that follow an answer.
+    fn bytes(&self, len: i32) -> Vec<u8> {
+        let len = usize::try_from(len).unwrap();
+        let bytes = self.read(len);
+        assert_eq!(bytes.len(), len);
+        bytes
+    }
+
+    /// Opens a buffer with blocks of these numbers, which are the ids to which their answers are.
+    fn open_buffer(&self, device: u8, blocks: std::ops::Range<u16>, len: usize) {
+        let mask = [15, 0, 0, 0];
+        assert_eq!(self.ask(op::OPEN, device, 0, &[&mask]), 4);
+        assert_eq!(self.bytes(4), mask);
+        for block in blocks {
+            self.send(&head(block, op::CREATE, device, i32::from(block) << 16));
+            self.send(&(len as u64).to_le_bytes());
+            assert_eq!(self.answer(), (block, 0));
+        }
+    }
+
+    fn transfer(&self, device: u8, block: u16, len: usize) {
+        self.send(&head(block, op::TRANSFER, device, i32::from(block) << 16));
+        self.send(&(len as u64).to_le_bytes());
+    }
+}
+
+impl Drop for Binary {
+    fn drop(&mut self) {
+        self.output = None;
+        if let Some(sender) = self.sender.take()
+            && !std::thread::panicking()
+        {
+            sender.join().unwrap();
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn streams_by_the_binary_protocol_share_a_pipe() {
+    load();
+    let server = serve(&["one=synth:counter", "two=synth:counter"]);
+    let host = Host::claim();
+    let pipe = Binary::open(&host, 1);
+    let xml = pipe.bytes(pipe.ask(op::PRINT, 0, 0, &[]));
+    assert!(xml.starts_with(b"<?xml") && xml.ends_with(b"</context>"));
+    // Values of whole packets, and one that is shorter.
+    for len in [2_usize, 1024, 4096, 1025] {
+        let mut value = vec![0; len];
+        value[0] = b'1';
+        let written = pipe.ask(op::WRITE, 0, 1 << 16, &[&(len as u64).to_le_bytes(), &value]);
+        assert_eq!(usize::try_from(written), Ok(len));
+    }
+    assert_eq!(pipe.bytes(pipe.ask(op::READ, 0, 1 << 16, &[])), b"1\0");
+    assert_eq!(pipe.ask(op::WRITE, 0, 1 << 16, &[&1_u64.to_le_bytes(), b"0"]), 1);
+    // Blocks of whole packets, and others. Ids that look like an end of line are none.
+    let lens = [32_768, 1000 * FRAME];
+    let blocks = [10..14, 100..104];
+    for device in [0, 1] {
+        pipe.open_buffer(device, blocks[usize::from(device)].clone(), lens[usize::from(device)]);
+        for block in blocks[usize::from(device)].clone() {
+            pipe.transfer(device, block, lens[usize::from(device)]);
+        }
+    }
+    // Several commands in one transfer.
+    pipe.send(&[head(7, op::ENABLE, 0, 0), head(8, op::ENABLE, 1, 0)].concat());
+    let (mut next, mut awaited) = ([0, 0], 10);
+    while awaited > 0 {
+        let (id, len) = pipe.answer();
+        awaited -= 1;
+        if id < 10 {
+            assert_eq!(len, 0);
+            continue;
+        }
+        let device = u8::from(id >= 100);
+        let at = usize::from(device);
+        assert_eq!(usize::try_from(len), Ok(lens[at]), "{id}");
+        let bytes = pipe.bytes(len);
+        assert_counter(&bytes, next[at]);
+        next[at] += (bytes.len() / FRAME) as u64;
+        if next[at] < 50_000 {
+            pipe.transfer(device, id, lens[at]);
+            awaited += 1;
+        }
+    }
+    assert!(next.iter().all(|next| *next >= 50_000));
+    // What a program has opened is freed by its other connection, as libiio does it.
+    let other = Binary::open(&host, 0);
+    assert_eq!(other.ask(op::CLOSE, 0, 0, &[]), 0);
+    host.ask(CLOSE, 1).unwrap();
+    assert_eq!(other.ask(op::CLOSE, 0, 0, &[]), -9);
+    drop((pipe, other, host));
+    drop(server);
+    unplugged();
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn one_pipe_transmits_and_receives_by_the_binary_protocol() {
+    load();
+    let converter = Converter::named("usb-binary");
+    converter.rx.set("loopback", 1);
+    let server = serve(&["iio:usb-binary", "iio:usb-binary-tx"]);
+    let host = Host::claim();
+    let pipe = Binary::open(&host, 2);
+    let ids = [&converter.rx, &converter.tx].map(|device| device.folder.file_name().unwrap());
+    assert_eq!(pipe.ask(op::TIMEOUT, 0, -1, &[]), 0);
+    let (rx, tx) = if ids[0] < ids[1] { (0, 1) } else { (1, 0) };
+    // Blocks of whole packets, and of a part of one at the end.
+    let sent = [8 << 10, 1000 * FRAME, 8 << 10, 64, 8 << 10];
+    let len = sent.iter().sum::<usize>() / 4;
+    pipe.open_buffer(rx, 20..24, len);
+    pipe.open_buffer(tx, 30..35, 8 << 10);
+    for block in 20..24 {
+        pipe.transfer(rx, block, len);
+    }
+    assert_eq!(pipe.ask(op::ENABLE, rx, 0, &[]), 0);
+    assert_eq!(pipe.ask(op::ENABLE, tx, 0, &[]), 0);
+    let mut bytes = vec![0; sent.iter().sum()];
+    Rng::with_seed(7).fill(&mut bytes);
+    let (mut came, mut done) = (Vec::new(), 0);
+    let mut left = &bytes[..];
+    for (block, len) in (30..).zip(sent) {
+        let samples;
+        (samples, left) = left.split_at(len);
+        pipe.transfer(tx, block, len);
+        pipe.send(samples);
+    }
+    while done < sent.len() || came.len() < bytes.len() {
+        match pipe.answer() {
+            (30..35, 0) => done += 1,
+            (id, count) => {
+                assert_eq!(usize::from(id - 20), came.len() / len);
+                came.extend(pipe.bytes(count));
+            }
+        }
+    }
+    assert!(came == bytes, "what was transmitted is received");
+    drop((pipe, host));
+    drop(server);
+    unplugged();
+}
+
 /// The memory of a process, in KiB.
 fn memory(server: &Server) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
@@ -256,7 +461,7 @@ fn a_host_that_means_harm_hurts_nobody_else() {
     let mut random = Rng::with_seed(5);
     for _ in 0..rounds(1000, 100) {
         let pipe = random.usize(0..3);
-        match random.u8(0..8) {
+        match random.u8(0..10) {
             0 => drop(host.ask(random.u8(0..4), random.u16(0..4))),
             1 | 2 => drop(host.ask(OPEN, u16::try_from(pipe).unwrap())),
             3 => {
@@ -267,6 +472,14 @@ fn a_host_that_means_harm_hurts_nobody_else() {
             4 => drop(host.send(pipe, b"WRITE adc busbar_report_loss 60000\r\n", SOON)),
             5 => drop(host.send(pipe, b"OPEN adc 4096 0000000f\r\nREADBUF adc 999999\r\n", SOON)),
             6 => drop(host.read(pipe, 1024 * random.usize(1..9), SOON)),
+            7 => drop(host.send(pipe, b"BINARY\r\n", SOON)),
+            8 => {
+                let codes = [0, 1 << 16, 3 << 16, -1];
+                let op = random.u8(0..=op::NOTHING);
+                let mut bytes = head(random.u16(0..3), op, 0, codes[random.usize(0..4)]);
+                bytes.extend([random.u8(..), random.u8(0..80), 0, 0, 0, 0, 0, 0]);
+                let _ = host.send(pipe, &bytes, SOON);
+            }
             _ => drop(host.interface.set_alt_setting(0).wait()),
         }
     }

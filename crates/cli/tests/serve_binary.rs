@@ -43,7 +43,12 @@ fn attributes_are_read_and_written_by_their_numbers() {
     let server = Server::start(&["adc=synth:counter?rate=1M", "sine=synth:sine?rate=48k"]);
     let mut client = Binary::connect(server.port);
     let xml = client.value(op::PRINT, 0, 0, &[]).unwrap();
-    assert_eq!(xml, server.connect().value("PRINT").unwrap());
+    // Only this one may have the attributes of events.
+    let body = |xml: Vec<u8>| {
+        let xml = String::from_utf8(xml).unwrap();
+        xml.split_once("]>").unwrap().1.to_owned()
+    };
+    assert_eq!(body(xml), body(server.connect().value("PRINT").unwrap()));
     assert_eq!(attribute(&mut client, 0, RATE), "1000000");
     assert_eq!(attribute(&mut client, 1, RATE), "48000");
     assert_eq!(client.write(0, REPORT, b"1\0"), 2);
@@ -74,6 +79,7 @@ fn commands_are_answered_with_the_numbers_of_iiod() {
         (op::READ_CHANNEL, 0, 0, &[], -22),
         (op::READ_CHANNEL, 0, 99, &[], -22),
         (op::READ_EVENTS, 0, 0, &[], -22),
+        (op::READ_CHANNEL_EVENTS, 0, 0, &[], -22),
         (op::WRITE, 0, 0, &[&len(3)[..], b"abc"].concat(), -1),
         (op::WRITE, 9, 0, &[&len(3)[..], b"abc"].concat(), -22),
         (op::GET_TRIGGER, 0, 0, &[], -2),

@@ -1,9 +1,10 @@
-//! Buffers of industrial I/O devices, and DMABUFs as their blocks (`<linux/iio/buffer.h>`).
+//! Buffers of industrial I/O devices, DMABUFs as their blocks (`<linux/iio/buffer.h>`), and events
+//! (`<linux/iio/events.h>`).
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use rustix::io::{self, Errno};
-use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
+use rustix::ioctl::{Getter, Opcode, Setter, Updater, ioctl, opcode};
 
 use crate::call::{self, Call};
 
@@ -11,6 +12,9 @@ use crate::call::{self, Call};
 pub const CYCLIC: u32 = 1;
 /// [`dequeue`] returns the block once it has ended (`IIO_BUFFER_DMABUF_REPORT`). Kernels with Busbar's patches only.
 pub const REPORT: u32 = 1 << 31;
+
+/// Bytes of an event, `struct iio_event_data`: its code, then its time in nanoseconds, each of 64 bits.
+pub const EVENT_LEN: usize = 16;
 
 /// `struct iio_dmabuf`.
 #[repr(C)]
@@ -42,6 +46,7 @@ struct IioDmabufDequeue {
     flags: u32,
 }
 
+const GET_EVENT_FD: Opcode = opcode::read::<i32>(b'i', 0x90);
 const GET_FD: Opcode = opcode::read_write::<i32>(b'i', 0x91);
 const ATTACH: Opcode = opcode::write::<i32>(b'i', 0x92);
 const DETACH: Opcode = opcode::write::<i32>(b'i', 0x93);
@@ -60,11 +65,34 @@ pub fn buffer_fd(device: impl AsFd, index: i32) -> io::Result<OwnedFd> {
     let mut value = index;
     // SAFETY: the opcode is that of a call that updates an `int`.
     unsafe { ioctl(device, Updater::<GET_FD, i32>::new(&mut value)) }?;
-    if value < 0 {
+    // SAFETY: after success this is a new descriptor that nobody else owns.
+    unsafe { owned(value) }
+}
+
+/// `IIO_GET_EVENT_FD_IOCTL`: the events of a device from now on, as a file of its own, from which whole events
+/// of [`EVENT_LEN`] bytes are read.
+///
+/// A device has one such file at a time. The kernel keeps 16 events that are not read, and drops those after them. The
+/// file is for reading, closed by `exec`, and blocks until `O_NONBLOCK` is set on it. If the device goes, a read
+/// fails with `ENODEV`, but nothing wakes who polls it.
+///
+/// # Errors
+/// `EBUSY` while the device has such a file already, `ENODEV` if it has no events or is gone.
+pub fn event_fd(device: impl AsFd) -> io::Result<OwnedFd> {
+    // SAFETY: the opcode is that of a call that writes an `int`.
+    let value = unsafe { ioctl(device, Getter::<GET_EVENT_FD, i32>::new()) }?;
+    // SAFETY: after success this is a new descriptor that nobody else owns.
+    unsafe { owned(value) }
+}
+
+/// # Safety
+/// Nobody else owns the descriptor, if it is one.
+unsafe fn owned(fd: i32) -> io::Result<OwnedFd> {
+    if fd < 0 {
         return Err(Errno::BADF);
     }
-    // SAFETY: after success this is a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(value) })
+    // SAFETY: as the caller says.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// `IIO_BUFFER_DMABUF_ATTACH_IOCTL`: lets `buffer` use a DMABUF.
@@ -141,6 +169,7 @@ mod tests {
     #[test]
     fn numbers_are_those_of_the_header() {
         // As printed by a C program that includes it.
+        assert_eq!(GET_EVENT_FD, 0x8004_6990);
         assert_eq!(GET_FD, 0xc004_6991);
         assert_eq!(ATTACH, 0x4004_6992);
         assert_eq!(DETACH, 0x4004_6993);

@@ -32,6 +32,11 @@
 //! iiod; the others then do not know what they have missed. One that wants the same channels or fewer joins
 //! without a gap.
 //!
+//! # Events
+//!
+//! Clients of libiio 1.x get the events of devices of this machine, each of them all events. Those that a slow client has
+//! missed are counted in the attribute `busbar_lost_events` of the device, for its machine.
+//!
 //! # USB
 //!
 //! With `ServerSetup::usb` (cargo feature `usb`), programs of a USB host are clients as well, by the interface that `iiod`
@@ -41,7 +46,7 @@
 //!
 //! A client has four blocks, or as many as it has asked for (`iio_device_set_kernel_buffers_count`). While it has no
 //! free block, the samples of a converter that tells its rate are lost for it, and only for it. A source that can wait,
-//! such as a recording, waits, but not for a client that has taken nothing for a second while others do. Each device with a buffer has these attributes:
+//! such as a recording, waits, but not for a client that has taken nothing for a second while others do. Each device with a buffer has these attributes, and one with events the third:
 //!
 //! | attribute | value |
 //! |---|---|
@@ -59,6 +64,7 @@ mod command;
 mod context;
 #[cfg_attr(not(feature = "dns-sd"), path = "iiod/no_dns_sd.rs")]
 mod dns_sd;
+mod events;
 mod frame;
 mod hub;
 mod link;

@@ -190,6 +190,7 @@ pub mod op {
     pub const READ_DEBUG: u8 = 4;
     pub const READ_CHANNEL: u8 = 6;
     pub const READ_EVENTS: u8 = 7;
+    pub const READ_CHANNEL_EVENTS: u8 = 8;
     pub const WRITE: u8 = 9;
     pub const GET_TRIGGER: u8 = 15;
     pub const SET_TRIGGER: u8 = 16;

@@ -94,6 +94,8 @@ enum Doing {
     Nothing,
     /// Waits for the worker.
     Job,
+    /// Waits for the worker to open the events of a device.
+    Opening(usize),
     /// Receives the value of an attribute.
     Value { write: Target, len: usize },
     /// Drops bytes that were announced and are not wanted, and then answers with a number.
@@ -150,10 +152,11 @@ impl Client {
     }
 
     /// The worker's answer.
-    pub(super) fn answer(&mut self, answer: Result<Answer, Errno>) {
-        if matches!(self.doing, Doing::Job) {
-            self.doing = Doing::Nothing;
-            self.reply(answer);
+    pub(super) fn answer(&mut self, answer: Result<Answer, Errno>, hub: &mut Hub) {
+        match std::mem::replace(&mut self.doing, Doing::Nothing) {
+            Doing::Job => self.reply(answer),
+            Doing::Opening(device) => self.has_opened_events(device, answer, hub),
+            other => self.doing = other,
         }
     }
 
@@ -179,7 +182,7 @@ impl Client {
         match &mut self.doing {
             Doing::Nothing if self.binary.is_some() => self.next_frame(hub, worker),
             Doing::Nothing => self.next_command(hub, worker),
-            Doing::Job => Ok(false),
+            Doing::Job | Doing::Opening(_) => Ok(false),
             Doing::Value { len, .. } => {
                 let len = *len;
                 if self.input.len() < len {
@@ -274,7 +277,9 @@ impl Client {
     }
 
     fn say(&mut self, mut bytes: Vec<u8>) {
+        // By the binary protocol, each part is said by itself.
         if self.link.has_parts()
+            && self.binary.is_none()
             && let Some(end) = bytes.iter().position(|byte| *byte == b'\n')
         {
             let rest = bytes.split_off(end + 1);
@@ -304,6 +309,7 @@ impl Client {
                 }
                 self.say(value);
             }
+            Ok(Answer::File(_)) => self.number(0),
             Err(errno) => self.refuse(errno),
         }
     }
@@ -736,6 +742,12 @@ fn file(hub: &Hub, device: &Device, of: Of<'_>, name: &str) -> PathBuf {
                 channel.and_then(|it| it.attributes.iter().find(|(short, _)| short == name));
             dir.join(known.map_or(name, |(_, file)| file))
         }
+        Of::Events(channel) => {
+            let channel = channel.and_then(|(id, is_output)| device.channel(id, is_output));
+            let known =
+                channel.and_then(|it| it.event_attributes.iter().find(|(short, _)| short == name));
+            dir.join("events").join(known.map_or(name, |(_, file)| file))
+        }
     }
 }
 
@@ -749,6 +761,8 @@ fn all(device: &Device, of: Of<'_>) -> Vec<String> {
             let attributes = device.channel(id, is_output).map(|it| it.attributes.iter());
             attributes.into_iter().flatten().map(|(name, _)| name.clone()).collect()
         }
+        // The binary protocol has single attributes only.
+        Of::Events(_) => Vec::new(),
     }
 }
 

@@ -61,7 +61,12 @@ pub(super) enum Of<'a> {
     Device,
     Buffer,
     Debug,
-    Channel { id: &'a str, is_output: bool },
+    Channel {
+        id: &'a str,
+        is_output: bool,
+    },
+    /// The events of the device, or of the channel of this id, which transmits or not. Only by the binary protocol.
+    Events(Option<(&'a str, bool)>),
 }
 
 impl<'a> Command<'a> {

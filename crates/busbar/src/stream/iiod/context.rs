@@ -26,6 +26,8 @@ pub(super) struct Device {
     pub attributes: Vec<String>,
     pub buffer_attributes: Vec<String>,
     pub debug_attributes: Vec<String>,
+    /// Those of its events that are no channel's.
+    pub event_attributes: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,6 +40,8 @@ pub(super) struct Channel {
     pub scan: Option<Scan>,
     /// Names and files.
     pub attributes: Vec<(String, String)>,
+    /// The same of its events.
+    pub event_attributes: Vec<(String, String)>,
 }
 
 /// A channel's place in the scan.
@@ -74,6 +78,16 @@ const SCHEMA: [(&str, &str, &str); 8] = [
     ("debug-attribute", "EMPTY", "name CDATA #REQUIRED"),
     ("buffer-attribute", "EMPTY", "name CDATA #REQUIRED"),
 ];
+/// The same for clients that know events.
+const WITH_EVENTS: [(&str, &str, &str); 3] = [
+    (
+        "device",
+        "(channel | attribute | debug-attribute | event-attribute | buffer-attribute)*",
+        SCHEMA[2].2,
+    ),
+    ("channel", "(scan-element?, attribute*, event-attribute*)", SCHEMA[3].2),
+    ("event-attribute", "EMPTY", "name CDATA #REQUIRED filename CDATA #IMPLIED"),
+];
 
 impl Context {
     /// The device of this id, label or name.
@@ -84,14 +98,27 @@ impl Context {
             .position(|device| device.id == name || is_it(&device.label) || is_it(&device.name))
     }
 
-    /// The document that describes it; `version` is that of the server: major, minor, tag.
-    pub(super) fn xml(&self, (major, minor, tag): (u32, u32, &str)) -> String {
+    /// The document that describes it, as clients of libiio 0.x know it; `version` is that of the server: major, minor,
+    /// tag.
+    pub(super) fn xml(&self, version: (u32, u32, &str)) -> String {
+        self.document(version, false)
+    }
+
+    /// The same with the attributes of events, for clients of libiio 1.x.
+    pub(super) fn xml_with_events(&self, version: (u32, u32, &str)) -> String {
+        self.document(version, true)
+    }
+
+    fn document(&self, (major, minor, tag): (u32, u32, &str), with_events: bool) -> String {
         let mut out = String::from("<?xml version=\"1.0\" encoding=\"utf-8\"?><!DOCTYPE context [");
-        for (name, content, _) in SCHEMA {
+        let more = if with_events { &WITH_EVENTS[..] } else { &[] };
+        let is_other = |(name, ..): &&(&str, _, _)| more.iter().all(|(other, ..)| other != name);
+        let schema = || SCHEMA.iter().filter(is_other).chain(more);
+        for (name, content, _) in schema() {
             // Writing to a string does not fail.
             let _ = write!(out, "<!ELEMENT {name} {content}>");
         }
-        for (name, _, attributes) in SCHEMA {
+        for (name, _, attributes) in schema() {
             let _ = write!(out, "<!ATTLIST {name} {attributes}>");
         }
         out += "]>";
@@ -108,7 +135,7 @@ impl Context {
                 empty(out, "context-attribute", &[("name", name), ("value", value)]);
             }
             for device in &self.devices {
-                device.xml(out);
+                device.xml(out, with_events);
             }
         });
         out
@@ -119,6 +146,12 @@ impl Device {
     /// Whether samples can be received from it, or sent to it.
     pub(super) fn has_buffer(&self) -> bool {
         self.channels.iter().any(|channel| channel.scan.is_some())
+    }
+
+    /// Whether its driver tells of events.
+    pub(super) fn has_events(&self) -> bool {
+        !self.event_attributes.is_empty()
+            || self.channels.iter().any(|channel| !channel.event_attributes.is_empty())
     }
 
     /// Whether it only causes others to take samples.
@@ -149,18 +182,20 @@ impl Device {
         self.channels.iter().filter(|channel| channel.scan.is_some()).find_map(of)
     }
 
-    fn xml(&self, out: &mut String) {
+    fn xml(&self, out: &mut String, with_events: bool) {
         let mut of = vec![("id", self.id.as_str())];
         of.extend(self.name.as_deref().map(|name| ("name", name)));
         of.extend(self.label.as_deref().map(|label| ("label", label)));
         element(out, "device", &of, |out| {
             for channel in &self.channels {
-                channel.xml(out);
+                channel.xml(out, with_events);
             }
+            let events = if with_events { &self.event_attributes[..] } else { &[] };
             for (tag, names) in [
-                ("attribute", &self.attributes),
+                ("attribute", &self.attributes[..]),
                 ("buffer-attribute", &self.buffer_attributes),
                 ("debug-attribute", &self.debug_attributes),
+                ("event-attribute", events),
             ] {
                 for name in names {
                     empty(out, tag, &[("name", name)]);
@@ -171,7 +206,7 @@ impl Device {
 }
 
 impl Channel {
-    fn xml(&self, out: &mut String) {
+    fn xml(&self, out: &mut String, with_events: bool) {
         let mut of = vec![("id", self.id.as_str())];
         of.extend(self.name.as_deref().map(|name| ("name", name)));
         of.push(("type", if self.is_output { "output" } else { "input" }));
@@ -179,8 +214,13 @@ impl Channel {
             if let Some(scan) = &self.scan {
                 scan.xml(out);
             }
-            for (name, file) in &self.attributes {
-                empty(out, "attribute", &[("name", name), ("filename", file)]);
+            let events = if with_events { &self.event_attributes[..] } else { &[] };
+            for (tag, attributes) in
+                [("attribute", &self.attributes[..]), ("event-attribute", events)]
+            {
+                for (name, file) in attributes {
+                    empty(out, tag, &[("name", name), ("filename", file)]);
+                }
             }
         });
     }
@@ -266,6 +306,7 @@ mod tests {
             name: Some("a\"<b".into()),
             scan: Some(scan),
             attributes: vec![("raw".into(), "in_voltage0_raw".into())],
+            event_attributes: vec![("change_en".into(), "in_voltage0_change_en".into())],
             ..Channel::default()
         };
         let device = Device {
@@ -275,6 +316,7 @@ mod tests {
             attributes: vec!["pattern".into()],
             buffer_attributes: vec!["data_available".into()],
             debug_attributes: vec!["direct_reg_access".into()],
+            event_attributes: vec!["timeout".into()],
             ..Device::default()
         };
         let context = Context {
@@ -293,6 +335,17 @@ mod tests {
             <attribute name=\"pattern\" /><buffer-attribute name=\"data_available\" />\
             <debug-attribute name=\"direct_reg_access\" /></device></context>";
         assert_eq!(body, expected);
+        let xml = context.xml_with_events((0, 24, "test"));
+        let (schema, body) = xml.split_once("]>").unwrap();
+        let expected = expected
+            .replace(
+                "</channel>",
+                "<event-attribute name=\"change_en\" filename=\"in_voltage0_change_en\" /></channel>",
+            )
+            .replace("</device>", "<event-attribute name=\"timeout\" /></device>");
+        assert_eq!(body, expected);
+        assert_eq!(schema.matches("<!ELEMENT ").count(), 9);
+        assert_eq!(schema.matches("event-attribute").count(), 4);
     }
 
     #[test]

@@ -45,8 +45,10 @@ pub(super) enum What {
     /// Waits again for a transfer that has failed.
     Retry(Block),
     CreateEvents,
-    FreeEvents,
-    ReadEvent,
+    /// The stream of the client of this id.
+    FreeEvents(u16),
+    /// Whether to wait for one.
+    ReadEvent(bool),
     ReadRegister(u32),
     WriteRegister {
         address: u32,
@@ -72,8 +74,8 @@ pub(super) enum Of {
     Debug,
     Buffer(u16),
     Channel(u16),
-    /// Events, of a device or a channel.
-    Events,
+    DeviceEvents,
+    ChannelEvents(u16),
 }
 
 /// A block of a buffer.
@@ -116,12 +118,14 @@ impl Command {
             4 => Some(What::Read(place(Of::Debug))),
             5 => Some(What::Read(place(Of::Buffer(low)))),
             6 => Some(What::Read(place(Of::Channel(low)))),
-            7 | 8 => Some(What::Read(place(Of::Events))),
+            7 => Some(What::Read(place(Of::DeviceEvents))),
+            8 => Some(What::Read(place(Of::ChannelEvents(low)))),
             9 => rest.u64().map(|len| What::Write(place(Of::Device), len)),
             10 => rest.u64().map(|len| What::Write(place(Of::Debug), len)),
             11 => rest.u64().map(|len| What::Write(place(Of::Buffer(low)), len)),
             12 => rest.u64().map(|len| What::Write(place(Of::Channel(low)), len)),
-            13 | 14 => rest.u64().map(|len| What::Write(place(Of::Events), len)),
+            13 => rest.u64().map(|len| What::Write(place(Of::DeviceEvents), len)),
+            14 => rest.u64().map(|len| What::Write(place(Of::ChannelEvents(low)), len)),
             15 => Some(What::GetTrigger),
             16 => Some(What::SetTrigger(code)),
             17 => rest.words(words(device)).map(|mask| What::Open(low, mask)),
@@ -133,8 +137,8 @@ impl Command {
             23 | 24 => rest.u64().map(|bytes| What::Transfer { block, bytes, cyclic: op == 24 }),
             25 => Some(What::Retry(block)),
             26 => Some(What::CreateEvents),
-            27 => Some(What::FreeEvents),
-            28 => Some(What::ReadEvent),
+            27 => Some(What::FreeEvents(low)),
+            28 => Some(What::ReadEvent(code == 0)),
             29 => Some(What::ReadRegister(code.cast_unsigned())),
             30 => {
                 let address = code.cast_unsigned();
@@ -203,14 +207,14 @@ mod tests {
             (4, 0, What::Read(place(Of::Debug))),
             (5, 0, What::Read(place(Of::Buffer(0x0201)))),
             (6, 0, What::Read(place(Of::Channel(0x0201)))),
-            (7, 0, What::Read(place(Of::Events))),
-            (8, 0, What::Read(place(Of::Events))),
+            (7, 0, What::Read(place(Of::DeviceEvents))),
+            (8, 0, What::Read(place(Of::ChannelEvents(0x0201)))),
             (9, 8, What::Write(place(Of::Device), 5)),
             (10, 8, What::Write(place(Of::Debug), 5)),
             (11, 8, What::Write(place(Of::Buffer(0x0201)), 5)),
             (12, 8, What::Write(place(Of::Channel(0x0201)), 5)),
-            (13, 8, What::Write(place(Of::Events), 5)),
-            (14, 8, What::Write(place(Of::Events), 5)),
+            (13, 8, What::Write(place(Of::DeviceEvents), 5)),
+            (14, 8, What::Write(place(Of::ChannelEvents(0x0201)), 5)),
             (15, 0, What::GetTrigger),
             (16, 0, What::SetTrigger(0x0403_0201)),
             (17, 8, What::Open(0x0201, vec![5, 0])),
@@ -223,8 +227,8 @@ mod tests {
             (24, 8, What::Transfer { block, bytes: 5, cyclic: true }),
             (25, 0, What::Retry(block)),
             (26, 0, What::CreateEvents),
-            (27, 0, What::FreeEvents),
-            (28, 0, What::ReadEvent),
+            (27, 0, What::FreeEvents(0x0201)),
+            (28, 0, What::ReadEvent(false)),
             (29, 0, What::ReadRegister(0x0403_0201)),
             (30, 4, What::WriteRegister { address: 0x0403_0201, value: 5 }),
             (31, 0, What::Format(0x0201)),

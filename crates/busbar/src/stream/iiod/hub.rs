@@ -1,6 +1,7 @@
 //! The devices, and the streams from and to them that clients have opened.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,6 +10,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::context::{Channel, Context, Device, Scan};
+use super::events::{self, Due, Event, Events};
 use super::peer::Machine;
 use super::receive::{Feed, Layout, Receive, Taken};
 use super::sysfs::Roots;
@@ -16,7 +18,7 @@ use super::transmit::Transmit;
 use super::{GIT_TAG, MAJOR, MINOR};
 use crate::Error;
 use crate::stream::format::{Format, Lost};
-use crate::stream::net::watch::Watch;
+use crate::stream::net::watch::{self, Watch};
 use crate::stream::samples::Samples;
 use crate::stream::scan::{self, Type};
 use crate::stream::setup::{Interface, StreamSetup};
@@ -44,6 +46,8 @@ pub(super) const LOST: &str = "busbar_lost";
 pub(super) const UNKNOWN: &str = "busbar_unknown";
 /// Whether a read that begins after a loss fails once with `ENOBUFS`.
 pub(super) const REPORT: &str = "busbar_report_loss";
+/// Events that are missing in the streams of events.
+pub(super) const LOST_EVENTS: &str = "busbar_lost_events";
 /// The rate of a device that the library makes.
 const RATE: &str = "sampling_frequency";
 
@@ -85,6 +89,8 @@ struct Host {
     reports_loss: bool,
     /// By device.
     tallies: HashMap<usize, Tally>,
+    /// Events that are missing, by device.
+    lost_events: HashMap<usize, u64>,
 }
 
 /// The losses of the streams from one device to one machine.
@@ -99,20 +105,24 @@ pub(super) struct Tally {
 #[derive(Debug)]
 pub(super) enum News {
     Lost { device: usize, host: Machine, lost: Lost },
+    LostEvents { device: usize, host: Machine, lost: u64 },
     Failed { device: usize, error: Error },
 }
 
 #[derive(Debug)]
 pub(super) struct Hub {
     pub context: Context,
-    /// The context as clients get it.
+    /// The context as clients of the text protocol get it.
     pub xml: String,
+    /// The same for clients of the binary protocol.
+    pub xml_with_events: String,
     pub roots: Roots,
     pub is_read_only: bool,
     pub watch: Watch,
     pub copied: u64,
     pub sent: u64,
     devices: Vec<Served>,
+    events: Events,
     hosts: Vec<Host>,
     memory_limit: usize,
     news: Vec<News>,
@@ -152,16 +162,23 @@ impl Hub {
         is_read_only: bool,
     ) -> Self {
         for device in &mut context.devices {
-            if device.has_buffer() {
-                device.attributes.extend([LOST, UNKNOWN, REPORT].map(String::from));
-                device.attributes.sort();
-            }
+            let (has_buffer, has_events) = (device.has_buffer(), device.has_events());
+            let own = [
+                (LOST, has_buffer),
+                (UNKNOWN, has_buffer),
+                (REPORT, has_buffer || has_events),
+                (LOST_EVENTS, has_events),
+            ];
+            let own = own.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned());
+            device.attributes.extend(own);
+            device.attributes.sort();
         }
         let mut sorted: Vec<_> = (0..context.devices.len()).collect();
         sorted.sort_by(|one, other| context.devices[*one].id.cmp(&context.devices[*other].id));
         let served = |origin| Served { origin, buffers: BUFFERS, receive: None, transmit: None };
         Self {
             xml: context.xml((MAJOR, MINOR, GIT_TAG)),
+            xml_with_events: context.xml_with_events((MAJOR, MINOR, GIT_TAG)),
             context,
             roots: Roots::default(),
             is_read_only,
@@ -169,6 +186,7 @@ impl Hub {
             copied: 0,
             sent: 0,
             devices: origins.into_iter().map(served).collect(),
+            events: Events::default(),
             hosts: Vec::new(),
             memory_limit,
             news: Vec::new(),
@@ -526,6 +544,7 @@ impl Hub {
         }
         self.buffers.retain(|(of, _)| of.client != who.client);
         self.unread.retain(|it| it.client != who.client);
+        self.events.leave(who.client);
         let host = self.host(who.host);
         host.clients = host.clients.saturating_sub(1);
     }
@@ -541,8 +560,14 @@ impl Hub {
             self.hosts.remove(index);
         }
         let timeout = Some(TIMEOUT);
-        let tallies = HashMap::new();
-        self.hosts.push(Host { machine, clients: 0, timeout, reports_loss: false, tallies });
+        self.hosts.push(Host {
+            machine,
+            clients: 0,
+            timeout,
+            reports_loss: false,
+            tallies: HashMap::new(),
+            lost_events: HashMap::new(),
+        });
         let last = self.hosts.len() - 1;
         &mut self.hosts[last]
     }
@@ -586,11 +611,14 @@ impl Hub {
     pub(super) fn own(&mut self, device: usize, host: Machine, name: &str) -> Option<String> {
         let tally = self.host(host).tallies.get(&device).copied().unwrap_or_default();
         let reports = self.host(host).reports_loss;
-        let has_buffer = self.context.devices[device].has_buffer();
+        let lost_events = self.host(host).lost_events.get(&device).copied().unwrap_or_default();
+        let described = &self.context.devices[device];
+        let (has_buffer, has_events) = (described.has_buffer(), described.has_events());
         match (name, &self.devices[device].origin) {
             (LOST, _) if has_buffer => Some(tally.lost.to_string()),
             (UNKNOWN, _) if has_buffer => Some(tally.unknown.to_string()),
-            (REPORT, _) if has_buffer => Some(u8::from(reports).to_string()),
+            (REPORT, _) if has_buffer || has_events => Some(u8::from(reports).to_string()),
+            (LOST_EVENTS, _) if has_events => Some(lost_events.to_string()),
             (RATE, Origin::Synth(_, rate) | Origin::Recording(_, rate)) => {
                 rate.map(|rate| rate.to_string())
             }
@@ -611,6 +639,84 @@ impl Hub {
             (REPORT, _) => Err(Errno::INVAL),
             _ => Err(Errno::ACCESS),
         }
+    }
+
+    /// How to open the events of a device, so that a stream of them can be [created](Self::create_events). `None`: they are
+    /// open.
+    ///
+    /// # Errors
+    ///
+    /// `ENODEV` if it has none, and those of [`Events::check`].
+    pub(super) fn prepare_events(
+        &self,
+        device: usize,
+        client: u64,
+        id: u16,
+    ) -> Result<Option<impl FnOnce() -> Result<OwnedFd, Errno> + use<>>, Errno> {
+        let described = &self.context.devices[device];
+        if !described.has_events() {
+            return Err(Errno::NODEV);
+        }
+        self.events.check(device, client, id)?;
+        let name = described.id.clone();
+        Ok((!self.events.has(device)).then_some(move || events::open(&name)))
+    }
+
+    /// Creates a stream of events of a device, which are opened for that unless they are open.
+    pub(super) fn create_events(
+        &mut self,
+        device: usize,
+        client: u64,
+        id: u16,
+        opened: Option<Result<OwnedFd, Errno>>,
+    ) -> Result<(), Errno> {
+        let file = match opened.transpose() {
+            // Another client was first.
+            Err(Errno::BUSY) if self.events.has(device) => None,
+            opened => opened?,
+        };
+        self.events.create(device, client, id, file, &self.watch)
+    }
+
+    /// As [`Events::free`].
+    pub(super) fn free_events(
+        &mut self,
+        device: usize,
+        client: u64,
+        id: u16,
+    ) -> Result<bool, Errno> {
+        self.events.free(device, client, id)
+    }
+
+    /// As [`Events::ask`].
+    pub(super) fn ask_event(
+        &mut self,
+        device: usize,
+        client: u64,
+        id: u16,
+        waits: bool,
+    ) -> Result<(), Errno> {
+        self.events.ask(device, client, id, waits)
+    }
+
+    /// The next answer to a client that has asked for events: to whom it is, and an event.
+    pub(super) fn next_event(&mut self, who: Who) -> Option<(u16, Result<Event, Errno>)> {
+        if self.events.is_empty() {
+            return None;
+        }
+        let reports_loss = self.host(who.host).reports_loss;
+        let Due { device, to, lost, event } = self.events.next(who.client, reports_loss)?;
+        if lost > 0 {
+            let all = self.host(who.host).lost_events.entry(device).or_default();
+            *all = all.saturating_add(lost);
+            self.news.push(News::LostEvents { device, host: who.host, lost });
+        }
+        Some((to, event))
+    }
+
+    /// Takes the events of devices that have some. Returns whether there were some.
+    pub(super) fn pump_events(&mut self, tokens: &watch::News) -> bool {
+        self.events.pump(tokens)
     }
 
     /// Takes samples from the source of a device, and gives them to all of its readers. Returns whether there

@@ -174,7 +174,7 @@ impl Link {
         }
     }
 
-    /// Whether an answer has to be sent by parts, as the client reads it: its first line, and what follows.
+    /// Whether an answer has to be sent by parts, as the client reads it: its first line or its head, and what follows.
     pub(super) fn has_parts(&self) -> bool {
         match self {
             Self::Tcp(_) => false,

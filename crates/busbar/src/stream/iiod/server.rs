@@ -85,6 +85,15 @@ pub enum ServerEvent {
         /// How many samples.
         lost: Lost,
     },
+    /// Events of a device are missing for clients of a machine.
+    LostEvents {
+        /// The name of the device, or its id.
+        device: String,
+        /// The machine.
+        host: Machine,
+        /// How many events.
+        lost: u64,
+    },
     /// A device gives no more samples until it is opened again, or a pipe of the USB host cannot be opened.
     Failed {
         /// The name of the device, or its id; `usb:` and the number of the pipe.
@@ -111,6 +120,9 @@ impl std::fmt::Display for ServerEvent {
             }
             Self::Lost { device, host, lost: Lost::Unknown } => {
                 write!(f, "{host} has lost samples of {device}; how many is not known")
+            }
+            Self::LostEvents { device, host, lost } => {
+                write!(f, "{host} has lost {lost} events of {device}")
             }
             Self::Failed { device, error } => write!(f, "{device} has ended: {error}"),
             Self::Announced(name) => write!(f, "announced as `{name}`"),
@@ -291,7 +303,7 @@ impl Server {
         if tokens.has(WORKER) {
             for (token, answer) in self.worker.answers() {
                 if let Some(client) = self.clients.iter_mut().find(|it| it.who.client == token) {
-                    client.answer(answer);
+                    client.answer(answer, &mut self.hub);
                 }
             }
         }
@@ -300,6 +312,7 @@ impl Server {
             moved |= self.hear_host();
         }
         moved |= self.hub.pump_all();
+        moved |= self.hub.pump_events(&tokens);
         let mut gone = Vec::new();
         for (index, client) in self.clients.iter_mut().enumerate() {
             client.is_woken |= tokens.has(client.who.client);
@@ -475,9 +488,9 @@ impl Server {
     fn hear(&mut self) {
         for news in self.hub.take_news() {
             let device = match &news {
-                News::Lost { device, .. } | News::Failed { device, .. } => {
-                    &self.hub.context.devices[*device]
-                }
+                News::Lost { device, .. }
+                | News::LostEvents { device, .. }
+                | News::Failed { device, .. } => &self.hub.context.devices[*device],
             };
             let device = device.name.as_ref().unwrap_or(&device.id).clone();
             match news {
@@ -485,8 +498,21 @@ impl Server {
                     self.note(ServerEvent::Failed { device, error: error.to_string() });
                 }
                 News::Lost { host, lost, .. } => self.add_loss(device, host, lost),
+                News::LostEvents { host, lost, .. } => self.add_lost_events(device, host, lost),
             }
         }
+    }
+
+    fn add_lost_events(&mut self, name: String, from: Machine, more: u64) {
+        for event in &mut self.events {
+            if let ServerEvent::LostEvents { device, host, lost } = event
+                && (&*device, *host) == (&name, from)
+            {
+                *lost = lost.saturating_add(more);
+                return;
+            }
+        }
+        self.note(ServerEvent::LostEvents { device: name, host: from, lost: more });
     }
 
     fn add_loss(&mut self, name: String, from: Machine, more: Lost) {

@@ -126,6 +126,8 @@ struct Files {
     attributes: Vec<(String, String)>,
     /// The same of the scan: `en`, `index`, `type`.
     scan: Vec<(String, String)>,
+    /// The same of its events.
+    events: Vec<(String, String)>,
 }
 
 impl Device {
@@ -149,6 +151,9 @@ impl Device {
         device.buffer_attributes.retain(|name| !RESERVED.contains(&name.as_str()));
         for file in files(&dir.join("scan_elements")).unwrap_or_default() {
             Files::add(&mut channels, &file, &format!("scan_elements/{file}"), true);
+        }
+        for file in files(&dir.join("events")).unwrap_or_default() {
+            device.event_attributes.extend(Files::add_event(&mut channels, file));
         }
         channels.iter_mut().for_each(Files::find_name);
         device.attributes = share(&mut channels, shared);
@@ -239,6 +244,16 @@ impl Files {
         to.push((short.into(), path.into()));
     }
 
+    /// Adds a file of an event to its channel. Returns it if it belongs to none, as if several have the same event.
+    fn add_event(all: &mut [Self], file: String) -> Option<String> {
+        let Some((id, short)) = split(&file) else { return Some(file) };
+        let is_output = file.starts_with("out_");
+        let found = all.iter_mut().find(|it| it.id == id && it.is_output == is_output);
+        let Some(channel) = found else { return Some(file) };
+        channel.events.push((short.into(), file));
+        None
+    }
+
     /// What all files of a channel begin with is the name that its driver has given it.
     fn find_name(&mut self) {
         let all: Vec<_> =
@@ -281,7 +296,7 @@ impl Files {
     }
 
     fn into_channel(self, dir: &Path) -> Channel {
-        let Self { id, name, is_output, is_in_scan, mut attributes, scan } = self;
+        let Self { id, name, is_output, is_in_scan, mut attributes, scan, events } = self;
         attributes.sort();
         let file =
             |wanted: &str| scan.iter().find(|(name, _)| name == wanted).map(|(_, file)| file);
@@ -298,7 +313,8 @@ impl Files {
                 name: without_direction(enable)?.strip_suffix("_en")?.into(),
             })
         });
-        Channel { id, name, is_output, scan: scan.flatten(), attributes }
+        let scan = scan.flatten();
+        Channel { id, name, is_output, scan, attributes, event_attributes: events }
     }
 }
 
@@ -471,6 +487,43 @@ mod tests {
         let other = device.channel("voltage1", false).unwrap();
         assert_eq!((other.name.as_deref(), names(other)), (None, vec!["range", "raw"]));
         assert_eq!(device.channel("vref_high", false), Some(named));
+    }
+
+    #[test]
+    fn events_belong_to_a_channel_or_the_device() {
+        let device = device(&[
+            ("in_voltage0_raw", "7"),
+            ("out_voltage0_raw", "7"),
+            ("in_accel_x_raw", "7"),
+            ("in_steps_input", "7"),
+            ("events/in_voltage0_thresh_rising_en", "0"),
+            ("events/in_voltage0_thresh_rising_value", "0"),
+            ("events/in_accel_x_mag_falling_en", "0"),
+            ("events/in_accel_x&y&z_mag_falling_en", "0"),
+            ("events/in_voltage_thresh_falling_en", "0"),
+            ("events/in_steps_change_en", "0"),
+            ("events/odd", "0"),
+        ]);
+        assert!(device.has_events());
+        let events = |id| {
+            let channel = device.channel(id, false).unwrap();
+            let all = channel.event_attributes.iter();
+            all.map(|(name, file)| (name.as_str(), file.as_str())).collect::<Vec<_>>()
+        };
+        let expected = [
+            ("thresh_rising_en", "in_voltage0_thresh_rising_en"),
+            ("thresh_rising_value", "in_voltage0_thresh_rising_value"),
+        ];
+        assert_eq!(events("voltage0"), expected);
+        assert_eq!(events("accel_x"), [("mag_falling_en", "in_accel_x_mag_falling_en")]);
+        assert_eq!(device.channel("voltage0", true).unwrap().event_attributes, []);
+        let shared = [
+            "in_accel_x&y&z_mag_falling_en",
+            "in_steps_change_en",
+            "in_voltage_thresh_falling_en",
+            "odd",
+        ];
+        assert_eq!(device.event_attributes, shared);
     }
 
     #[test]

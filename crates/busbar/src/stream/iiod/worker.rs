@@ -1,6 +1,6 @@
 //! A thread that reads and writes attributes: a driver may take long for that, and samples must not wait.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 
@@ -16,6 +16,8 @@ const MOST_JOBS: usize = 1024;
 pub(super) enum Answer {
     Number(i64),
     Value(Vec<u8>),
+    /// A file for the server, which then answers.
+    File(OwnedFd),
 }
 
 /// Computes an answer.

@@ -58,6 +58,11 @@ impl News {
     pub(in crate::stream) fn has(&self, token: Token) -> bool {
         self.0.as_slice().contains(&token)
     }
+
+    /// Whether it is time to check what has no event.
+    pub(in crate::stream) fn has_tick(&self) -> bool {
+        self.has(TIMER)
+    }
 }
 
 impl AsFd for Watch {

@@ -132,8 +132,7 @@ impl Buffer {
 
 impl Client {
     pub(super) fn begin_binary(&mut self, hub: &Hub) {
-        // Over USB it is not tested, and its answers would have to be parted otherwise.
-        if hub.xml.len() > MOST_XML || self.link.has_parts() {
+        if hub.xml_with_events.len() > MOST_XML {
             // Clients of 1.x then speak the text protocol.
             return self.refuse(Errno::INVAL);
         }
@@ -188,7 +187,7 @@ impl Client {
         match what {
             What::Answer(len) => self.doing = Doing::Skip { left: len.into(), answer: None },
             What::Begin => self.say(b"0\r\n".into()),
-            What::Print => return Ok(Some(Answer::Value(hub.xml.clone().into()))),
+            What::Print => return Ok(Some(Answer::Value(hub.xml_with_events.clone().into()))),
             What::Timeout(millis) => {
                 hub.set_timeout(self.who.host, u32::try_from(millis).unwrap_or(0));
                 return DONE;
@@ -220,9 +219,12 @@ impl Client {
                 self.ask(worker, register(hub, device, address, Some(value))?);
             }
             What::Format(channel) => self.ask(worker, format(hub, device, channel)?),
-            // No device tells of events.
-            What::CreateEvents => return device.and(Err(Errno::NODEV)),
-            What::FreeEvents | What::ReadEvent => return Err(Errno::BADF),
+            What::CreateEvents => return self.create_events(device?, hub, worker),
+            What::FreeEvents(id) => return self.free_events(device, id, hub),
+            What::ReadEvent(waits) => {
+                let device = device.map_err(|_| Errno::BADF)?;
+                hub.ask_event(device, self.who.client, self.to(), waits)?;
+            }
             What::Open(buffer, mask) => return self.open(device?, buffer, mask, hub),
             What::Close(buffer) => return self.close_buffer(device?, buffer, hub),
             What::Enable(buffer) => return self.enable(device?, buffer, hub),
@@ -231,6 +233,59 @@ impl Client {
             What::Free(block) => return self.free(device?, block, hub),
         }
         Ok(None)
+    }
+
+    /// To whom the answer to the last command is.
+    fn to(&self) -> u16 {
+        self.binary.as_ref().map_or(0, |binary| binary.to)
+    }
+
+    /// Creates a stream of events. If they have to be opened, the worker does that, as it may take long.
+    fn create_events(
+        &mut self,
+        device: usize,
+        hub: &mut Hub,
+        worker: &Worker,
+    ) -> Result<Option<Answer>, Errno> {
+        let (client, id) = (self.who.client, self.to());
+        let Some(open) = hub.prepare_events(device, client, id)? else {
+            hub.create_events(device, client, id, None)?;
+            return DONE;
+        };
+        if !worker.ask(client, Box::new(move || open().map(Answer::File))) {
+            return Err(Errno::BUSY);
+        }
+        self.doing = Doing::Opening(device);
+        Ok(None)
+    }
+
+    /// The worker has opened the events of a device, or could not.
+    pub(super) fn has_opened_events(
+        &mut self,
+        device: usize,
+        answer: Result<Answer, Errno>,
+        hub: &mut Hub,
+    ) {
+        let opened = answer.and_then(|answer| match answer {
+            Answer::File(file) => Ok(file),
+            _ => Err(Errno::IO),
+        });
+        let created = hub.create_events(device, self.who.client, self.to(), Some(opened));
+        self.result(created.map(|()| 0));
+    }
+
+    fn free_events(
+        &mut self,
+        device: Result<usize, Errno>,
+        id: u16,
+        hub: &mut Hub,
+    ) -> Result<Option<Answer>, Errno> {
+        let device = device.map_err(|_| Errno::BADF)?;
+        if hub.free_events(device, self.who.client, id)? {
+            // The event that it waits for does not come.
+            self.say(answer(id, number(Errno::INTR)).into());
+        }
+        DONE
     }
 
     fn get_trigger_number(&mut self, device: usize, hub: &Hub, worker: &Worker) {
@@ -363,7 +418,7 @@ impl Client {
         size: u64,
         hub: &Hub,
     ) -> Result<Option<Answer>, Errno> {
-        let to = self.binary.as_ref().map_or(0, |binary| binary.to);
+        let to = self.to();
         let buffer = self.buffer(device, buffer)?;
         if buffer.block(number).is_ok() {
             return Err(Errno::EXIST);
@@ -513,8 +568,15 @@ impl Client {
         Err(Errno::PERM)
     }
 
-    /// Answers a transfer that is done, if there is one. The buffers have their turns.
+    /// Answers a transfer that is done, or who waits for an event, if there is one. The buffers have their turns.
     pub(super) fn serve(&mut self, hub: &mut Hub) -> bool {
+        if let Some((to, event)) = hub.next_event(self.who) {
+            let value = event.map(Vec::from);
+            let len = value.as_ref().map(|value| i64::try_from(value.len()).unwrap_or(i64::MAX));
+            self.say(answer(to, len.unwrap_or_else(|errno| number(*errno))).into());
+            self.say(value.unwrap_or_default());
+            return true;
+        }
         let count = self.binary.as_ref().map_or(0, |binary| binary.buffers.len());
         for _ in 0..count {
             let first = self.binary.as_mut().and_then(|binary| binary.buffers.pop_front());
@@ -659,7 +721,13 @@ fn attribute(hub: &Hub, device: usize, place: Place) -> Result<Named, Errno> {
             channel = Some((found.id.clone(), found.is_output));
             found.attributes.iter().map(|(name, _)| name.clone()).collect()
         }
-        Of::Buffer(_) | Of::Events => Vec::new(),
+        Of::DeviceEvents => described.event_attributes.clone(),
+        Of::ChannelEvents(number) => {
+            let found = described.channels.get(usize::from(number)).ok_or(Errno::INVAL)?;
+            channel = Some((found.id.clone(), found.is_output));
+            found.event_attributes.iter().map(|(name, _)| name.clone()).collect()
+        }
+        Of::Buffer(_) => Vec::new(),
     };
     // As libiio sorts them.
     names.sort();
@@ -669,8 +737,10 @@ fn attribute(hub: &Hub, device: usize, place: Place) -> Result<Named, Errno> {
 
 impl Named {
     fn borrowed(&self) -> Found<'_> {
-        let of = match (&self.channel, self.of) {
-            (Some((id, is_output)), _) => command::Of::Channel { id, is_output: *is_output },
+        let channel = self.channel.as_ref().map(|(id, is_output)| (id.as_str(), *is_output));
+        let of = match (channel, self.of) {
+            (channel, Of::DeviceEvents | Of::ChannelEvents(_)) => command::Of::Events(channel),
+            (Some((id, is_output)), _) => command::Of::Channel { id, is_output },
             (None, Of::Debug) => command::Of::Debug,
             (None, Of::Buffer(_)) => command::Of::Buffer,
             (None, _) => command::Of::Device,

@@ -59,6 +59,7 @@ fn device(node: Node<'_, '_>) -> Option<Device> {
         attributes: names(node, "attribute"),
         buffer_attributes: names(node, "buffer-attribute"),
         debug_attributes: names(node, "debug-attribute"),
+        ..Device::default()
     })
 }
 
@@ -81,7 +82,7 @@ fn channel(node: Node<'_, '_>) -> Option<Channel> {
         })
     });
     let is_output = node.attribute("type") == Some("output");
-    Some(Channel { id, name: named, is_output, scan, attributes })
+    Some(Channel { id, name: named, is_output, scan, attributes, ..Channel::default() })
 }
 
 #[cfg(test)]
