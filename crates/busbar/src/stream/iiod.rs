@@ -46,13 +46,15 @@
 //!
 //! A client has four blocks, or as many as it has asked for (`iio_device_set_kernel_buffers_count`). While it has no
 //! free block, the samples of a converter that tells its rate are lost for it, and only for it. A source that can wait,
-//! such as a recording, waits, but not for a client that has taken nothing for a second while others do. Each device with a buffer has these attributes, and one with events the third:
+//! such as a recording, waits, but not for a client that has taken nothing for a second while others do. Each device with
+//! a buffer has these attributes:
 //!
 //! | attribute | value |
 //! |---|---|
 //! | `busbar_lost` | samples that are missing in the streams from this device to the machine of the client that asks, since the first of them was opened |
 //! | `busbar_unknown` | the number of losses whose length is not known |
-//! | `busbar_report_loss` | 1: a read fails once with `ENOBUFS` if samples are missing before it, for all clients of this machine. 0 at first |
+//! | `busbar_report_loss` | 1: a read of samples fails once with `ENOBUFS` if some are missing before it, for all clients of this machine. 0 at first |
+//! | `busbar_lost_events`, of a device with events | events that streams of this machine have missed |
 //!
 //! # Time
 //!

@@ -26,7 +26,9 @@ const AT_ONCE: usize = 16;
 const STEPS: usize = 16;
 /// Tokens of files begin here, above those of devices.
 const FILES: u64 = DEVICES << 1;
-/// How long another program may take to open the device, as to choose a buffer, and the pause between attempts.
+/// Most reads of a stream that wait.
+const MOST_ASKED: usize = 16;
+/// How long others may take to open the device, as to choose a buffer, and the pause between attempts.
 const ATTEMPTS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -57,7 +59,8 @@ struct Stream {
     id: u16,
     /// The number of the next event.
     next: u64,
-    is_waiting: bool,
+    /// How many reads wait.
+    asked: usize,
 }
 
 /// What a stream is answered.
@@ -71,20 +74,33 @@ pub(super) struct Due {
 }
 
 /// Opens the events of a device of this machine. That may take as long as its driver is busy.
+///
+/// `EBUSY` may be that of a client which has just gone: its file is closed when the server has the answer.
 pub(super) fn open(id: &str) -> Result<OwnedFd, Errno> {
     let path = Path::new("/dev").join(id);
-    let device = (1..ATTEMPTS).find_map(|_| match File::open(&path) {
-        Err(why) if why.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
-            std::thread::sleep(PAUSE);
-            None
-        }
-        done => Some(done),
-    });
-    let device = device.unwrap_or_else(|| File::open(&path));
-    let file =
-        iio::event_fd(device.map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::IO))?)?;
+    let file = while_busy(
+        || {
+            let device = File::open(&path);
+            iio::event_fd(device.map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::IO))?)
+        },
+        || true,
+    )?;
     fcntl_setfl(&file, fcntl_getfl(&file)? | OFlags::NONBLOCK)?;
     Ok(file)
+}
+
+/// Tries for up to 20 ms, while a device is busy and that `may_end`.
+pub(super) fn while_busy<T>(
+    mut attempt: impl FnMut() -> Result<T, Errno>,
+    may_end: impl Fn() -> bool,
+) -> Result<T, Errno> {
+    for _ in 1..ATTEMPTS {
+        match attempt() {
+            Err(Errno::BUSY) if may_end() => std::thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+    attempt()
 }
 
 impl Events {
@@ -135,7 +151,7 @@ impl Events {
             }
             (None, None) => return Err(Errno::NODEV),
         };
-        source.streams.push(Stream { client, id, next: source.count, is_waiting: false });
+        source.streams.push(Stream { client, id, next: source.count, asked: 0 });
         Ok(())
     }
 
@@ -146,16 +162,16 @@ impl Events {
         Ok((at, stream.ok_or(Errno::BADF)?))
     }
 
-    /// Frees a stream. Returns whether its client waits for an event.
+    /// Frees a stream. Returns how many of its reads wait for an event.
     ///
     /// # Errors
     ///
     /// `EBADF` if there is none.
-    pub(super) fn free(&mut self, device: usize, client: u64, id: u16) -> Result<bool, Errno> {
+    pub(super) fn free(&mut self, device: usize, client: u64, id: u16) -> Result<usize, Errno> {
         let (at, stream) = self.find(device, client, id)?;
         let freed = self.0[at].streams.remove(stream);
         self.close();
-        Ok(freed.is_waiting)
+        Ok(freed.asked)
     }
 
     /// Frees all streams of a client.
@@ -175,8 +191,8 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// `EBADF` if there is no such stream, `EBUSY` if the client waits for one already, `EAGAIN` if there is none and it
-    /// does not wait.
+    /// `EBADF` if there is no such stream, `EBUSY` if too many reads wait already, `EAGAIN` if there is none and the
+    /// client does not wait.
     pub(super) fn ask(
         &mut self,
         device: usize,
@@ -186,20 +202,21 @@ impl Events {
     ) -> Result<(), Errno> {
         let (at, stream) = self.find(device, client, id)?;
         let source = &mut self.0[at];
-        if source.streams[stream].is_waiting {
+        let Stream { next, asked, .. } = source.streams[stream];
+        if asked >= MOST_ASKED {
             return Err(Errno::BUSY);
         }
-        let is_there = source.streams[stream].next < source.count || source.file.is_err();
+        let is_there = next + (asked as u64) < source.count || source.file.is_err();
         if !waits && !is_there {
             return Err(Errno::AGAIN);
         }
-        source.streams[stream].is_waiting = true;
+        source.streams[stream].asked += 1;
         Ok(())
     }
 
-    /// The next answer to a client. If it wants to be told of losses, they are errors.
-    pub(super) fn next(&mut self, client: u64, reports_loss: bool) -> Option<Due> {
-        self.0.iter_mut().find_map(|source| source.next(client, reports_loss))
+    /// The next answer to a client.
+    pub(super) fn next(&mut self, client: u64) -> Option<Due> {
+        self.0.iter_mut().find_map(|source| source.next(client))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -255,18 +272,17 @@ impl Source {
         self.count += 1;
     }
 
-    fn next(&mut self, client: u64, reports_loss: bool) -> Option<Due> {
+    fn next(&mut self, client: u64) -> Option<Due> {
         let oldest = self.count - self.kept.len() as u64;
         let mut streams = self.streams.iter_mut();
         streams.find_map(|stream| {
-            if stream.client != client || !stream.is_waiting {
+            if stream.client != client || stream.asked == 0 {
                 return None;
             }
             let lost = oldest.saturating_sub(stream.next);
             stream.next += lost;
             let at = usize::try_from(stream.next - oldest).ok()?;
             let event = match (self.kept.get(at), &self.file) {
-                _ if lost > 0 && reports_loss => Err(Errno::NOBUFS),
                 (Some(event), _) => {
                     stream.next += 1;
                     Ok(*event)
@@ -274,7 +290,7 @@ impl Source {
                 (None, Err(errno)) => Err(*errno),
                 (None, Ok(_)) => return None,
             };
-            stream.is_waiting = false;
+            stream.asked -= 1;
             Some(Due { device: self.device, to: stream.id, lost, event })
         })
     }
@@ -324,19 +340,18 @@ mod tests {
         let watch = Watch::new().unwrap();
         let (mut events, to) = events(&watch, &[1, 2]);
         assert_eq!(events.ask(DEVICE, 1, ID, true), Ok(()));
-        assert_eq!(events.ask(DEVICE, 1, ID, true), Err(Errno::BUSY));
         assert_eq!(events.ask(DEVICE, 2, ID, false), Err(Errno::AGAIN));
-        assert_eq!(events.next(1, false), None);
+        assert_eq!(events.next(1), None);
         send(&to, 0..2);
         assert!(events.pump(&watch.take().unwrap()));
         assert!(!events.pump(&watch.take().unwrap()));
         events.create(DEVICE, 3, ID, None, &watch).unwrap();
-        assert_eq!(events.next(1, false), Some(due(0, Ok(event(0)))));
-        assert_eq!(events.next(1, false), None);
+        assert_eq!(events.next(1), Some(due(0, Ok(event(0)))));
+        assert_eq!(events.next(1), None);
         for (client, numbers) in [(1, 1..2), (2, 0..2)] {
             for number in numbers {
                 assert_eq!(events.ask(DEVICE, client, ID, false), Ok(()));
-                assert_eq!(events.next(client, false), Some(due(0, Ok(event(number)))));
+                assert_eq!(events.next(client), Some(due(0, Ok(event(number)))));
             }
         }
         assert_eq!(events.ask(DEVICE, 3, ID, false), Err(Errno::AGAIN));
@@ -350,9 +365,12 @@ mod tests {
     fn the_file_is_closed_with_the_last_stream() {
         let watch = Watch::new().unwrap();
         let (mut events, to) = events(&watch, &[1, 2, 3]);
-        assert_eq!(events.ask(DEVICE, 1, ID, true), Ok(()));
-        assert_eq!(events.free(DEVICE, 1, ID), Ok(true));
-        assert_eq!(events.free(DEVICE, 2, ID), Ok(false));
+        for _ in 0..MOST_ASKED {
+            assert_eq!(events.ask(DEVICE, 1, ID, true), Ok(()));
+        }
+        assert_eq!(events.ask(DEVICE, 1, ID, true), Err(Errno::BUSY));
+        assert_eq!(events.free(DEVICE, 1, ID), Ok(MOST_ASKED));
+        assert_eq!(events.free(DEVICE, 2, ID), Ok(0));
         assert!(events.has(DEVICE));
         send(&to, 0..1);
         events.leave(3);
@@ -370,17 +388,11 @@ mod tests {
             while events.pump(&watch.take().unwrap()) {}
         }
         for client in [1, 2] {
-            let mut lost = all - MOST_KEPT as u64;
-            let mut number = lost;
-            if client == 2 {
+            let first = all - MOST_KEPT as u64;
+            for number in first..all {
+                let lost = if number == first { first } else { 0 };
                 assert_eq!(events.ask(DEVICE, client, ID, true), Ok(()));
-                assert_eq!(events.next(client, true), Some(due(lost, Err(Errno::NOBUFS))));
-                lost = 0;
-            }
-            while number < all {
-                assert_eq!(events.ask(DEVICE, client, ID, true), Ok(()));
-                assert_eq!(events.next(client, client == 2), Some(due(lost, Ok(event(number)))));
-                (number, lost) = (number + 1, 0);
+                assert_eq!(events.next(client), Some(due(lost, Ok(event(number)))));
             }
             assert_eq!(events.ask(DEVICE, client, ID, false), Err(Errno::AGAIN));
         }
@@ -395,10 +407,10 @@ mod tests {
         drop(to);
         assert_eq!(events.ask(DEVICE, 1, ID, true), Ok(()));
         assert!(events.pump(&watch.take().unwrap()));
-        assert_eq!(events.next(1, false), Some(due(0, Ok(event(0)))));
+        assert_eq!(events.next(1), Some(due(0, Ok(event(0)))));
         for waits in [true, false] {
             assert_eq!(events.ask(DEVICE, 1, ID, waits), Ok(()));
-            assert_eq!(events.next(1, false), Some(due(0, Err(Errno::IO))));
+            assert_eq!(events.next(1), Some(due(0, Err(Errno::IO))));
         }
         // If it comes again, the stream goes on.
         assert!(!events.has(DEVICE));
@@ -408,8 +420,40 @@ mod tests {
         assert!(events.pump(&watch.take().unwrap()));
         for client in [1, 2] {
             assert_eq!(events.ask(DEVICE, client, ID, true), Ok(()));
-            assert_eq!(events.next(client, false), Some(due(0, Ok(event(1)))));
+            assert_eq!(events.next(client), Some(due(0, Ok(event(1)))));
         }
+    }
+
+    #[test]
+    fn several_reads_are_answered_in_their_order() {
+        let watch = Watch::new().unwrap();
+        let (mut events, to) = events(&watch, &[1]);
+        send(&to, 0..2);
+        assert!(events.pump(&watch.take().unwrap()));
+        for waits in [false, false, true] {
+            assert_eq!(events.ask(DEVICE, 1, ID, waits), Ok(()));
+        }
+        assert_eq!(events.ask(DEVICE, 1, ID, false), Err(Errno::AGAIN));
+        assert_eq!(events.next(1), Some(due(0, Ok(event(0)))));
+        assert_eq!(events.next(1), Some(due(0, Ok(event(1)))));
+        assert_eq!(events.next(1), None);
+        send(&to, 2..3);
+        assert!(events.pump(&watch.take().unwrap()));
+        assert_eq!(events.next(1), Some(due(0, Ok(event(2)))));
+    }
+
+    #[test]
+    fn who_is_busy_is_asked_again_while_that_may_end() {
+        let mut answers = [Err(Errno::BUSY), Err(Errno::BUSY), Ok(7)].into_iter();
+        assert_eq!(while_busy(|| answers.next().unwrap(), || true), Ok(7));
+        assert_eq!(while_busy(|| Err::<(), _>(Errno::NODEV), || true), Err(Errno::NODEV));
+        let (mut once, mut calls) = ([Err::<(), _>(Errno::BUSY)].into_iter(), 0);
+        assert_eq!(while_busy(|| once.next().unwrap(), || false), Err(Errno::BUSY));
+        let busy = || {
+            calls += 1;
+            Err::<(), _>(Errno::BUSY)
+        };
+        assert_eq!((while_busy(busy, || true), calls), (Err(Errno::BUSY), ATTEMPTS));
     }
 
     #[test]

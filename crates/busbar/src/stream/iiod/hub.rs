@@ -123,6 +123,8 @@ pub(super) struct Hub {
     pub sent: u64,
     devices: Vec<Served>,
     events: Events,
+    /// Another one refers to it while the worker is to open the events of a device.
+    opening: Arc<()>,
     hosts: Vec<Host>,
     memory_limit: usize,
     news: Vec<News>,
@@ -166,7 +168,7 @@ impl Hub {
             let own = [
                 (LOST, has_buffer),
                 (UNKNOWN, has_buffer),
-                (REPORT, has_buffer || has_events),
+                (REPORT, has_buffer),
                 (LOST_EVENTS, has_events),
             ];
             let own = own.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned());
@@ -187,6 +189,7 @@ impl Hub {
             sent: 0,
             devices: origins.into_iter().map(served).collect(),
             events: Events::default(),
+            opening: Arc::default(),
             hosts: Vec::new(),
             memory_limit,
             news: Vec::new(),
@@ -417,19 +420,17 @@ impl Hub {
         }
         let setup = StreamSetup::new().blocks(blocks).block_len(block_len);
         let id = &self.context.devices[device].id;
-        let feed = match &self.devices[device].origin {
-            Origin::Machine => {
-                let names = scan.iter().map(|scan| scan.name.clone());
-                Feed::open(&format!("iio:{id}"), setup.channels(names))
-            }
-            Origin::Synth(name, _) => {
-                let names = scan.iter().map(|scan| scan.name.clone());
-                Feed::open(name, setup.channels(names))
-            }
-            Origin::Recording(path, _) => Feed::play(path, &setup),
-            Origin::Pushed(..) => return Err(Errno::INVAL),
+        let open = || {
+            let names = scan.iter().map(|scan| scan.name.clone());
+            let feed = match &self.devices[device].origin {
+                Origin::Machine => Feed::open(&format!("iio:{id}"), setup.clone().channels(names)),
+                Origin::Synth(name, _) => Feed::open(name, setup.clone().channels(names)),
+                Origin::Recording(path, _) => Feed::play(path, &setup),
+                Origin::Pushed(..) => return Err(Errno::INVAL),
+            };
+            feed.map_err(|error| errno(&error))
         };
-        let feed = feed.map_err(|error| errno(&error))?;
+        let feed = events::while_busy(open, || self.opens_events())?;
         self.watch.add(&feed, DEVICES + device as u64).map_err(|error| errno(&error))?;
         let is_paced = match &self.devices[device].origin {
             Origin::Synth(_, rate) => rate.is_some(),
@@ -491,7 +492,8 @@ impl Hub {
         let names = scan.into_iter().map(|scan| scan.name);
         let setup = StreamSetup::new().blocks(blocks).block_len(block_len).channels(names);
         let name = format!("iio:{}", self.context.devices[device].id);
-        let sink = Sink::open(&name, &setup).map_err(|error| errno(&error))?;
+        let open = || Sink::open(&name, &setup).map_err(|error| errno(&error));
+        let sink = events::while_busy(open, || self.opens_events())?;
         if cyclic && sink.interface() != Interface::Dmabuf {
             return Err(Errno::PERM);
         }
@@ -658,8 +660,18 @@ impl Hub {
             return Err(Errno::NODEV);
         }
         self.events.check(device, client, id)?;
-        let name = described.id.clone();
-        Ok((!self.events.has(device)).then_some(move || events::open(&name)))
+        let (name, opening) = (described.id.clone(), Arc::clone(&self.opening));
+        let open = move || {
+            let opened = events::open(&name);
+            drop(opening);
+            opened
+        };
+        Ok((!self.events.has(device)).then_some(open))
+    }
+
+    /// Whether the worker may have the node of a device open, which only one can have at a time.
+    fn opens_events(&self) -> bool {
+        Arc::strong_count(&self.opening) > 1
     }
 
     /// Creates a stream of events of a device, which are opened for that unless they are open.
@@ -684,7 +696,7 @@ impl Hub {
         device: usize,
         client: u64,
         id: u16,
-    ) -> Result<bool, Errno> {
+    ) -> Result<usize, Errno> {
         self.events.free(device, client, id)
     }
 
@@ -704,8 +716,7 @@ impl Hub {
         if self.events.is_empty() {
             return None;
         }
-        let reports_loss = self.host(who.host).reports_loss;
-        let Due { device, to, lost, event } = self.events.next(who.client, reports_loss)?;
+        let Due { device, to, lost, event } = self.events.next(who.client)?;
         if lost > 0 {
             let all = self.host(who.host).lost_events.entry(device).or_default();
             *all = all.saturating_add(lost);

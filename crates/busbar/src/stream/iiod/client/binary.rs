@@ -132,7 +132,7 @@ impl Buffer {
 
 impl Client {
     pub(super) fn begin_binary(&mut self, hub: &Hub) {
-        if hub.xml_with_events.len() > MOST_XML {
+        if binary_xml(hub).len() > MOST_XML {
             // Clients of 1.x then speak the text protocol.
             return self.refuse(Errno::INVAL);
         }
@@ -187,7 +187,7 @@ impl Client {
         match what {
             What::Answer(len) => self.doing = Doing::Skip { left: len.into(), answer: None },
             What::Begin => self.say(b"0\r\n".into()),
-            What::Print => return Ok(Some(Answer::Value(hub.xml_with_events.clone().into()))),
+            What::Print => return Ok(Some(Answer::Value(binary_xml(hub).to_owned().into()))),
             What::Timeout(millis) => {
                 hub.set_timeout(self.who.host, u32::try_from(millis).unwrap_or(0));
                 return DONE;
@@ -281,7 +281,7 @@ impl Client {
         hub: &mut Hub,
     ) -> Result<Option<Answer>, Errno> {
         let device = device.map_err(|_| Errno::BADF)?;
-        if hub.free_events(device, self.who.client, id)? {
+        for _ in 0..hub.free_events(device, self.who.client, id)? {
             // The event that it waits for does not come.
             self.say(answer(id, number(Errno::INTR)).into());
         }
@@ -675,6 +675,12 @@ impl Client {
         }
         Ok(if buffer.collected.len() > before { Step::Part } else { Step::None })
     }
+}
+
+/// The context, without events if clients would have no room for them.
+fn binary_xml(hub: &Hub) -> &str {
+    let all = &hub.xml_with_events;
+    if all.len() <= MOST_XML { all } else { &hub.xml }
 }
 
 /// Appends samples.
