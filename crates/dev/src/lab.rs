@@ -160,6 +160,7 @@ enum Arch {
     #[value(name = "x86-64")]
     X86_64,
     Arm64,
+    Armv7,
 }
 
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
@@ -177,6 +178,7 @@ impl Which {
         match self.arch {
             Some(Arch::X86_64) => Architecture::X86_64,
             Some(Arch::Arm64) => Architecture::Arm64,
+            Some(Arch::Armv7) => Architecture::Armv7,
             None => Architecture::default(),
         }
     }

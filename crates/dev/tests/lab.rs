@@ -21,6 +21,7 @@ static RELEASE: Once = Once::new();
 static DEBUG: Once = Once::new();
 static STOCK: Once = Once::new();
 static ARM64: Once = Once::new();
+static ARMV7: Once = Once::new();
 
 /// Builds changes once, so that no run prints anything about it.
 fn ready(once: &Once, arguments: &[&str]) {
@@ -568,7 +569,7 @@ fn a_timeout_is_124() {
 
 /// Triggers a fault and expects `words` in the output.
 #[track_caller]
-fn assert_reported(lab: fn(&[&str]) -> Lab, fault: &str, words: &[&str]) {
+fn assert_reported(lab: impl Fn(&[&str]) -> Lab, fault: &str, words: &[&str]) {
     // The command succeeds even if `modprobe` is killed, which is not tested.
     let script = format!("modprobe lab_selftest fault={fault} || true");
     let output = lab(&["sh", "-c", &script]).output();
@@ -604,22 +605,33 @@ fn debians_own_kernel_has_the_modules() {
 }
 
 /// Another processor: its programs are Debian's, the current folder and the modules are there.
-#[test]
-#[ignore = "needs the lab"]
-fn a_guest_for_arm64_runs_programs_for_arm64() {
-    ready(&ARM64, &["build", "--arch", "arm64"]);
-    let arm64 = |command: &[&str]| Lab::new(&[&["run", "--arch", "arm64", "--"], command].concat());
+fn a_guest_runs_programs_of(architecture: &str, machine: &str) {
+    let run =
+        |command: &[&str]| Lab::new(&[&["run", "--arch", architecture, "--"], command].concat());
     let folder = tempfile::tempdir().unwrap();
     let modules = "vcoproc vconv vnic rpmsg_eptfd rpmsg_netlink";
     let script =
         format!("uname -m && modprobe -a {modules} && echo from the guest >file && exit 7");
-    let output = arm64(&["sh", "-c", &script])
-        .with(|command| _ = command.current_dir(folder.path()))
-        .output();
+    let output =
+        run(&["sh", "-c", &script]).with(|command| _ = command.current_dir(folder.path())).output();
     assert_code(&output, 7);
-    assert_eq!(text(&output.stdout), "aarch64\n");
+    assert_eq!(text(&output.stdout), format!("{machine}\n"));
     assert_eq!(fs::read_to_string(folder.path().join("file")).unwrap(), "from the guest\n");
-    assert_reported(arm64, "warn", &["WARNING: ", "fault_warn"]);
+    assert_reported(run, "warn", &["WARNING: ", "fault_warn"]);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_guest_for_arm64_runs_programs_for_arm64() {
+    ready(&ARM64, &["build", "--arch", "arm64"]);
+    a_guest_runs_programs_of("arm64", "aarch64");
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_guest_for_armv7_runs_programs_for_armv7() {
+    ready(&ARMV7, &["build", "--arch", "armv7"]);
+    a_guest_runs_programs_of("armv7", "armv7l");
 }
 
 #[test]

@@ -13,6 +13,9 @@ pub enum Architecture {
     /// 64-bit ARM.
     #[serde(rename = "arm64")]
     Arm64,
+    /// 32-bit ARM, version 7.
+    #[serde(rename = "armv7")]
+    Armv7,
 }
 
 impl Default for Architecture {
@@ -24,7 +27,7 @@ impl Default for Architecture {
 
 impl Architecture {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::X86_64, Self::Arm64];
+    pub const ALL: [Self; 3] = [Self::X86_64, Self::Arm64, Self::Armv7];
 
     /// The name.
     #[must_use]
@@ -32,6 +35,7 @@ impl Architecture {
         match self {
             Self::X86_64 => "x86-64",
             Self::Arm64 => "arm64",
+            Self::Armv7 => "armv7",
         }
     }
 
@@ -41,11 +45,12 @@ impl Architecture {
         self != Self::default()
     }
 
-    /// The name that QEMU, virtme-ng and `uname -m` have for it.
+    /// The name that QEMU and virtme-ng have for it.
     pub(crate) fn machine(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64",
             Self::Arm64 => "aarch64",
+            Self::Armv7 => "arm",
         }
     }
 
@@ -54,6 +59,7 @@ impl Architecture {
         match self {
             Self::X86_64 => "amd64",
             Self::Arm64 => "arm64",
+            Self::Armv7 => "armhf",
         }
     }
 
@@ -62,6 +68,7 @@ impl Architecture {
         match self {
             Self::X86_64 => ("qemu-system-x86_64", "qemu-system-x86"),
             Self::Arm64 => ("qemu-system-aarch64", "qemu-system-arm"),
+            Self::Armv7 => ("qemu-system-arm", "qemu-system-arm"),
         }
     }
 
@@ -70,6 +77,7 @@ impl Architecture {
         match self {
             Self::X86_64 => ("bzImage", "arch/x86/boot/bzImage"),
             Self::Arm64 => ("Image", "arch/arm64/boot/Image"),
+            Self::Armv7 => ("zImage", "arch/arm/boot/zImage"),
         }
     }
 
@@ -90,6 +98,7 @@ impl Architecture {
             (false, _) => &[],
             (true, Self::X86_64) => &["ARCH=x86_64", "LLVM=1"],
             (true, Self::Arm64) => &["ARCH=arm64", "LLVM=1"],
+            (true, Self::Armv7) => &["ARCH=arm", "LLVM=1"],
         }
     }
 

@@ -37,6 +37,9 @@ const MOST_TRIAL: u64 = 86_400;
 const IOMMU: [&str; 6] =
     ["-machine", "q35", "-device", "intel-iommu,intremap=off", "-device", "pci-testdev"];
 
+/// The kernel for armv7 has 32-bit physical addresses, and QEMU's default is a PCI bus above them.
+const LOW: [&str; 2] = ["-machine", "highmem=off"];
+
 /// Directories of the root that the guest does not need, or has of its own.
 const OWN: [&str; 7] = ["boot", "dev", "lost+found", "media", "proc", "run", "sys"];
 /// More overlays would not fit into the kernel's command line.
@@ -189,6 +192,9 @@ impl Machine<'_> {
         }
         if job.iommu {
             command.args(IOMMU);
+        }
+        if self.built.architecture == Architecture::Armv7 {
+            command.args(LOW);
         }
         match accelerator {
             // Otherwise QEMU falls back to emulation, and the trial would prove nothing.

@@ -45,7 +45,7 @@ static int rx_fill(struct rpnl_rx *rx, u64 end)
 {
 	int ret = 0;
 
-	while (!ret && rx->ready * PAGE_SIZE < end) {
+	while (!ret && (u64)rx->ready * PAGE_SIZE < end) {
 		ret = rx_fill_page(&rx->pages[rx->ready % RPNL_PAGES]);
 		if (!ret)
 			rx->ready++;

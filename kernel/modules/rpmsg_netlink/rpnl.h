@@ -256,7 +256,7 @@ struct rpnl_rx {
 	u64 credit;
 	u64 granted;
 	struct page *pages[RPNL_PAGES];
-	u64 ready;
+	u32 ready;
 };
 
 /**

@@ -16,7 +16,7 @@ fn examine(machine: &Machine, busbar_dev: Answer) -> Diagnosis {
     if !diagnosis.note(developers::PROGRAM, busbar_dev) {
         diagnosis.advise("busbar-dev has `busbar lab`; in Busbar's source: make build install-dev");
     }
-    let qemu = format!("qemu-system-{}", machine.name());
+    let (qemu, package) = qemu(machine.name());
     let has_qemu = diagnosis.note(&qemu, machine.program(&qemu));
     let has_kvm = diagnosis.note("/dev/kvm", kvm());
     match (has_qemu, has_kvm) {
@@ -24,12 +24,20 @@ fn examine(machine: &Machine, busbar_dev: Answer) -> Diagnosis {
         (true, false) => diagnosis.uses("emulation: slower, otherwise the same"),
         (false, _) => {
             diagnosis.uses("nothing: there is no QEMU");
-            let package =
-                if machine.name() == "aarch64" { "qemu-system-arm" } else { "qemu-system-x86" };
             diagnosis.advise(format!("apt-get install {package}, then: busbar lab shell"));
         }
     }
     diagnosis
+}
+
+/// QEMU for this kind of processor, with its Debian package.
+fn qemu(processor: &str) -> (String, &'static str) {
+    match processor {
+        "aarch64" => (format!("qemu-system-{processor}"), "qemu-system-arm"),
+        // Such as armv7l.
+        arm if arm.starts_with("arm") => ("qemu-system-arm".into(), "qemu-system-arm"),
+        _ => (format!("qemu-system-{processor}"), "qemu-system-x86"),
+    }
 }
 
 /// The command that has `busbar lab`.
@@ -60,6 +68,14 @@ mod tests {
         fs::create_dir(root.path().join("bin")).unwrap();
         fs::write(root.path().join("bin/qemu-system-x86_64"), "").unwrap();
         assert!(diagnose(&machine).advice.is_empty());
+    }
+
+    #[test]
+    fn qemu_has_the_name_of_the_processor() {
+        let of = |processor| qemu(processor).0;
+        assert_eq!(of("x86_64"), "qemu-system-x86_64");
+        assert_eq!(of("aarch64"), "qemu-system-aarch64");
+        assert_eq!(of("armv7l"), "qemu-system-arm");
     }
 
     #[test]
