@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use busbar::block::{Block, Memory};
 use busbar::receive::{Connection, Piece, ReceiveSetup, Receiver, View};
 use busbar::wait::{Events, Interest, Poller, Timeout};
+use busbar_uapi::zerocopy::{self, ZEROCOPY};
 use rustix::net::sockopt::set_socket_linger;
+use rustix::time::{ClockId, clock_gettime};
 
 use pair::{
     Check, Loopback, MOMENT, PATIENCE, Pair, Place, pattern, send, take, take_all, wait_until,
@@ -443,6 +445,22 @@ fn a_connection_that_is_dropped_is_gone_for_its_peer() {
     drop(connection);
     wait_until("the end", || sender.write_all(b"more").is_err());
     assert_eq!(view.len(), 5);
+}
+
+/// The end of a zero-copy send waits in the queue of errors, for which a socket is readable all the time.
+#[test]
+fn whoever_waits_beside_a_queue_of_errors_sleeps() {
+    let receiver = Loopback.receiver(1 << 20);
+    let (mut connection, _sender) = Loopback.connect(&receiver);
+    zerocopy::enable(connection.socket()).unwrap();
+    let sent = rustix::net::send(connection.socket(), &[1; 5000], ZEROCOPY).unwrap();
+    assert_eq!(sent, 5000);
+    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap();
+    let before = used();
+    assert!(connection.next_timeout(Duration::from_millis(500)).unwrap().is_none());
+    // Processor time, which a busy machine does not make more.
+    assert!(used().saturating_sub(before) < Duration::from_millis(100));
+    assert!(zerocopy::completion(connection.socket()).unwrap().is_some());
 }
 
 #[test]

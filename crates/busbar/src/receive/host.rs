@@ -69,14 +69,20 @@ impl Copies {
         pieces: &mut VecDeque<Piece>,
         deadline: Deadline,
     ) -> Result<Filled> {
+        // An error that is not one of receiving, as in the queue of zero-copy sends, is told again and again.
+        let mut is_told_errors = false;
         loop {
             let waited = match self.receive(socket, pieces)? {
-                Some(Filled::Nothing) => poll::wait(socket, PollFlags::IN, deadline.remaining()),
-                Some(filled) => return Ok(filled),
-                None => match self.fill(socket, pieces)? {
+                Some(Filled::Nothing) if !is_told_errors => {
+                    let events = poll::wait(socket, PollFlags::IN, deadline.remaining());
+                    is_told_errors = events.is_ok_and(|it| it == PollFlags::ERR);
+                    events
+                }
+                Some(Filled::Nothing) | None => match self.fill(socket, pieces)? {
                     Filled::Nothing => poll::wait(&*self, PollFlags::IN, deadline.remaining()),
                     filled => return Ok(filled),
                 },
+                Some(filled) => return Ok(filled),
             };
             waited.map_err(|errno| Error::new("wait for", "a connection", errno))?;
             if deadline.has_passed() {

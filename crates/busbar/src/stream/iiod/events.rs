@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use busbar_uapi::iio::{self, EVENT_LEN};
@@ -76,15 +77,18 @@ pub(super) struct Due {
 /// Opens the events of a device of this machine. That may take as long as its driver is busy.
 ///
 /// `EBUSY` may be that of a client which has just gone: its file is closed when the server has the answer.
-pub(super) fn open(id: &str) -> Result<OwnedFd, Errno> {
+/// `has_node` is set while it has the node of the device open, which only one can have at a time.
+pub(super) fn open(id: &str, has_node: &AtomicBool) -> Result<OwnedFd, Errno> {
     let path = Path::new("/dev").join(id);
-    let file = while_busy(
-        || {
-            let device = File::open(&path);
-            iio::event_fd(device.map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::IO))?)
-        },
-        || true,
-    )?;
+    let attempt = || {
+        has_node.store(true, Ordering::SeqCst);
+        let opened = File::open(&path)
+            .map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::IO))
+            .and_then(iio::event_fd);
+        has_node.store(false, Ordering::SeqCst);
+        opened
+    };
+    let file = while_busy(attempt, || true)?;
     fcntl_setfl(&file, fcntl_getfl(&file)? | OFlags::NONBLOCK)?;
     Ok(file)
 }
@@ -95,8 +99,10 @@ pub(super) fn while_busy<T>(
     may_end: impl Fn() -> bool,
 ) -> Result<T, Errno> {
     for _ in 1..ATTEMPTS {
+        // Asked first: what ends in the meantime is tried once more.
+        let may_end = may_end();
         match attempt() {
-            Err(Errno::BUSY) if may_end() => std::thread::sleep(PAUSE),
+            Err(Errno::BUSY) if may_end => std::thread::sleep(PAUSE),
             done => return done,
         }
     }
@@ -447,6 +453,13 @@ mod tests {
         let mut answers = [Err(Errno::BUSY), Err(Errno::BUSY), Ok(7)].into_iter();
         assert_eq!(while_busy(|| answers.next().unwrap(), || true), Ok(7));
         assert_eq!(while_busy(|| Err::<(), _>(Errno::NODEV), || true), Err(Errno::NODEV));
+        // It has ended during the attempt.
+        let (busy, mut first) = (AtomicBool::new(true), true);
+        let ends = || {
+            busy.store(false, Ordering::SeqCst);
+            if std::mem::take(&mut first) { Err(Errno::BUSY) } else { Ok(7) }
+        };
+        assert_eq!(while_busy(ends, || busy.load(Ordering::SeqCst)), Ok(7));
         let (mut once, mut calls) = ([Err::<(), _>(Errno::BUSY)].into_iter(), 0);
         assert_eq!(while_busy(|| once.next().unwrap(), || false), Err(Errno::BUSY));
         let busy = || {
@@ -468,6 +481,6 @@ mod tests {
         assert_eq!(events.check(DEVICE, 1, 100), Err(Errno::NOMEM));
         assert_eq!(events.check(5, 1, 100), Err(Errno::NOMEM));
         assert_eq!(events.check(DEVICE, 2, 100), Ok(()));
-        assert_eq!(open("nothing").err(), Some(Errno::NOENT));
+        assert_eq!(open("nothing", &AtomicBool::default()).err(), Some(Errno::NOENT));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -77,6 +77,8 @@ struct Served {
     buffers: usize,
     receive: Option<Receive>,
     transmit: Option<Transmit>,
+    /// Whether the worker has its node open for a moment, which only one can have at a time.
+    opening: Arc<AtomicBool>,
 }
 
 /// What is remembered of a machine that clients have come from.
@@ -123,8 +125,6 @@ pub(super) struct Hub {
     pub sent: u64,
     devices: Vec<Served>,
     events: Events,
-    /// Another one refers to it while the worker is to open the events of a device.
-    opening: Arc<()>,
     hosts: Vec<Host>,
     memory_limit: usize,
     news: Vec<News>,
@@ -177,7 +177,10 @@ impl Hub {
         }
         let mut sorted: Vec<_> = (0..context.devices.len()).collect();
         sorted.sort_by(|one, other| context.devices[*one].id.cmp(&context.devices[*other].id));
-        let served = |origin| Served { origin, buffers: BUFFERS, receive: None, transmit: None };
+        let served = |origin| {
+            let opening = Arc::default();
+            Served { origin, buffers: BUFFERS, receive: None, transmit: None, opening }
+        };
         Self {
             xml: context.xml((MAJOR, MINOR, GIT_TAG)),
             xml_with_events: context.xml_with_events((MAJOR, MINOR, GIT_TAG)),
@@ -189,7 +192,6 @@ impl Hub {
             sent: 0,
             devices: origins.into_iter().map(served).collect(),
             events: Events::default(),
-            opening: Arc::default(),
             hosts: Vec::new(),
             memory_limit,
             news: Vec::new(),
@@ -430,7 +432,8 @@ impl Hub {
             };
             feed.map_err(|error| errno(&error))
         };
-        let feed = events::while_busy(open, || self.opens_events())?;
+        let feed =
+            events::while_busy(open, || self.devices[device].opening.load(Ordering::SeqCst))?;
         self.watch.add(&feed, DEVICES + device as u64).map_err(|error| errno(&error))?;
         let is_paced = match &self.devices[device].origin {
             Origin::Synth(_, rate) => rate.is_some(),
@@ -493,7 +496,8 @@ impl Hub {
         let setup = StreamSetup::new().blocks(blocks).block_len(block_len).channels(names);
         let name = format!("iio:{}", self.context.devices[device].id);
         let open = || Sink::open(&name, &setup).map_err(|error| errno(&error));
-        let sink = events::while_busy(open, || self.opens_events())?;
+        let sink =
+            events::while_busy(open, || self.devices[device].opening.load(Ordering::SeqCst))?;
         if cyclic && sink.interface() != Interface::Dmabuf {
             return Err(Errno::PERM);
         }
@@ -619,7 +623,7 @@ impl Hub {
         match (name, &self.devices[device].origin) {
             (LOST, _) if has_buffer => Some(tally.lost.to_string()),
             (UNKNOWN, _) if has_buffer => Some(tally.unknown.to_string()),
-            (REPORT, _) if has_buffer || has_events => Some(u8::from(reports).to_string()),
+            (REPORT, _) if has_buffer => Some(u8::from(reports).to_string()),
             (LOST_EVENTS, _) if has_events => Some(lost_events.to_string()),
             (RATE, Origin::Synth(_, rate) | Origin::Recording(_, rate)) => {
                 rate.map(|rate| rate.to_string())
@@ -660,18 +664,9 @@ impl Hub {
             return Err(Errno::NODEV);
         }
         self.events.check(device, client, id)?;
-        let (name, opening) = (described.id.clone(), Arc::clone(&self.opening));
-        let open = move || {
-            let opened = events::open(&name);
-            drop(opening);
-            opened
-        };
+        let (name, opening) = (described.id.clone(), Arc::clone(&self.devices[device].opening));
+        let open = move || events::open(&name, &opening);
         Ok((!self.events.has(device)).then_some(open))
-    }
-
-    /// Whether the worker may have the node of a device open, which only one can have at a time.
-    fn opens_events(&self) -> bool {
-        Arc::strong_count(&self.opening) > 1
     }
 
     /// Creates a stream of events of a device, which are opened for that unless they are open.

@@ -147,7 +147,13 @@ impl Client {
         };
         let (command, len) = match Command::parse(&self.input, words) {
             Parsed::More => return self.receive(),
-            Parsed::Wrong => return Err(Gone),
+            Parsed::Wrong => {
+                // Nobody knows what follows. A USB host is not told by the end of the connection.
+                self.reply_to(u16::from_le_bytes([self.input[0], self.input[1]]));
+                self.refuse(Errno::INVAL);
+                self.is_leaving = true;
+                return Ok(true);
+            }
             Parsed::Command(command, len) => (command, len),
         };
         self.input.drain(..len);

@@ -23,8 +23,8 @@ const WRITE: u64 = 1;
 /// A pair of endpoints, whose transfers do not wait.
 ///
 /// A host reads a line by a transfer that is longer, and throws away what else comes in it. Otherwise, and always by the
-/// binary protocol, it asks for exactly what it was told: a longer packet is an error, and one of no bytes the end. So each part of an answer ends a transfer of its own. A line is never as long as some whole packets,
-/// so a short packet ends it.
+/// binary protocol, it asks for exactly what it was told: a longer packet is an error, and one of no bytes the end. So each
+/// part of an answer ends a transfer of its own. A line is never as long as some whole packets, so a short packet ends it.
 ///
 /// A transfer of the host that has whole packets does not end a read that is longer. So reads are for one packet, or for
 /// as much as the host is known to send.
