@@ -14,7 +14,7 @@ GENERATE ?= $(BUSBAR)
 
 .PHONY: demo test test-host test-python test-clients wheel test-wheels test-cargo-c test-c32 test-armv7 test-features test-targets \
 	test-kernel-style test-lab test-lab-itself test-kvm \
-	test-race test-full test-dkms test-builds test-install test-packages test-yocto test-demo bench figures report deps build \
+	test-race test-full test-dkms test-builds test-boards test-install test-packages test-yocto test-demo bench figures report deps build \
 	install install-c install-dev soapy install-soapy uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel \
 	miri upstream clean
 
@@ -139,6 +139,12 @@ test-dkms: build
 BUILDS ?=
 test-builds: deps
 	tests/builds.sh $(BUILDS)
+
+# What the targets above leave out for boards, into a table of docs/board.md, as root. BOARDS="--again kvm" for this part
+# in any case.
+BOARDS ?=
+test-boards: build
+	tests/boards.sh $(BOARDS)
 
 # Installs and uninstalls the command and all files that belong to it.
 test-install: soapy

@@ -4,28 +4,33 @@
 # kernel, together with a quick run of each benchmark.
 # Tests that need an IOMMU, or an otherwise idle machine, run in separate boots.
 #
-# Usage: tests/lab.sh [--full | --race | --arm64] [TEST-PROGRAM…]    names as cargo prints them, default all
+# Usage: tests/lab.sh [--full | --race | --arm64 | --armv7] [TEST-PROGRAM…]    names as cargo prints them, default all
 #   --full    all tests in the debug kernel, except those that take too long there, and those that are left out
 #             otherwise unless they are named: vnic_ncdevmem and vnic_iommu; five times as many
 #             crashes; blocks of 16 MiB; all cases of the kernel's tests for NICs
 #   --race    tests of the kernel's parts, in the race kernel (KCSAN), which cannot inject faults
 #   --arm64   in the release kernel for arm64: tests that need no debug kernel, no compiler and no Python package
+#   --armv7   the same for armv7, without those that need a coprocessor
 set -eu
 cd "$(dirname "$0")/.."
 busbar=target/release/busbar
 # What is generated is compared on the host, by `make test-kernel-style`, as it needs no kernel.
 full="" quick="env BUSBAR_QUICK=1" skip="--skip sixteen_me --skip what_is_generated"
-kernels="debug release" arch="" target=target/release crates="--workspace --all-features" emulator=""
+kernels="debug release" foreign="" arch="" target=target/release crates="--workspace --all-features" emulator=""
 case ${1-} in
 --full) full=1 quick="" skip=""; shift ;;
 --race) kernels=race; shift ;;
---arm64)
+--arm64 | --armv7)
+    foreign=${1#--} kernels=release
     # Three compile a program in the guest, which has no compiler; two need the debug kernel.
     for test in a_32_bit_program ip_describes_the_other_end user_memory_that_cannot \
         a_stuck_remote long_frames_take_no_long; do
         skip="$skip --skip $test"
     done
-    kernels=arm64
+    # The first three have a coprocessor, which needs a 64-bit program; Linux on armv7 asks no driver for a debugger.
+    if [ "$foreign" = armv7 ]; then
+        skip="$skip --skip a_coprocessor --skip a_gate_opens_on --skip every_source_reaches --skip a_debugger_can"
+    fi
     shift
     ;;
 esac
@@ -34,28 +39,37 @@ named=$#
 # Whether tests that CI has no time for are asked for.
 is_wanted() { [ "$full" ] || [ "$named" != 0 ]; }
 
-# Programs for arm64 are linked with the guest's libraries; clang and its linker know every architecture.
+# Programs for another processor are linked with the guest's libraries; clang and its linker know every architecture.
 cross() {
-    command -v qemu-aarch64-static >/dev/null || { echo "apt-get install qemu-user-static" >&2; exit 1; }
-    built=$("$busbar" lab build --arch arm64 --json)
+    case $foreign in
+    arm64) triple=aarch64-unknown-linux-gnu clang=aarch64-linux-gnu emulator=qemu-aarch64-static ;;
+    armv7) triple=armv7-unknown-linux-gnueabihf clang=arm-linux-gnueabihf emulator=qemu-arm-static ;;
+    esac
+    command -v $emulator >/dev/null || { echo "apt-get install qemu-user-static" >&2; exit 1; }
+    arch="--arch $foreign" target=target/$triple/debug
+    # shellcheck disable=SC2086
+    built=$("$busbar" lab build $arch --json)
     root=$(echo "$built" | jq -r .root)
-    triple=aarch64-unknown-linux-gnu
-    rustup -q target add "$triple"
-    arch="--arch arm64" target=target/$triple/debug emulator="qemu-aarch64-static -L $root"
+    emulator="$emulator -L $root"
     crates="-p busbar -p busbar-uapi -p busbar-coprocessor -p busbar-cli --all-features --target $triple"
-    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=clang
-    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS="-Clink-arg=--target=aarch64-linux-gnu \
+    variable=CARGO_TARGET_$(echo $triple | tr a-z- A-Z_)
+    export "${variable}_LINKER=clang" "${variable}_RUSTFLAGS=-Clink-arg=--target=$clang \
         -Clink-arg=-fuse-ld=lld -Clink-arg=--sysroot=$root"
-    cargo build --locked -p busbar-cli -p busbar-dev --target "$triple"
+    rustup -q target add $triple
+    cargo build --locked -p busbar-cli -p busbar-dev --target $triple
 }
-if [ "$kernels" = arm64 ]; then cross; fi
+if [ "$foreign" ]; then cross; fi
 
 # Prints the kernels for a test program. Blocks of 16 MiB, the suite over all of bulk's transports, and Python
 # (ncdevmem uses one of the kernel's Python tools) take too long in the debug kernel.
 kernel_of() {
-    if [ "$kernels" = arm64 ]; then
-        case $1 in
-        kunit | *_fault | *_iommu | clients | devmem_guess | examples | servers | vcoproc_openamp | vnic_ncdevmem | rpmsg_netlink_spec) ;;
+    if [ "$foreign" ]; then
+        case $foreign:$1 in
+        *:kunit | *_fault | *_iommu | *:clients | *:devmem_guess | *:examples | *:servers | *:vcoproc_openamp | \
+            *:vnic_ncdevmem | *:rpmsg_netlink_spec) ;;
+        # Almost all of their tests need a coprocessor.
+        armv7:bulk | armv7:command | armv7:endpoint | armv7:rpmsg_* | armv7:shared | armv7:vcoproc_clients | \
+            armv7:vcoproc_hostile) ;;
         *) echo release ;;
         esac
         return

@@ -1,6 +1,9 @@
 //! Ways to use an endpoint beside plain `read` and `write`: vectors, `io_uring`, 32-bit programs,
 //! and the end by SIGKILL.
 
+// `io_uring` has no 32-bit processors.
+#![cfg(target_pointer_width = "64")]
+
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
 

@@ -1,5 +1,8 @@
 //! Closed endpoints that the remote still uses, and user memory, must not delay the end of endpoints.
 
+// The coprocessor is this process, which a 32-bit program cannot be.
+#![cfg(target_pointer_width = "64")]
+
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
 

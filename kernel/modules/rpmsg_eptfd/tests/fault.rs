@@ -1,5 +1,8 @@
 //! Every allocation and every copy of each call fails once; nothing may be left behind.
 
+// The coprocessor is this process, which a 32-bit program cannot be.
+#![cfg(target_pointer_width = "64")]
+
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
 

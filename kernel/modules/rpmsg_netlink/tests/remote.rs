@@ -3,6 +3,9 @@
 //! Here the test itself is the coprocessor. It sees each message that the driver sends, and
 //! can answer anything.
 
+// The coprocessor is this process, which a 32-bit program cannot be.
+#![cfg(target_pointer_width = "64")]
+
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
 

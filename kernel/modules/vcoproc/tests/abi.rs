@@ -3,8 +3,8 @@
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
 
-#[path = "../../rpmsg_eptfd/tests/remote/mod.rs"]
-mod remote;
+#[path = "../../rpmsg_eptfd/tests/remote/view.rs"]
+mod view;
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use busbar_coprocessor::table::{self, Image, RECEIVE, TRANSMIT};
 use busbar_uapi::vcoproc::{self, EVENT_KICK, EVENT_START, EVENT_STOP, Event, Info};
-use remote::{PAGE, View};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::ioctl::opcode;
 use rustix::mm::{MapFlags, ProtFlags};
 use support::{BAD_POINTER, Mapping, modprobe, raw_ioctl, wait_until};
+use view::{PAGE, View};
 
 /// A coprocessor without a process yet.
 struct Bench {

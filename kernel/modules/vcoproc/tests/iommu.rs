@@ -2,6 +2,9 @@
 //!
 //! `rpmsg_eptfd` is the driver that shares them.
 
+// The coprocessor is this process, which a 32-bit program cannot be.
+#![cfg(target_pointer_width = "64")]
+
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
 

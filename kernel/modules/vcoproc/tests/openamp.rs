@@ -7,8 +7,8 @@
 #[path = "../../../../crates/cli/tests/support/mod.rs"]
 mod support;
 
-#[path = "../../rpmsg_eptfd/tests/remote/mod.rs"]
-mod remote;
+#[path = "../../rpmsg_eptfd/tests/remote/view.rs"]
+mod view;
 
 use std::fs::File;
 use std::thread::{JoinHandle, spawn};
@@ -16,11 +16,11 @@ use std::thread::{JoinHandle, spawn};
 use busbar_coprocessor::table::{self, FEATURE_NAME_SERVICE, RECEIVE, TRANSMIT};
 use busbar_uapi::rpmsg::{self, ADDR_ANY, EndpointFdInfo, NAME_SIZE};
 use busbar_uapi::vcoproc::{self, EVENT_KICK, EVENT_STOP};
-use remote::View;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, read, write};
 use support::eptfd;
+use view::View;
 
 const HEADER: usize = 16;
 const SERVICE: u32 = 0x400;
