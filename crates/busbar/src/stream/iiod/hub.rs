@@ -18,7 +18,7 @@ use super::transmit::Transmit;
 use super::{GIT_TAG, MAJOR, MINOR};
 use crate::Error;
 use crate::stream::format::{Format, Lost};
-use crate::stream::net::watch::{self, Watch};
+use crate::stream::net::watch::Watch;
 use crate::stream::samples::Samples;
 use crate::stream::scan::{self, Type};
 use crate::stream::setup::{Interface, StreamSetup};
@@ -124,7 +124,7 @@ pub(super) struct Hub {
     pub copied: u64,
     pub sent: u64,
     devices: Vec<Served>,
-    events: Events,
+    pub events: Events,
     hosts: Vec<Host>,
     memory_limit: usize,
     news: Vec<News>,
@@ -432,8 +432,7 @@ impl Hub {
             };
             feed.map_err(|error| errno(&error))
         };
-        let feed =
-            events::while_busy(open, || self.devices[device].opening.load(Ordering::SeqCst))?;
+        let feed = self.while_opening(device, open)?;
         self.watch.add(&feed, DEVICES + device as u64).map_err(|error| errno(&error))?;
         let is_paced = match &self.devices[device].origin {
             Origin::Synth(_, rate) => rate.is_some(),
@@ -496,8 +495,7 @@ impl Hub {
         let setup = StreamSetup::new().blocks(blocks).block_len(block_len).channels(names);
         let name = format!("iio:{}", self.context.devices[device].id);
         let open = || Sink::open(&name, &setup).map_err(|error| errno(&error));
-        let sink =
-            events::while_busy(open, || self.devices[device].opening.load(Ordering::SeqCst))?;
+        let sink = self.while_opening(device, open)?;
         if cyclic && sink.interface() != Interface::Dmabuf {
             return Err(Errno::PERM);
         }
@@ -669,6 +667,15 @@ impl Hub {
         Ok((!self.events.has(device)).then_some(open))
     }
 
+    /// Tries to open a device, whose node the worker may have open for a moment.
+    fn while_opening<T>(
+        &self,
+        device: usize,
+        open: impl FnMut() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        events::while_busy(open, || self.devices[device].opening.load(Ordering::SeqCst))
+    }
+
     /// Creates a stream of events of a device, which are opened for that unless they are open.
     pub(super) fn create_events(
         &mut self,
@@ -685,27 +692,6 @@ impl Hub {
         self.events.create(device, client, id, file, &self.watch)
     }
 
-    /// As [`Events::free`].
-    pub(super) fn free_events(
-        &mut self,
-        device: usize,
-        client: u64,
-        id: u16,
-    ) -> Result<usize, Errno> {
-        self.events.free(device, client, id)
-    }
-
-    /// As [`Events::ask`].
-    pub(super) fn ask_event(
-        &mut self,
-        device: usize,
-        client: u64,
-        id: u16,
-        waits: bool,
-    ) -> Result<(), Errno> {
-        self.events.ask(device, client, id, waits)
-    }
-
     /// The next answer to a client that has asked for events: to whom it is, and an event.
     pub(super) fn next_event(&mut self, who: Who) -> Option<(u16, Result<Event, Errno>)> {
         if self.events.is_empty() {
@@ -718,11 +704,6 @@ impl Hub {
             self.news.push(News::LostEvents { device, host: who.host, lost });
         }
         Some((to, event))
-    }
-
-    /// Takes the events of devices that have some. Returns whether there were some.
-    pub(super) fn pump_events(&mut self, tokens: &watch::News) -> bool {
-        self.events.pump(tokens)
     }
 
     /// Takes samples from the source of a device, and gives them to all of its readers. Returns whether there

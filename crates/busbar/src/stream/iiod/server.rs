@@ -312,7 +312,7 @@ impl Server {
             moved |= self.hear_host();
         }
         moved |= self.hub.pump_all();
-        moved |= self.hub.pump_events(&tokens);
+        moved |= self.hub.events.pump(&tokens);
         let mut gone = Vec::new();
         for (index, client) in self.clients.iter_mut().enumerate() {
             client.is_woken |= tokens.has(client.who.client);

@@ -229,7 +229,7 @@ impl Client {
             What::FreeEvents(id) => return self.free_events(device, id, hub),
             What::ReadEvent(waits) => {
                 let device = device.map_err(|_| Errno::BADF)?;
-                hub.ask_event(device, self.who.client, self.to(), waits)?;
+                hub.events.ask(device, self.who.client, self.to(), waits)?;
             }
             What::Open(buffer, mask) => return self.open(device?, buffer, mask, hub),
             What::Close(buffer) => return self.close_buffer(device?, buffer, hub),
@@ -287,7 +287,7 @@ impl Client {
         hub: &mut Hub,
     ) -> Result<Option<Answer>, Errno> {
         let device = device.map_err(|_| Errno::BADF)?;
-        for _ in 0..hub.free_events(device, self.who.client, id)? {
+        for _ in 0..hub.events.free(device, self.who.client, id)? {
             // The event that it waits for does not come.
             self.say(answer(id, number(Errno::INTR)).into());
         }
