@@ -21,8 +21,8 @@ use crate::unsafe_calls::{
 
 /// Time limit of a sequence in seconds, after which its process is killed.
 const LIMIT: i64 = 3;
-/// Interval at which blocking calls are interrupted.
-const MOMENT: Duration = Duration::from_millis(60);
+/// Interval at which blocking calls are interrupted by default.
+pub const MOMENT: Duration = Duration::from_millis(60);
 /// Seconds to wait for the end of a killed process; after that the kernel is blocking it.
 const PATIENCE: i64 = 120;
 /// Bytes of memory for the calls of one thread.
@@ -50,6 +50,8 @@ pub struct Runner {
     results: &'static [AtomicU64],
     null: File,
     fail: bool,
+    /// Interval at which blocking calls are interrupted.
+    pub moment: Duration,
 }
 
 impl Runner {
@@ -71,6 +73,7 @@ impl Runner {
                 .open("/dev/null")
                 .map_err(|why| Error::new("open", "/dev/null", why))?,
             fail: arm().is_ok(),
+            moment: MOMENT,
         })
     }
 
@@ -121,7 +124,7 @@ impl Runner {
                     state.has_ended();
                 });
             }
-            while !state.all_have_ended(MOMENT) {
+            while !state.all_have_ended(self.moment) {
                 running.iter().for_each(unsafe_calls::interrupt);
             }
         });

@@ -48,14 +48,14 @@ impl Corpus {
     }
 
     /// Loads the seeds, and the kept sequences that agree with the current descriptions.
-    pub fn load(&self) -> Result<Vec<Sequence>> {
-        let mut all: Vec<_> = seeds().into_iter().map(|(_, sequence)| sequence).collect();
+    pub fn load(&self) -> Result<(Vec<Sequence>, Vec<Sequence>)> {
+        let seeds = seeds().into_iter().map(|(_, sequence)| sequence).collect();
         let folder = self.folder.join("kept");
         let entries = fs::read_dir(&folder).map_err(at("read", &folder))?;
         let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
         paths.sort();
-        all.extend(paths.iter().filter_map(|path| read(path).ok()));
-        Ok(all)
+        let kept = paths.iter().filter_map(|path| read(path).ok()).collect();
+        Ok((seeds, kept))
     }
 
     /// Adds a sequence to the corpus.
@@ -145,8 +145,8 @@ mod tests {
         corpus.running(&sequence).unwrap();
         fs::write(folder.path().join("kept/broken.seq"), "rounds 1\n0 0 no_such_call").unwrap();
         assert_eq!(read(&folder.path().join("last/1.seq")).unwrap(), sequence);
-        let all = Corpus::open(folder.path()).unwrap().load().unwrap();
-        assert_eq!((all.len(), all.last()), (SEEDS.len() + 1, Some(&sequence)));
+        let (seeds, kept) = Corpus::open(folder.path()).unwrap().load().unwrap();
+        assert_eq!((seeds.len(), kept), (SEEDS.len(), vec![sequence.clone()]));
         let first = corpus.report("BUG", std::slice::from_ref(&sequence)).unwrap();
         let second = corpus.report("BUG", &[]).unwrap();
         assert_ne!(first, second);

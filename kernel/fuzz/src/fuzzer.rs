@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use busbar::{Error, Result};
 
-use crate::child::{Outcome, Runner};
+use crate::child::{MOMENT, Outcome, Runner};
 use crate::corpus::{Corpus, read};
 use crate::coverage::{Places, Symbols};
 use crate::guest::Guest;
@@ -21,6 +21,9 @@ const TIDY: u64 = 200;
 const SUSPECTS: usize = 8;
 /// Most runs for shortening a new sequence; it is small, as reaching new places is more useful.
 const SHORTEN: u32 = 40;
+/// Interval at which the seeds' blocking calls are interrupted: their connections and messages have to arrive on a busy
+/// machine, too, as changes of a seed that got no answer seldom get one.
+const SEED_MOMENT: Duration = Duration::from_secs(1);
 /// Time between two progress lines.
 const SAID: Duration = Duration::from_secs(20);
 /// Number of runs in which a sequence must cause a report.
@@ -78,10 +81,14 @@ impl Fuzzer {
         let mut random = Mutator::new(options.seed);
         let begun = Instant::now();
         let mut kept = Vec::new();
-        for sequence in corpus.load()? {
-            let new = self.reach(&sequence, &mut corpus)?;
-            if !new.is_empty() {
-                kept.push(sequence);
+        let (seeds, others) = corpus.load()?;
+        for (sequences, moment) in [(seeds, SEED_MOMENT), (others, MOMENT)] {
+            self.runner.moment = moment;
+            for sequence in sequences {
+                let new = self.reach(&sequence, &mut corpus)?;
+                if !new.is_empty() {
+                    kept.push(sequence);
+                }
             }
         }
         self.say(begun, kept.len());

@@ -198,18 +198,25 @@ fn nic() -> Result<u32> {
 
 /// Starts a process at the other end that sends to each connection.
 fn feed() -> Result<Pid> {
+    // A thread, as it cannot return from the name space. Calls find the socket, however late the process starts.
+    let listener = std::thread::spawn(listen).join();
+    let listener = listener.unwrap_or_else(|_| Err(std::io::Error::other("a thread panicked")));
+    let listener = listener.map_err(|why| Error::new("listen on", FAR, why))?;
     let sender = fork(|| {
         limit_self();
         // Without the sender, the fuzzer's coverage of devmem shows the failure.
-        let _ = serve();
+        let _ = serve(&listener);
     });
     sender.map_err(|why| Error::new("fork", "the sender", why))
 }
 
-fn serve() -> std::io::Result<()> {
+fn listen() -> std::io::Result<TcpListener> {
     let namespace = fs::File::open(format!("/run/netns/{NAMESPACE}"))?;
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-    let listener = TcpListener::bind(FAR)?;
+    TcpListener::bind(FAR)
+}
+
+fn serve(listener: &TcpListener) -> std::io::Result<()> {
     let mut open = VecDeque::new();
     let data = vec![0x5a; SENT];
     loop {

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use fuzz_kernel::calls;
 use fuzz_kernel::describe::{Kind, Place};
@@ -114,7 +114,7 @@ fn what_needs_everything_stays_as_it_is() {
     assert_eq!(minimise(&sequence, &mut |other| *other == sequence), sequence);
 }
 
-fn fuzz(folder: &Path, seconds: u32) -> (Output, String) {
+fn fuzz(folder: &Path, seconds: u32) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fuzz-kernel"));
     command.arg("run").arg(folder).args(["--seed", "7", "--seconds", &seconds.to_string()]);
     // The in-tree driver warns when an endpoint ends while it is polled: see tests/lab.sh.
@@ -124,7 +124,16 @@ fn fuzz(folder: &Path, seconds: u32) -> (Output, String) {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let complained = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}{complained}");
-    (output, said)
+    said
+}
+
+/// Functions of the kernel that the last run should have reached and has not.
+fn unreached(folder: &Path) -> Vec<&'static str> {
+    let reached = fs::read_to_string(folder.join("coverage.txt")).unwrap();
+    ["epoll_ctl_batch", "epoll_pwait1", "net_devmem_bind_dmabuf", "tcp_recvmsg_dmabuf"]
+        .into_iter()
+        .filter(|name| !reached.contains(name))
+        .collect()
 }
 
 /// Parses the number of places in a module from the last progress line.
@@ -138,23 +147,25 @@ fn places(said: &str, module: &str) -> u32 {
 #[ignore = "needs the lab"]
 fn calls_run_through_every_part_and_what_is_new_is_kept() {
     let folder = tempfile::tempdir().unwrap();
-    let (_, said) = fuzz(folder.path(), 60);
+    // A busy machine may run a few sequences in a minute.
+    let mut said = String::new();
+    for _ in 0..5 {
+        said += &fuzz(folder.path(), 60);
+        if unreached(folder.path()).is_empty() {
+            break;
+        }
+    }
+    assert_eq!(unreached(folder.path()), [""; 0], "{said}");
     for module in
         ["rpmsg_eptfd", "rpmsg_netlink", "rpmsg_ctrl", "vcoproc", "vconv", "vnic", "vmlinux"]
     {
         assert!(places(&said, module) > 0, "{module}: {said}");
     }
-    let functions = fs::read_to_string(folder.path().join("coverage.txt")).unwrap();
-    for function in
-        ["epoll_ctl_batch", "epoll_pwait1", "net_devmem_bind_dmabuf", "tcp_recvmsg_dmabuf"]
-    {
-        assert!(functions.contains(function), "{function}: {functions}");
-    }
     let kept = || fs::read_dir(folder.path().join("kept")).unwrap().count();
     let before = kept();
     assert!(before > 0, "{said}");
     // The next run starts from the corpus, and first reaches the places of those sequences.
-    let (_, again) = fuzz(folder.path(), 10);
+    let again = fuzz(folder.path(), 10);
     assert!(kept() >= before, "{again}");
     assert!(places(&again, "vmlinux") > 0, "{again}");
 }
