@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds each module for each kernel of Debian's (tools/kernels) on amd64, arm64 and armhf, where the kernel's
-# configuration allows it. A warning is an error. Then applies the patches to the sources of those kernels.
+# configuration allows it. A warning is an error. Then applies the patches to the newest source of each suite.
 # Prints a table.
 #
 # Usage: tests/builds.sh [--all]    --all: each kernel that Debian offers, not only the newest of each suite
@@ -48,34 +48,41 @@ build() {
     case $failed in *" $1:"*) cat "$folder/log" ;; esac
 }
 
-# Applies all patches to the newest source of the series that a suite has. Of the source, only files that the
-# patches change are kept. Usage: apply SUITE SERIES
+# Applies the patches to the newest source of the series that a suite has, except those whose numbers are given.
+# Of the source, only files that the patches change are kept. Usage: apply SUITE SERIES [NUMBER...]
 apply() {
-    patches=$PWD/kernel/patches/$2
-    files=$(sed -n 's,^--- a/,,p; s,^+++ b/,,p' "$patches"/*.patch | sort -u)
-    APT_CONFIG=$cache/apt/$1-amd64/apt.conf
+    suite=$1 series=$2
+    shift 2
+    patches=$(find "$PWD/kernel/patches/$series" -name '*.patch' | sort)
+    for number in "$@"; do patches=$(echo "$patches" | grep -v "/$number-"); done
+    # shellcheck disable=SC2086
+    files=$({ echo MAINTAINERS && sed -n 's,^--- a/,,p; s,^+++ b/,,p' $patches; } | sort -u)
+    APT_CONFIG=$cache/apt/$suite-amd64/apt.conf
     export APT_CONFIG
-    version=$(apt-cache madison "linux-source-$2" | cut -d '|' -f 2 | tr -d ' ' | sort -V | tail -n 1)
-    source=$cache/source/$version-$(echo "$files" | sha256sum | cut -c 1-16)
+    version=$(apt-cache madison "linux-source-$series" | cut -d '|' -f 2 | tr -d ' ' | sort -V | tail -n 1)
+    sources=$cache/source/$suite
+    source=$sources/$version-$(echo "$files" | sha256sum | cut -c 1-16)
     if [ ! -d "$source" ]; then
         echo "builds: unpacking the source of $version" >&2
-        rm -rf "$cache/source"
-        mkdir -p "$cache/source/new"
-        (cd "$cache/source" && apt-get -qq download "linux-source-$2=$version")
+        rm -rf "$sources"
+        mkdir -p "$sources/new"
+        (cd "$sources" && apt-get -qq download "linux-source-$series=$version")
         # shellcheck disable=SC2046
-        dpkg-deb --fsys-tarfile "$cache/source"/*.deb | tar -x -O "./usr/src/linux-source-$2.tar.xz" |
-            tar -x -J --strip-components=1 -C "$cache/source/new" $(echo "$files" | sed "s,^,linux-source-$2/,") \
-            2>"$cache/source/log" || [ -e "$cache/source/new/MAINTAINERS" ] # Some files are new.
-        rm "$cache/source"/*.deb
-        mv "$cache/source/new" "$source"
+        dpkg-deb --fsys-tarfile "$sources"/*.deb | tar -x -O "./usr/src/linux-source-$series.tar.xz" |
+            tar -x -J --strip-components=1 -C "$sources/new" $(echo "$files" | sed "s,^,linux-source-$series/,") \
+            2>"$sources/log" || [ -e "$sources/new/MAINTAINERS" ] # Some files are new.
+        rm "$sources"/*.deb
+        mv "$sources/new" "$source"
     fi
+    rm -rf "$work/source"
     cp -r "$source" "$work/source"
     git="git -C $work/source -c user.name=Busbar -c user.email=busbar@localhost -c commit.gpgsign=false"
     $git init -q
     $git add -A
     $git commit -q -m "$version"
-    if $git am -q "$patches"/*.patch >"$work/log" 2>&1; then
-        echo "patches: all $(find "$patches" -name '*.patch' | wc -l) apply to Linux $version"
+    # shellcheck disable=SC2086
+    if $git am -q $patches >"$work/log" 2>&1; then
+        echo "patches: $(echo "$patches" | wc -l) of $series apply to Linux $version${1:+, without $*}"
     else
         cat "$work/log"
         failed="$failed patches:$version"
@@ -107,7 +114,10 @@ done <<EOF
 $kernels
 EOF
 
+# What patches 0032 and 0035 fix came with fixes of Linux after 6.12.95.
+apply bookworm-backports 6.12 0032 0035
 apply trixie-security 6.12
+apply trixie-backports 7.3
 
 # What must have been there, so that a server without kernels does not pass.
 for expected in '6\.12\..* amd64' '6\.12\..* arm64' '6\.12\..* armhf' '[7-9]\..* amd64' '[7-9]\..* arm64'; do

@@ -51,7 +51,7 @@
 #include "ring.h"
 
 #ifndef CONFIG_ARCH_HAS_DMA_OPS
-#error "vcoproc needs CONFIG_ARCH_HAS_DMA_OPS (on x86: CONFIG_XEN or CONFIG_GART_IOMMU)"
+#error "vcoproc needs CONFIG_ARCH_HAS_DMA_OPS (by CONFIG_XEN, on x86 also CONFIG_GART_IOMMU)"
 #endif
 
 /* Exported to drivers, but declared in drivers/remoteproc/remoteproc_internal.h only */
