@@ -11,7 +11,8 @@ use busbar_cli::print::{complain, print_json, print_line};
 use busbar_coprocessor::table::Image;
 use busbar_lab::stage::Stage;
 use busbar_lab::{
-    Accelerator, Architecture, Built, Choice, End, Flavour, Job, Lab, Outcome, Stdio,
+    Accelerator, Architecture, Built, Choice, End, Flavour, Job, Lab, Outcome, Series, Stdio,
+    Variant,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -123,6 +124,9 @@ struct Which {
     /// The guest's processor, if not this machine's: in a guest with Debian's programs for it
     #[arg(long, value_enum)]
     arch: Option<Arch>,
+    /// The series of Linux
+    #[arg(long, value_enum, value_name = "SERIES", default_value_t)]
+    linux: Linux,
     /// The debug kernel: KASAN, lockdep, kmemleak and more
     #[arg(long)]
     debug: bool,
@@ -164,6 +168,15 @@ enum Arch {
 }
 
 #[derive(Clone, Copy, Default, clap::ValueEnum)]
+enum Linux {
+    #[default]
+    #[value(name = "6.12")]
+    V6_12,
+    #[value(name = "7.3")]
+    V7_3,
+}
+
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
 enum Accel {
     #[default]
     Auto,
@@ -174,22 +187,24 @@ enum Accel {
 }
 
 impl Which {
-    fn architecture(&self) -> Architecture {
-        match self.arch {
+    fn variant(&self) -> Variant {
+        let series = match self.linux {
+            Linux::V6_12 => Series::V6_12,
+            Linux::V7_3 => Series::V7_3,
+        };
+        let architecture = match self.arch {
             Some(Arch::X86_64) => Architecture::X86_64,
             Some(Arch::Arm64) => Architecture::Arm64,
             Some(Arch::Armv7) => Architecture::Armv7,
             None => Architecture::default(),
-        }
-    }
-
-    fn flavour(&self) -> Flavour {
-        match self {
+        };
+        let flavour = match self {
             Self { debug: true, .. } => Flavour::Debug,
             Self { race: true, .. } => Flavour::Race,
             Self { stock: true, .. } => Flavour::Stock,
             _ => Flavour::Release,
-        }
+        };
+        Variant { series, architecture, flavour }
     }
 }
 
@@ -240,7 +255,7 @@ fn build(args: &Build) -> Result<ExitCode> {
     if args.check {
         return check(which);
     }
-    let kernel = Lab::open()?.build(which.architecture(), which.flavour())?;
+    let kernel = Lab::open()?.build(which.variant())?;
     if args.json {
         print_json(&kernel)?;
     } else {
@@ -252,11 +267,11 @@ fn build(args: &Build) -> Result<ExitCode> {
 }
 
 fn check(which: &Which) -> Result<ExitCode> {
-    let flavour = which.flavour();
-    let is_there = Lab::open()?.has(which.architecture(), flavour)?;
+    let variant = which.variant();
+    let is_there = Lab::open()?.has(variant)?;
     let (state, code) =
         if is_there { ("in", ExitCode::SUCCESS) } else { ("not in", ExitCode::FAILURE) };
-    print_line(&format!("the {} kernel is {state} the cache", flavour.name()))?;
+    print_line(&format!("the {} kernel is {state} the cache", variant.flavour.name()))?;
     Ok(code)
 }
 
@@ -282,7 +297,7 @@ fn clean() -> Result<ExitCode> {
 
 fn boot(which: &Which, job: &Job) -> Result<ExitCode> {
     let lab = Lab::open()?;
-    let built: Built = lab.build(which.architecture(), which.flavour())?;
+    let built: Built = lab.build(which.variant())?;
     // Not earlier: during the build, a signal ends this process and its children.
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         let number = usize::try_from(signal).unwrap_or_default();

@@ -123,6 +123,7 @@ mod tests {
 
     fn built(key: &str) -> Built {
         Built {
+            series: crate::Series::default(),
             architecture: crate::Architecture::default(),
             flavour: crate::Flavour::Release,
             release: String::new(),

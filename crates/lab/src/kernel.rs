@@ -16,15 +16,14 @@ use crate::key::Key;
 use crate::progress::Progress;
 use crate::source::Source;
 use crate::tools;
-use crate::{Flavour, label};
+use crate::variant::Variant;
 
 /// Part of the cache key. Increment it when a change here results in another kernel.
 const RECIPE: &str = "1";
 
 /// One kernel, built or to be built.
 pub(crate) struct Kernel {
-    architecture: Architecture,
-    flavour: Flavour,
+    variant: Variant,
     fragments: Vec<PathBuf>,
     wanted: config::Settings,
     key: String,
@@ -32,28 +31,23 @@ pub(crate) struct Kernel {
 
 impl Kernel {
     /// `kernel` is the project's `kernel/` folder.
-    pub fn find(
-        architecture: Architecture,
-        flavour: Flavour,
-        kernel: &Path,
-        source: &Source,
-    ) -> Result<Self> {
-        let fragments = fragments(architecture, flavour, &kernel.join("lab"));
+    pub fn find(variant: Variant, kernel: &Path, source: &Source) -> Result<Self> {
+        let fragments = fragments(variant, &kernel.join("lab"));
         let mut wanted = config::Settings::new();
         for path in &fragments {
             let text = fs::read_to_string(path).map_err(at("read", path))?;
             wanted.extend(config::settings(&text));
         }
         let mut key = Key::default();
-        key.part(RECIPE).part(flavour.name()).part(source.key());
-        key.part(compiler(architecture)?);
+        key.part(RECIPE).part(variant.flavour.name()).part(source.key());
+        key.part(compiler(variant.architecture)?);
         for (option, value) in &wanted {
             key.part(option).part(value.as_deref().unwrap_or("n"));
         }
-        for object in flavour.covered() {
+        for object in variant.flavour.covered() {
             key.part(object);
         }
-        Ok(Self { architecture, flavour, fragments, wanted, key: key.finish() })
+        Ok(Self { variant, fragments, wanted, key: key.finish() })
     }
 
     /// The hash of all its inputs.
@@ -63,7 +57,7 @@ impl Kernel {
 
     /// Its name in the cache.
     pub fn name(&self) -> String {
-        format!("{}-{}", label(self.architecture, self.flavour), self.key)
+        format!("{}-{}", self.variant.label(), self.key)
     }
 
     /// Whether it is built.
@@ -73,15 +67,16 @@ impl Kernel {
 
     /// The folder of the finished build, built if it does not exist yet.
     pub fn built(&self, cache: &Cache, source: &Source) -> Result<PathBuf> {
-        cache.folder(&format!("kernel/{}", self.name()), |folder| {
-            let (architecture, flavour) = (self.architecture, self.flavour);
-            tools::require(&[tools::BUILD, architecture.tools()].concat())?;
+        let name = format!("kernel/{}", self.name());
+        cache.folder(&name, |folder| {
+            tools::require(&[tools::BUILD, self.variant.architecture.tools()].concat())?;
             let source = source.unpacked(cache)?;
-            let make = Make { source: &source, folder, architecture, flavour };
+            let make = Make { source: &source, folder, variant: self.variant };
             self.configure(&make)?;
             make.kernel()?;
             make.install_modules()?;
-            drop_objects(&make.output())
+            drop_objects(&make.output())?;
+            move_makefile(&make.output(), folder, &cache.path(&name))
         })
     }
 
@@ -114,13 +109,15 @@ impl Kernel {
     }
 }
 
-/// The files in `folder` that make a kernel, in order; the last one where an architecture needs it.
-fn fragments(architecture: Architecture, flavour: Flavour, folder: &Path) -> Vec<PathBuf> {
+/// The files in `folder` that make a kernel, in order; the last two where an architecture or a series needs them.
+fn fragments(variant: Variant, folder: &Path) -> Vec<PathBuf> {
+    let Variant { series, architecture, flavour } = variant;
     let own = architecture.name();
     let mut paths = vec![folder.join("release.config"), folder.join(format!("{own}.config"))];
     paths.extend(flavour.fragment().map(|name| folder.join(name)));
     let both = folder.join(format!("{own}-{}.config", flavour.name()));
-    paths.extend(both.exists().then_some(both));
+    let newer = folder.join(format!("linux-{}.config", series.name()));
+    paths.extend([both, newer].into_iter().filter(|path| path.exists()));
     paths
 }
 
@@ -138,8 +135,7 @@ fn compiler(architecture: Architecture) -> Result<String> {
 struct Make<'a> {
     source: &'a Path,
     folder: &'a Path,
-    architecture: Architecture,
-    flavour: Flavour,
+    variant: Variant,
 }
 
 impl Make<'_> {
@@ -154,20 +150,26 @@ impl Make<'_> {
     fn run(&self, what: &str, arguments: &[&str], progress: &mut Progress) -> Result<()> {
         let output = self.output();
         fs::create_dir_all(&output).map_err(at("create", &output))?;
-        let mut command = make(self.source, self.architecture);
+        let mut command = make(self.source, self.variant.architecture);
         command.arg(format!("O={}", output.display())).args(arguments);
         // Otherwise it would contain who built it, where and when.
         command.env("KBUILD_BUILD_USER", "busbar").env("KBUILD_BUILD_HOST", "lab");
         command.env("KBUILD_BUILD_TIMESTAMP", "1970-01-01").env("KBUILD_BUILD_VERSION", "1");
-        command.arg(format!("LOCALVERSION={}", self.flavour.suffix()));
-        command.args(self.flavour.covered().iter().map(|name| format!("KCOV_INSTRUMENT_{name}=y")));
+        command.arg(format!("LOCALVERSION={}", self.variant.flavour.suffix()));
+        command.args(
+            self.variant.flavour.covered().iter().map(|name| format!("KCOV_INSTRUMENT_{name}=y")),
+        );
         tools::step(&mut command, what, &self.log(), progress)
     }
 
     fn kernel(&self) -> Result<()> {
-        let what = format!("building the {} kernel", label(self.architecture, self.flavour));
-        let mut progress = Progress::new(&what, Some(self.flavour.steps()));
-        self.run("build the kernel of", &[self.architecture.image().0, "modules"], &mut progress)
+        let what = format!("building the {} kernel", self.variant.label());
+        let mut progress = Progress::new(&what, Some(self.variant.flavour.steps()));
+        self.run(
+            "build the kernel of",
+            &[self.variant.architecture.image().0, "modules"],
+            &mut progress,
+        )
     }
 
     fn install_modules(&self) -> Result<()> {
@@ -202,9 +204,28 @@ fn drop_objects(build: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Linux 7.3 writes into the Makefile of a build where it is, and this one is going to be moved.
+fn move_makefile(build: &Path, from: &Path, to: &Path) -> Result<()> {
+    let path = build.join("Makefile");
+    let text = fs::read_to_string(&path).map_err(at("read", &path))?;
+    let text = text.replace(&*from.to_string_lossy(), &to.to_string_lossy());
+    fs::write(&path, text).map_err(at("write", &path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_makefile_moves_with_its_build() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("Makefile");
+        fs::write(&file, "export KBUILD_OUTPUT = /a/x.partial/build\ninclude /b/Makefile\n")
+            .unwrap();
+        move_makefile(dir.path(), Path::new("/a/x.partial"), Path::new("/a/x")).unwrap();
+        let moved = "export KBUILD_OUTPUT = /a/x/build\ninclude /b/Makefile\n";
+        assert_eq!(fs::read_to_string(&file).unwrap(), moved);
+    }
 
     #[test]
     fn objects_go_and_tools_stay() {

@@ -26,6 +26,7 @@ mod stock;
 mod tools;
 mod transport;
 mod tsc;
+mod variant;
 mod virtme;
 
 use std::env;
@@ -40,6 +41,7 @@ pub use accelerator::{Accelerator, Choice, accelerator};
 pub use architecture::Architecture;
 pub use console::reports;
 pub use job::{End, Job, Outcome, Stdio};
+pub use variant::{Series, Variant};
 
 use cache::Cache;
 use kernel::Kernel;
@@ -48,7 +50,7 @@ use root::Root;
 use source::Source;
 use stock::Stock;
 
-/// One of the lab's kernels.
+/// How a kernel is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Flavour {
@@ -110,7 +112,7 @@ impl Flavour {
         }
     }
 
-    /// Lines that `make` prints, for the progress bar: counted once, close enough for any 6.12.
+    /// Lines that `make` prints, for the progress bar: counted once, close enough for any kernel.
     fn steps(self) -> u64 {
         match self {
             Self::Release => 2_680,
@@ -123,9 +125,11 @@ impl Flavour {
 /// A kernel with its modules, ready to boot.
 #[derive(Clone, Debug, Serialize)]
 pub struct Built {
+    /// The series of Linux.
+    pub series: Series,
     /// For which processor.
     pub architecture: Architecture,
-    /// Which one.
+    /// How it is built.
     pub flavour: Flavour,
     /// The output of `uname -r` in the guest.
     pub release: String,
@@ -180,18 +184,19 @@ impl Lab {
     /// # Errors
     /// Source or tools are missing (it names the packages), Kconfig did not honour a setting, a
     /// patch does not apply, or the compiler fails; the error has the end of its output.
-    pub fn build(&self, architecture: Architecture, flavour: Flavour) -> Result<Built> {
-        has_kernel(architecture, flavour)?;
-        let _lock = self.cache.lock(&label(architecture, flavour))?;
-        match flavour {
+    pub fn build(&self, variant: Variant) -> Result<Built> {
+        variant.check()?;
+        let _lock = self.cache.lock(&variant.label())?;
+        match variant.flavour {
             Flavour::Stock => self.unpack(),
-            _ => self.compile(architecture, flavour),
+            _ => self.compile(variant),
         }
     }
 
-    fn compile(&self, architecture: Architecture, flavour: Flavour) -> Result<Built> {
-        let source = Source::find(&self.cache, &self.kernel)?;
-        let kernel = Kernel::find(architecture, flavour, &self.kernel, &source)?;
+    fn compile(&self, variant: Variant) -> Result<Built> {
+        let Variant { series, architecture, flavour } = variant;
+        let source = Source::find(series, &self.cache, &self.kernel)?;
+        let kernel = Kernel::find(variant, &self.kernel, &source)?;
         if architecture.is_foreign() {
             tools::require(architecture.tools())?;
         }
@@ -210,6 +215,7 @@ impl Lab {
         };
         let stage = Modules::find(&self.kernel)?.staged(&self.cache, &base)?;
         Ok(Built {
+            series,
             architecture,
             flavour,
             image: base.build.join(architecture.image().1),
@@ -229,6 +235,7 @@ impl Lab {
         let base = kernel.base(stock.name());
         let stage = modules.staged(&self.cache, &base)?;
         Ok(Built {
+            series: Series::default(),
             architecture: base.architecture,
             flavour: Flavour::Stock,
             root: Root::of(base.architecture).made(&self.cache)?,
@@ -245,13 +252,13 @@ impl Lab {
     ///
     /// # Errors
     /// The source cannot be found or read.
-    pub fn has(&self, architecture: Architecture, flavour: Flavour) -> Result<bool> {
-        has_kernel(architecture, flavour)?;
-        if flavour == Flavour::Stock {
+    pub fn has(&self, variant: Variant) -> Result<bool> {
+        variant.check()?;
+        if variant.flavour == Flavour::Stock {
             return Ok(Stock::find()?.is_in(&self.cache));
         }
-        let source = Source::find(&self.cache, &self.kernel)?;
-        let kernel = Kernel::find(architecture, flavour, &self.kernel, &source)?;
+        let source = Source::find(variant.series, &self.cache, &self.kernel)?;
+        let kernel = Kernel::find(variant, &self.kernel, &source)?;
         Ok(kernel.is_in(&self.cache))
     }
 
@@ -262,50 +269,37 @@ impl Lab {
     /// # Errors
     /// The current source cannot be found, or something cannot be removed.
     pub fn clean(&self) -> Result<u64> {
-        let compiled = [Flavour::Release, Flavour::Debug, Flavour::Race];
-        let all = |flavours: &[Flavour]| -> Vec<(Architecture, Flavour)> {
-            let each = |architecture| flavours.iter().map(move |&flavour| (architecture, flavour));
-            Architecture::ALL.into_iter().flat_map(each).collect()
-        };
-        let _locks = all(&[&compiled[..], &[Flavour::Stock]].concat())
-            .into_iter()
-            .map(|(architecture, flavour)| self.cache.lock(&label(architecture, flavour)))
+        let _locks = Variant::all()
+            .map(|variant| self.cache.lock(&variant.label()))
             .collect::<Result<Vec<_>>>()?;
-        let source = Source::find(&self.cache, &self.kernel)?;
-        let find =
-            |(architecture, flavour)| Kernel::find(architecture, flavour, &self.kernel, &source);
-        // If there is no compiler for one, or apt does not know one, there is none to keep.
+        // If there is no source or compiler for one, or apt does not know one, there is none to keep.
+        let sources: Vec<_> = Series::ALL
+            .into_iter()
+            .filter(|&series| series == Series::default() || source::is_there(series, &self.cache))
+            .map(|series| Ok((series, Source::find(series, &self.cache, &self.kernel)?)))
+            .collect::<Result<_>>()?;
         let has_compiler = |architecture: Architecture| {
             !architecture.is_foreign() || tools::find(architecture.compiler()).is_some()
         };
-        let kernels = all(&compiled)
-            .into_iter()
-            .filter(|&(architecture, _)| has_compiler(architecture))
-            .map(|kernel| Ok(find(kernel)?.name()))
-            .chain(Stock::find().map(|stock| Ok(stock.name())))
-            .collect::<Result<Vec<_>>>()?;
+        let mut kernels: Vec<_> = Stock::find().map(|stock| stock.name()).into_iter().collect();
+        for (series, source) in &sources {
+            let compiled = |variant: &Variant| {
+                variant.flavour != Flavour::Stock
+                    && variant.series == *series
+                    && has_compiler(variant.architecture)
+            };
+            for variant in Variant::all().filter(compiled) {
+                kernels.push(Kernel::find(variant, &self.kernel, source)?.name());
+            }
+        }
         let roots: Vec<_> =
             Architecture::ALL.iter().filter_map(|&one| Root::of(one).name()).collect();
+        let keys: Vec<_> = sources.iter().map(|(_, source)| source.key().to_owned()).collect();
         Ok(self.cache.retain("kernel", &kernels)?
             + self.cache.retain("modules", &kernels)?
             + self.cache.retain("root", &roots)?
-            + self.cache.retain("source", &[source.key().to_owned()])?)
+            + self.cache.retain("source", &keys)?)
     }
-}
-
-/// The name of a kernel, for the cache and for messages.
-fn label(architecture: Architecture, flavour: Flavour) -> String {
-    format!("{}{}", architecture.prefix(), flavour.name())
-}
-
-/// Fails if there is no such kernel.
-fn has_kernel(architecture: Architecture, flavour: Flavour) -> Result<()> {
-    if architecture.is_foreign() && flavour == Flavour::Stock {
-        let own = Architecture::default().name();
-        let wanted = format!("{own}: Debian's own kernel is for the host's architecture only");
-        return Err(Error::invalid("arch", architecture.name(), wanted));
-    }
-    Ok(())
 }
 
 fn is_kernel(path: &Path) -> bool {

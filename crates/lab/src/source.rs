@@ -16,9 +16,7 @@ use crate::cache::Cache;
 use crate::key::{Key, hex};
 use crate::progress::Progress;
 use crate::tools;
-
-/// The series of kernels that the lab builds and that the patches are for.
-pub(crate) const SERIES: &str = "6.12";
+use crate::variant::Series;
 
 /// Debian compresses it in blocks, so that all processors can decompress it.
 const UNPACK: &str = "--use-compress-program=xz --threads=0";
@@ -32,11 +30,11 @@ pub(crate) struct Source {
 
 impl Source {
     /// `kernel` is the project's `kernel/` folder.
-    pub fn find(cache: &Cache, kernel: &Path) -> Result<Self> {
-        let tarball = tarball()?;
-        let patches = patches(&kernel.join("patches").join(SERIES))?;
+    pub fn find(series: Series, cache: &Cache, kernel: &Path) -> Result<Self> {
+        let tarball = tarball(series, cache)?;
+        let patches = patches(&kernel.join("patches").join(series.name()))?;
         let mut key = Key::default();
-        key.part(identity(cache, &tarball)?);
+        key.part(identity(series, cache, &tarball)?);
         for patch in &patches {
             key.file(Path::new(patch.file_name().unwrap_or_default()), patch)?;
         }
@@ -58,16 +56,28 @@ impl Source {
     }
 }
 
-fn tarball() -> Result<PathBuf> {
-    let path = env::var_os("BUSBAR_LINUX_SOURCE").map_or_else(
-        || PathBuf::from(format!("/usr/src/linux-source-{SERIES}.tar.xz")),
-        PathBuf::from,
-    );
+/// Where the source is: where Debian's package has it, or where `tools/source` has put it.
+fn place(series: Series, cache: &Cache) -> PathBuf {
+    let name = format!("linux-source-{}.tar.xz", series.name());
+    let fetched = cache.path(format!("tarball/{name}"));
+    if fetched.exists() { fetched } else { Path::new("/usr/src").join(name) }
+}
+
+/// Whether there is a source of this series.
+pub(crate) fn is_there(series: Series, cache: &Cache) -> bool {
+    place(series, cache).exists()
+}
+
+fn tarball(series: Series, cache: &Cache) -> Result<PathBuf> {
+    let named = env::var_os("BUSBAR_LINUX_SOURCE").map(PathBuf::from);
+    let path = named.unwrap_or_else(|| place(series, cache));
     match File::open(&path) {
         Ok(_) => Ok(path),
         Err(error) => Err(at("open", &path)(error).help(format!(
-            "it is in Debian's package linux-source-{SERIES}: apt-get install linux-source-{SERIES}; \
-             BUSBAR_LINUX_SOURCE names a tarball elsewhere"
+            "it is in Debian's package linux-source-{0}: apt-get install linux-source-{0}, or \
+             tools/source {0} on a Debian that has no such package; BUSBAR_LINUX_SOURCE names a \
+             tarball elsewhere",
+            series.name()
         ))),
     }
 }
@@ -97,7 +107,7 @@ struct Memo {
 }
 
 /// The SHA-256 of the tarball. It is remembered, as it takes a second or more.
-fn identity(cache: &Cache, tarball: &Path) -> Result<String> {
+fn identity(series: Series, cache: &Cache, tarball: &Path) -> Result<String> {
     let meta = tarball.metadata().map_err(at("read", tarball))?;
     let mut memo = Memo {
         path: tarball.to_path_buf(),
@@ -107,7 +117,7 @@ fn identity(cache: &Cache, tarball: &Path) -> Result<String> {
         inode: meta.ino(),
         sha256: String::new(),
     };
-    let file = cache.path("tarball.json");
+    let file = cache.path(format!("{}tarball.json", series.prefix()));
     let known = fs::read(&file).ok().and_then(|text| serde_json::from_slice::<Memo>(&text).ok());
     if let Some(known) = known {
         memo.sha256.clone_from(&known.sha256);
@@ -167,8 +177,8 @@ fn unpack(tarball: &Path, folder: &Path) -> Result<()> {
 }
 
 /// Extracts some files of the source, unpatched, into `folder` without their directories.
-pub(crate) fn extract(names: &[String], folder: &Path, log: &Path) -> Result<()> {
-    extract_from(&tarball()?, names, folder, log)
+pub(crate) fn extract(cache: &Cache, names: &[String], folder: &Path, log: &Path) -> Result<()> {
+    extract_from(&tarball(Series::default(), cache)?, names, folder, log)
 }
 
 fn extract_from(tarball: &Path, names: &[String], folder: &Path, log: &Path) -> Result<()> {
@@ -234,7 +244,7 @@ mod tests {
             let tarball = self.dir.path().join("linux.tar.xz");
             let patches = patches(&self.dir.path().join("patches")).unwrap();
             let mut key = Key::default();
-            key.part(identity(&self.cache, &tarball).unwrap());
+            key.part(identity(Series::default(), &self.cache, &tarball).unwrap());
             for patch in &patches {
                 key.file(Path::new(patch.file_name().unwrap()), patch).unwrap();
             }

@@ -13,8 +13,9 @@ use crate::cache::{Cache, remove};
 use crate::key::Key;
 use crate::modules::{Base, Drivers};
 use crate::progress::Progress;
-use crate::source::{self, SERIES};
+use crate::source;
 use crate::tools;
+use crate::variant::Series;
 
 /// Part of the cache key. Increment it when a change here results in another kernel.
 const RECIPE: &str = "2";
@@ -178,7 +179,7 @@ impl Stock {
             let unpacked = Unpacked { folder: folder.to_path_buf(), release: release.clone() };
             self.packages.unpack(&unpacked)?;
             unpacked.relocate_headers()?;
-            unpacked.take_drivers()?;
+            unpacked.take_drivers(cache)?;
             unpacked.make_initrd()
         })?;
         Ok(Unpacked { folder, release })
@@ -294,10 +295,11 @@ impl Unpacked {
         fs::write(&file, relocated(&text)).map_err(at("write", &file))
     }
 
-    fn take_drivers(&self) -> Result<()> {
+    fn take_drivers(&self, cache: &Cache) -> Result<()> {
         let folder = self.folder.join("drivers");
         fs::create_dir_all(&folder).map_err(at("create", &folder))?;
-        source::extract(&DRIVERS.map(|name| format!("drivers/{name}")), &folder, &self.log())
+        let names = DRIVERS.map(|name| format!("drivers/{name}"));
+        source::extract(cache, &names, &folder, &self.log())
     }
 
     /// An initial file system with everything that mounting the root needs.
@@ -362,7 +364,7 @@ fn depends(text: &str) -> Vec<String> {
 
 /// The kernel of the series that a package in `text` depends on.
 fn newest(text: &str) -> Option<String> {
-    let start = format!("linux-image-{SERIES}.");
+    let start = format!("linux-image-{}.", Series::default().name());
     text.split("\n\n").flat_map(depends).find(|name| name.starts_with(&start))
 }
 
@@ -374,7 +376,8 @@ fn is_part(name: &str) -> bool {
 
 fn unknown() -> Error {
     let why = io::Error::new(io::ErrorKind::NotFound, "apt does not know it");
-    advice(&Error::new("find", format!("a package with Debian's kernel {SERIES}"), why))
+    let series = Series::default().name();
+    advice(&Error::new("find", format!("a package with Debian's kernel {series}"), why))
 }
 
 fn advice(error: &Error) -> Error {

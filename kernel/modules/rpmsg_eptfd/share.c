@@ -9,6 +9,8 @@
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 
+#include <compat/workqueue.h>
+
 #include "eptfd.h"
 #include "share.h"
 
@@ -250,7 +252,8 @@ void eptfd_share_show_fdinfo(struct eptfd_share *share, struct seq_file *m)
  */
 int eptfd_dmabuf_init(void)
 {
-	eptfd_share_wq = alloc_workqueue(KBUILD_MODNAME, WQ_MEM_RECLAIM | WQ_HIGHPRI, 0);
+	eptfd_share_wq = alloc_workqueue(KBUILD_MODNAME,
+					 WQ_MEM_RECLAIM | WQ_HIGHPRI | WQ_PERCPU, 0);
 	if (!eptfd_share_wq)
 		return -ENOMEM;
 

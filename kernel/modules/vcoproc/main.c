@@ -45,6 +45,7 @@
 #include <linux/workqueue.h>
 
 #include <compat/dma.h>
+#include <compat/workqueue.h>
 #include <linux/vcoproc.h>
 
 #include "iommu.h"
@@ -1184,7 +1185,7 @@ static int vcoproc_probe(struct platform_device *pdev)
 		goto free_rproc;
 
 	/* Bound as in the remoteproc drivers, so that an interrupt stays on its CPU */
-	vc->wq = alloc_workqueue("%s", WQ_HIGHPRI, 0, dev_name(dev));
+	vc->wq = alloc_workqueue("%s", WQ_HIGHPRI | WQ_PERCPU, 0, dev_name(dev));
 	if (!vc->wq) {
 		ret = -ENOMEM;
 		goto free_rproc;

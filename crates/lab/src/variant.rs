@@ -1,0 +1,122 @@
+//! Which kernel: series, processor, flavour.
+
+use busbar::{Error, Result};
+use serde::Serialize;
+
+use crate::Flavour;
+use crate::architecture::Architecture;
+
+/// A series of Linux, for which there are patches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Series {
+    /// That of Debian 13, and of Debian 12's backports.
+    #[default]
+    #[serde(rename = "6.12")]
+    V6_12,
+    /// That of Debian 13's backports.
+    #[serde(rename = "7.3")]
+    V7_3,
+}
+
+impl Series {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::V6_12, Self::V7_3];
+
+    /// The name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V6_12 => "6.12",
+            Self::V7_3 => "7.3",
+        }
+    }
+
+    /// The start of names in the cache.
+    pub(crate) fn prefix(self) -> &'static str {
+        match self {
+            Self::V6_12 => "",
+            Self::V7_3 => "7.3-",
+        }
+    }
+}
+
+/// One of the lab's kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// The series of Linux.
+    pub series: Series,
+    /// For which processor.
+    pub architecture: Architecture,
+    /// How it is built.
+    pub flavour: Flavour,
+}
+
+impl Variant {
+    /// That of the default series for the host's processor.
+    #[must_use]
+    pub fn own(flavour: Flavour) -> Self {
+        Self { series: Series::default(), architecture: Architecture::default(), flavour }
+    }
+
+    /// Those that are compiled, and Debian's own.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let stock = Self::own(Flavour::Stock);
+        Series::ALL
+            .into_iter()
+            .flat_map(|series| Architecture::ALL.map(|architecture| (series, architecture)))
+            .flat_map(|(series, architecture)| {
+                [Flavour::Release, Flavour::Debug, Flavour::Race].map(|flavour| Self {
+                    series,
+                    architecture,
+                    flavour,
+                })
+            })
+            .chain([stock])
+    }
+
+    /// The name, for the cache and for messages.
+    pub(crate) fn label(self) -> String {
+        format!("{}{}{}", self.architecture.prefix(), self.series.prefix(), self.flavour.name())
+    }
+
+    /// Fails if there is no such kernel.
+    pub(crate) fn check(self) -> Result<()> {
+        let own = Self::own(Flavour::Stock);
+        if self.flavour != Flavour::Stock || self == own {
+            return Ok(());
+        }
+        let (field, value, own, what) = if self.architecture == own.architecture {
+            ("linux", self.series.name(), own.series.name(), "of this series")
+        } else {
+            ("arch", self.architecture.name(), own.architecture.name(), "for the host's processor")
+        };
+        Err(Error::invalid(field, value, format!("{own}: Debian's own kernel is {what} only")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_kernel_has_a_name_of_its_own() {
+        let labels: Vec<_> = Variant::all().map(Variant::label).collect();
+        assert_eq!(labels.iter().collect::<BTreeSet<_>>().len(), labels.len(), "{labels:?}");
+        assert_eq!(Variant::own(Flavour::Debug).label(), "debug");
+        let newer = Variant { series: Series::V7_3, ..Variant::own(Flavour::Debug) };
+        assert_eq!(newer.label(), "7.3-debug");
+    }
+
+    #[test]
+    fn debians_own_kernel_is_one() {
+        let own = Variant::own(Flavour::Stock);
+        own.check().unwrap();
+        let newer = Variant { series: Series::V7_3, ..own }.check().unwrap_err().to_string();
+        assert!(newer.contains("linux") && newer.contains("7.3"), "{newer}");
+        let foreign = Architecture::ALL.into_iter().find(|one| one.is_foreign()).unwrap();
+        let foreign = Variant { architecture: foreign, ..own }.check().unwrap_err().to_string();
+        assert!(foreign.contains("arch"), "{foreign}");
+    }
+}
