@@ -4,7 +4,9 @@
 # kernel, together with a quick run of each benchmark.
 # Tests that need an IOMMU, or an otherwise idle machine, run in separate boots.
 #
-# Usage: tests/lab.sh [--full | --race | --arm64 | --armv7] [TEST-PROGRAM…]    names as cargo prints them, default all
+# Usage: tests/lab.sh [--linux SERIES] [--full | --race | --arm64 | --armv7] [TEST-PROGRAM…]
+#   TEST-PROGRAM…  names as cargo prints them; default all
+#   --linux   in kernels of this series, such as 7.3; default 6.12
 #   --full    all tests in the debug kernel, except those that take too long there, and those that are left out
 #             otherwise unless they are named: vnic_ncdevmem and vnic_iommu; five times as many
 #             crashes; blocks of 16 MiB; all cases of the kernel's tests for NICs
@@ -17,6 +19,10 @@ busbar=target/release/busbar
 # What is generated is compared on the host, by `make test-kernel-style`, as it needs no kernel.
 full="" quick="env BUSBAR_QUICK=1" skip="--skip sixteen_me --skip what_is_generated"
 kernels="debug release" foreign="" arch="" target=target/release crates="--workspace --all-features" emulator=""
+if [ "${1-}" = --linux ]; then
+    export BUSBAR_LINUX="$2"
+    shift 2
+fi
 case ${1-} in
 --full) full=1 quick="" skip=""; shift ;;
 --race) kernels=race; shift ;;

@@ -125,7 +125,7 @@ struct Which {
     #[arg(long, value_enum)]
     arch: Option<Arch>,
     /// The series of Linux
-    #[arg(long, value_enum, value_name = "SERIES", default_value_t)]
+    #[arg(long, value_enum, value_name = "SERIES", env = "BUSBAR_LINUX", default_value_t)]
     linux: Linux,
     /// The debug kernel: KASAN, lockdep, kmemleak and more
     #[arg(long)]
