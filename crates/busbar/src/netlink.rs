@@ -1,5 +1,6 @@
 //! A generic netlink socket: one request at a time, answers found by their number.
 
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -196,11 +197,19 @@ fn attributes(buffer: &[u8]) -> Result<Vec<(u16, Vec<u8>)>, DecodeError> {
     NlasIterator::new(buffer).map(attribute).collect()
 }
 
+/// What the kernel says about a refusal besides the error number.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Explanation {
+    text: Option<String>,
+    /// It names an attribute of the request as the reason.
+    has_culprit: bool,
+}
+
 /// What a datagram says about a request.
 enum Answer<T> {
     Message(T),
     /// The request was refused, perhaps with an explanation, or acknowledged.
-    Refused(Result<(), Errno>, Option<String>),
+    Refused(Result<(), Errno>, Explanation),
     /// The end of a dump.
     Done,
 }
@@ -216,7 +225,7 @@ pub(crate) struct Socket {
     /// The last datagram.
     buffer: Vec<u8>,
     /// The kernel's explanation of the last refusal.
-    explanation: Option<String>,
+    explanation: Explanation,
 }
 
 impl Socket {
@@ -228,7 +237,8 @@ impl Socket {
         // Without this, a refusal is only an error number.
         let _ = netlink::explain(&fd);
         let (request, buffer) = (Vec::new(), vec![0; DATAGRAM]);
-        let mut socket = Self { fd, family: 0, sequence: 0, request, buffer, explanation: None };
+        let explanation = Explanation::default();
+        let mut socket = Self { fd, family: 0, sequence: 0, request, buffer, explanation };
         socket.family = socket.resolve(family)?;
         Ok(socket)
     }
@@ -240,7 +250,8 @@ impl Socket {
         let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None);
         let (fd, other) = pair.unwrap();
         let (request, buffer) = (Vec::new(), vec![0; DATAGRAM]);
-        (Self { fd, family: 1, sequence: 0, request, buffer, explanation: None }, other)
+        let explanation = Explanation::default();
+        (Self { fd, family: 1, sequence: 0, request, buffer, explanation }, other)
     }
 
     /// The number of a family.
@@ -330,7 +341,12 @@ impl Socket {
 
     /// The kernel's explanation of the refusal of the last request.
     pub(crate) fn explanation(&self) -> Option<&str> {
-        self.explanation.as_deref()
+        self.explanation.text.as_deref()
+    }
+
+    /// Whether the kernel refused the last request because of one of its attributes.
+    pub(crate) fn has_culprit(&self) -> bool {
+        self.explanation.has_culprit
     }
 
     fn collect(&mut self, message: GenlMessage<Request<'_>>) -> Result<Vec<Attributes>, Errno> {
@@ -359,7 +375,7 @@ impl Socket {
         T: GenlFamily + Emitable + std::fmt::Debug,
     {
         self.sequence = self.sequence.wrapping_add(1);
-        self.explanation = None;
+        self.explanation = Explanation::default();
         let mut message = NetlinkMessage::from(message);
         message.header.flags = NLM_F_REQUEST | flags;
         message.header.sequence_number = self.sequence;
@@ -405,7 +421,7 @@ impl Socket {
         }
         for answer in &mut answers {
             if let Answer::Refused(Err(_), explanation) = answer {
-                self.explanation = explanation.take();
+                self.explanation = mem::take(explanation);
             }
         }
         Ok(Some(answers))
@@ -422,12 +438,13 @@ where
             let result = error
                 .code
                 .map_or(Ok(()), |code| Err(Errno::from_raw_os_error(code.get().saturating_abs())));
-            let text = is_explained.then(|| explanation(&error.header)).flatten();
-            Some(Answer::Refused(result, text))
+            let explanation = is_explained.then(|| explanation(&error.header));
+            Some(Answer::Refused(result, explanation.unwrap_or_default()))
         }
         // A dump that fails also ends with `NLMSG_DONE`.
         NetlinkPayload::Done(done) if done.code < 0 => {
-            Some(Answer::Refused(Err(Errno::from_raw_os_error(-done.code)), None))
+            let errno = Errno::from_raw_os_error(-done.code);
+            Some(Answer::Refused(Err(errno), Explanation::default()))
         }
         NetlinkPayload::Done(_) => Some(Answer::Done),
         _ => None,
@@ -435,11 +452,16 @@ where
 }
 
 /// The explanation, which follows the header of the refused request.
-fn explanation(refusal: &[u8]) -> Option<String> {
-    let all = attributes(refusal.get(NETLINK_HEADER_LEN..)?).ok()?;
-    let (_, text) = all.iter().find(|(kind, _)| *kind == netlink::TEXT)?;
-    let text = String::from_utf8_lossy(text.split(|byte| *byte == 0).next()?).into_owned();
-    Some(text).filter(|text| !text.is_empty())
+fn explanation(refusal: &[u8]) -> Explanation {
+    let all = refusal.get(NETLINK_HEADER_LEN..).and_then(|rest| attributes(rest).ok());
+    let all = all.unwrap_or_default();
+    let find = |wanted| all.iter().find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+    let text = find(netlink::TEXT).and_then(|text| text.split(|byte| *byte == 0).next());
+    let text = text.map(|text| String::from_utf8_lossy(text).into_owned());
+    Explanation {
+        text: text.filter(|text| !text.is_empty()),
+        has_culprit: find(netlink::CULPRIT).is_some(),
+    }
 }
 
 #[cfg(test)]
@@ -473,11 +495,16 @@ mod tests {
 
     #[test]
     fn refusals_are_explained() {
-        let text = Request::new(0).bytes(netlink::TEXT, b"no such queue\0");
+        let text =
+            Request::new(0).u32(netlink::CULPRIT, 20).bytes(netlink::TEXT, b"no such queue\0");
         let mut bytes = vec![0; NETLINK_HEADER_LEN + text.buffer_len()];
         text.emit(&mut bytes[NETLINK_HEADER_LEN..]);
-        assert_eq!(explanation(&bytes).as_deref(), Some("no such queue"));
-        assert_eq!(explanation(&bytes[..NETLINK_HEADER_LEN]), None);
-        assert_eq!(explanation(&[]), None);
+        let found = explanation(&bytes);
+        assert_eq!((found.text.as_deref(), found.has_culprit), (Some("no such queue"), true));
+        // The attribute without a text: its header and number are the first eight bytes.
+        let found = explanation(&bytes[..NETLINK_HEADER_LEN + 8]);
+        assert_eq!((found.text, found.has_culprit), (None, true));
+        assert_eq!(explanation(&bytes[..NETLINK_HEADER_LEN]), Explanation::default());
+        assert_eq!(explanation(&[]), Explanation::default());
     }
 }

@@ -225,7 +225,8 @@ impl FromStr for Tokens {
 /// The kernel's support of device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Offer {
-    /// Whether queues can be bound to a block. `None`: this can be found out only with `CAP_NET_ADMIN`.
+    /// Whether queues can be bound to a block. `None`: this can be found out only with `CAP_NET_ADMIN`, and on
+    /// Linux 7.3 only with a device that is up and has such queues.
     pub binds: Option<bool>,
     /// Whether it has [`Tokens::Index`].
     pub has_index_tokens: bool,

@@ -11,6 +11,9 @@ use crate::call::set_option;
 pub const EXPLAINED: u16 = 0x200;
 /// Attribute of an explanation: text (`NLMSGERR_ATTR_MSG`).
 pub const TEXT: u16 = 1;
+/// Attribute of an explanation: position of the attribute of the request that is refused, `u32`
+/// (`NLMSGERR_ATTR_OFFS`).
+pub const CULPRIT: u16 = 2;
 
 const CAP_ACK: c_int = 10;
 const EXT_ACK: c_int = 11;

@@ -45,14 +45,29 @@ impl Netdev {
         Ok(Offer { binds: self.binds()?, has_index_tokens })
     }
 
-    /// Whether the kernel can bind at all: makes an impossible request.
+    /// Whether the kernel can bind at all. Linux 7.3 looks at the device first, and tells only of one whose
+    /// queues can be bound.
     fn binds(&mut self) -> Result<Option<bool>> {
-        let request = bind_request(Device::open("lo")?.index, -1, &[0]);
-        match self.socket.ask(request, Deadline::after(ANSWER)) {
+        match self.binds_to(Device::open("lo")?.index) {
+            Ok(None) => {}
+            told => return Ok(told.unwrap_or(None)),
+        }
+        let queues = self.socket.dump(Request::new(command::QUEUE_GET)).unwrap_or_default();
+        let mut devices: Vec<_> = queues.iter().filter_map(|one| one.u32(queue::IFINDEX)).collect();
+        devices.dedup();
+        Ok(devices.iter().find_map(|index| self.binds_to(*index).unwrap_or(None)))
+    }
+
+    /// Makes an impossible request. `None`: the device is refused, which says nothing about others.
+    fn binds_to(&mut self, index: u32) -> Result<Option<bool>, Errno> {
+        match self.socket.ask(bind_request(index, -1, &[0]), Deadline::after(ANSWER)) {
             Err(Errno::BADF) => Ok(Some(true)),
-            Err(Errno::PERM | Errno::ACCESS) => Ok(None),
+            Err(errno @ (Errno::PERM | Errno::ACCESS)) => Err(errno),
+            Err(Errno::NODEV) => Ok(None),
             // It explains why this device cannot be bound; a kernel that cannot bind explains nothing.
-            _ => Ok(Some(self.socket.explanation().is_some())),
+            _ if self.socket.explanation().is_some() => Ok(Some(true)),
+            _ if self.socket.has_culprit() => Ok(None),
+            _ => Ok(Some(false)),
         }
     }
 
@@ -126,4 +141,57 @@ fn bind_request(index: u32, block: i32, queues: &[u32]) -> Request<'static> {
 fn receiving(answer: &Attributes) -> Option<Queue> {
     let id = answer.u32(queue::ID).filter(|_| answer.u32(queue::TYPE) == Some(queue::RX))?;
     Some(Queue { id, is_bound: answer.u32(queue::DMABUF).is_some() })
+}
+
+#[cfg(test)]
+mod tests {
+    use busbar_uapi::netlink;
+    use rustix::net::{SendFlags, send};
+
+    use super::*;
+
+    /// An attribute of an explanation.
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(4 + value.len()).unwrap();
+        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    /// `NLMSG_ERROR` with the header of the request and an explanation.
+    fn refusal(sequence: u32, errno: Errno, explanation: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(36 + explanation.len()).unwrap();
+        let mut bytes = length.to_ne_bytes().to_vec();
+        bytes.extend(2_u16.to_ne_bytes());
+        bytes.extend(netlink::EXPLAINED.to_ne_bytes());
+        bytes.extend(sequence.to_ne_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend((-errno.raw_os_error()).to_ne_bytes());
+        bytes.extend([0; 16]);
+        bytes.extend(explanation);
+        bytes
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_bound_is_no_kernel_that_cannot_bind() {
+        let (socket, kernel) = Socket::deaf();
+        let mut netdev = Netdev { socket };
+        let text = attribute(netlink::TEXT, b"no DMA\0");
+        let culprit = attribute(netlink::CULPRIT, &20_u32.to_ne_bytes());
+        let both = [text.clone(), culprit.clone()].concat();
+        let cases = [
+            (Errno::BADF, &[][..], Ok(Some(true))),
+            (Errno::OPNOTSUPP, &text, Ok(Some(true))),
+            (Errno::OPNOTSUPP, &both, Ok(Some(true))),
+            (Errno::OPNOTSUPP, &culprit, Ok(None)),
+            (Errno::NODEV, &[], Ok(None)),
+            (Errno::OPNOTSUPP, &[], Ok(Some(false))),
+            (Errno::PERM, &[], Err(Errno::PERM)),
+        ];
+        for ((errno, explanation, told), sequence) in cases.into_iter().zip(1..) {
+            send(&kernel, &refusal(sequence, errno, explanation), SendFlags::empty()).unwrap();
+            assert_eq!(netdev.binds_to(1), told, "{errno:?}");
+        }
+    }
 }

@@ -69,7 +69,10 @@ fn binds(offer: &Result<Offer, String>) -> Answer {
     match offer {
         Ok(Offer { binds: Some(true), .. }) => Ok("offered".into()),
         Ok(Offer { binds: Some(false), .. }) => Err("not in this kernel".into()),
-        Ok(Offer { binds: None, .. }) => Err("asking needs CAP_NET_ADMIN".into()),
+        Ok(Offer { binds: None, .. }) => {
+            Err("asking needs CAP_NET_ADMIN, on newer kernels also a device that can be bound"
+                .into())
+        }
         Err(why) => Err(why.clone()),
     }
 }
