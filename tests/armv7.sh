@@ -5,7 +5,7 @@
 # Usage: tests/armv7.sh [CARGO-TEST-ARGUMENT…]    default: all
 set -euo pipefail
 cd "$(dirname "$0")/.."
-root=${BUSBAR_CACHE:-$HOME/.cache/busbar}/root/armhf-build
+root=${BUSBAR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/busbar}/root/armhf-build
 tools/root armhf "$root" libc6-dev libgcc-12-dev
 target=armv7-unknown-linux-gnueabihf
 rustup -q target add $target

@@ -10,6 +10,7 @@
 #   armv7, arm64  the lab's tests in a guest with this processor (tests/lab.sh)
 set -euo pipefail
 cd "$(dirname "$0")/.."
+unset BUSBAR_LINUX
 busbar=target/release/busbar
 parts="builds programs kvm armv7 arm64"
 modules=$(sed -n 's/^ALL := //p' kernel/Makefile)

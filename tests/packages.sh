@@ -3,7 +3,7 @@
 # kernel of Debian's, of which only the headers are there. No file may be left.
 set -eu
 cd "$(dirname "$0")/.."
-cache=${BUSBAR_CACHE:-$HOME/.cache/busbar}/boards
+cache=${BUSBAR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/busbar}/boards
 tools/kernels >/dev/null
 debs=$PWD/target/packages
 version=$(sed -n 's/^VERSION := //p' kernel/Makefile)

@@ -1,20 +1,19 @@
 #!/bin/sh
 # Builds the selftests that the patches add to the kernel, those of epoll also for 32 bits, and with --all
-# the kernel's own test of epoll's wakeups. Prints the paths of the programs; tests/guest.sh runs them. Also
-# builds ncdevmem.
+# the kernel's own test of epoll's wakeups. Prints the paths of the programs; tests/guest.sh runs them.
 set -eu
 cd "$(dirname "$0")/.."
 build=$(target/release/busbar lab build --json | jq -r .build)
 source=$(readlink -f "$build/source")
 out=$PWD/target/selftests
-# This also installs the kernel's headers in $out/headers.
-tests/ncdevmem.sh
+mkdir -p "$out"
+make --silent -C "$source" O="$out/headers" headers >"$out/log" 2>&1 || { cat "$out/log"; exit 1; }
 
 tests=$source/tools/testing/selftests
 build() {
     to=$1 from=$2
     shift 2
-    gcc -O2 -Wall -D_GNU_SOURCE -isystem "$out/headers/usr/include" "$@" -o "$out/$to" \
+    gcc -O2 -Wall -D_GNU_SOURCE -I"$tests" -isystem "$out/headers/usr/include" "$@" -o "$out/$to" \
         "$tests/$from.c" -lpthread >"$out/log" 2>&1 || { cat "$out/log"; exit 1; }
     echo "$out/$to"
 }

@@ -6,7 +6,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
-cache=${BUSBAR_CACHE:-$HOME/.cache/busbar}/python
+cache=${BUSBAR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/busbar}/python
 
 # The root of a processor, by its names in Debian and in QEMU, and by that of the folder of its libraries.
 prepare() {

@@ -271,7 +271,7 @@ fn check(which: &Which) -> Result<ExitCode> {
     let is_there = Lab::open()?.has(variant)?;
     let (state, code) =
         if is_there { ("in", ExitCode::SUCCESS) } else { ("not in", ExitCode::FAILURE) };
-    print_line(&format!("the {} kernel is {state} the cache", variant.flavour.name()))?;
+    print_line(&format!("the {variant} kernel is {state} the cache"))?;
     Ok(code)
 }
 

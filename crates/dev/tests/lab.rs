@@ -41,7 +41,7 @@ impl Lab {
         command.arg("lab").args(arguments);
         command.env("TMPDIR", temporary.path()).stdin(Stdio::null());
         // The tests may run below a cargo that shares its folder.
-        command.env_remove("CARGO_TARGET_DIR");
+        command.env_remove("CARGO_TARGET_DIR").env_remove("BUSBAR_LINUX");
         Self { temporary, command }
     }
 
@@ -154,6 +154,13 @@ fn a_missing_source_is_named_with_its_package() {
     let said = text(&output.stderr);
     assert!(said.contains("/no/such/linux-source-6.12.tar.xz"), "{said}");
     assert!(said.contains("apt-get install linux-source-6.12"), "{said}");
+
+    let newer = Lab::new(&["build", "--linux", "7.3"])
+        .with(|command| _ = command.env("BUSBAR_CACHE", cache.path()))
+        .output();
+    assert_code(&newer, 1);
+    let said = text(&newer.stderr);
+    assert!(said.contains("tools/source 7.3"), "{said}");
 }
 
 #[test]

@@ -57,7 +57,7 @@ impl Kernel {
 
     /// Its name in the cache.
     pub fn name(&self) -> String {
-        format!("{}-{}", self.variant.label(), self.key)
+        format!("{}-{}", self.variant, self.key)
     }
 
     /// Whether it is built.
@@ -109,15 +109,16 @@ impl Kernel {
     }
 }
 
-/// The files in `folder` that make a kernel, in order; the last two where an architecture or a series needs them.
+/// The files in `folder` that make a kernel, in order; the last three where an architecture or a series needs them.
 fn fragments(variant: Variant, folder: &Path) -> Vec<PathBuf> {
     let Variant { series, architecture, flavour } = variant;
     let own = architecture.name();
     let mut paths = vec![folder.join("release.config"), folder.join(format!("{own}.config"))];
     paths.extend(flavour.fragment().map(|name| folder.join(name)));
     let both = folder.join(format!("{own}-{}.config", flavour.name()));
-    let newer = folder.join(format!("linux-{}.config", series.name()));
-    paths.extend([both, newer].into_iter().filter(|path| path.exists()));
+    let newer = format!("linux-{}.config", series.name());
+    let three = [both, folder.join(&newer), folder.join(format!("{own}-{newer}"))];
+    paths.extend(three.into_iter().filter(|path| path.exists()));
     paths
 }
 
@@ -163,7 +164,7 @@ impl Make<'_> {
     }
 
     fn kernel(&self) -> Result<()> {
-        let what = format!("building the {} kernel", self.variant.label());
+        let what = format!("building the {} kernel", self.variant);
         let mut progress = Progress::new(&what, Some(self.variant.flavour.steps()));
         self.run(
             "build the kernel of",

@@ -186,7 +186,7 @@ impl Lab {
     /// patch does not apply, or the compiler fails; the error has the end of its output.
     pub fn build(&self, variant: Variant) -> Result<Built> {
         variant.check()?;
-        let _lock = self.cache.lock(&variant.label())?;
+        let _lock = self.cache.lock(&variant.to_string())?;
         match variant.flavour {
             Flavour::Stock => self.unpack(),
             _ => self.compile(variant),
@@ -270,12 +270,14 @@ impl Lab {
     /// The current source cannot be found, or something cannot be removed.
     pub fn clean(&self) -> Result<u64> {
         let _locks = Variant::all()
-            .map(|variant| self.cache.lock(&variant.label()))
+            .map(|variant| self.cache.lock(&variant.to_string()))
             .collect::<Result<Vec<_>>>()?;
         // If there is no source or compiler for one, or apt does not know one, there is none to keep.
+        let is_needed =
+            |&series: &Series| series == Series::default() || source::is_there(series, &self.cache);
         let sources: Vec<_> = Series::ALL
             .into_iter()
-            .filter(|&series| series == Series::default() || source::is_there(series, &self.cache))
+            .filter(is_needed)
             .map(|series| Ok((series, Source::find(series, &self.cache, &self.kernel)?)))
             .collect::<Result<_>>()?;
         let has_compiler = |architecture: Architecture| {

@@ -18,6 +18,9 @@ use crate::progress::Progress;
 use crate::tools;
 use crate::variant::Series;
 
+/// Names the tarball of the default series.
+const VARIABLE: &str = "BUSBAR_LINUX_SOURCE";
+
 /// Debian compresses it in blocks, so that all processors can decompress it.
 const UNPACK: &str = "--use-compress-program=xz --threads=0";
 
@@ -56,11 +59,15 @@ impl Source {
     }
 }
 
-/// Where the source is: where Debian's package has it, or where `tools/source` has put it.
+/// Where the source is: where the variable says or Debian's package has it, or where `tools/source` puts it.
 fn place(series: Series, cache: &Cache) -> PathBuf {
     let name = format!("linux-source-{}.tar.xz", series.name());
-    let fetched = cache.path(format!("tarball/{name}"));
-    if fetched.exists() { fetched } else { Path::new("/usr/src").join(name) }
+    match series {
+        Series::V6_12 => {
+            env::var_os(VARIABLE).map_or_else(|| Path::new("/usr/src").join(name), PathBuf::from)
+        }
+        Series::V7_3 => cache.path(format!("tarball/{name}")),
+    }
 }
 
 /// Whether there is a source of this series.
@@ -69,17 +76,16 @@ pub(crate) fn is_there(series: Series, cache: &Cache) -> bool {
 }
 
 fn tarball(series: Series, cache: &Cache) -> Result<PathBuf> {
-    let named = env::var_os("BUSBAR_LINUX_SOURCE").map(PathBuf::from);
-    let path = named.unwrap_or_else(|| place(series, cache));
-    match File::open(&path) {
-        Ok(_) => Ok(path),
-        Err(error) => Err(at("open", &path)(error).help(format!(
-            "it is in Debian's package linux-source-{0}: apt-get install linux-source-{0}, or \
-             tools/source {0} on a Debian that has no such package; BUSBAR_LINUX_SOURCE names a \
-             tarball elsewhere",
-            series.name()
-        ))),
-    }
+    let path = place(series, cache);
+    let name = series.name();
+    let Err(error) = File::open(&path) else { return Ok(path) };
+    Err(at("open", &path)(error).help(match series {
+        Series::V6_12 => format!(
+            "it is in Debian's package linux-source-{name}: apt-get install linux-source-{name}; \
+             {VARIABLE} names a tarball elsewhere"
+        ),
+        Series::V7_3 => format!("tools/source {name} fetches it from Debian 13's backports"),
+    }))
 }
 
 fn patches(folder: &Path) -> Result<Vec<PathBuf>> {

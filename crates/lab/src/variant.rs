@@ -1,5 +1,7 @@
 //! Which kernel: series, processor, flavour.
 
+use std::fmt;
+
 use busbar::{Error, Result};
 use serde::Serialize;
 
@@ -74,11 +76,6 @@ impl Variant {
             .chain([stock])
     }
 
-    /// The name, for the cache and for messages.
-    pub(crate) fn label(self) -> String {
-        format!("{}{}{}", self.architecture.prefix(), self.series.prefix(), self.flavour.name())
-    }
-
     /// Fails if there is no such kernel.
     pub(crate) fn check(self) -> Result<()> {
         let own = Self::own(Flavour::Stock);
@@ -94,6 +91,14 @@ impl Variant {
     }
 }
 
+/// The name, for the cache and for messages.
+impl fmt::Display for Variant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { series, architecture, flavour } = self;
+        write!(f, "{}{}{}", architecture.prefix(), series.prefix(), flavour.name())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -102,11 +107,11 @@ mod tests {
 
     #[test]
     fn each_kernel_has_a_name_of_its_own() {
-        let labels: Vec<_> = Variant::all().map(Variant::label).collect();
+        let labels: Vec<_> = Variant::all().map(|variant| variant.to_string()).collect();
         assert_eq!(labels.iter().collect::<BTreeSet<_>>().len(), labels.len(), "{labels:?}");
-        assert_eq!(Variant::own(Flavour::Debug).label(), "debug");
+        assert_eq!(Variant::own(Flavour::Debug).to_string(), "debug");
         let newer = Variant { series: Series::V7_3, ..Variant::own(Flavour::Debug) };
-        assert_eq!(newer.label(), "7.3-debug");
+        assert_eq!(newer.to_string(), "7.3-debug");
     }
 
     #[test]

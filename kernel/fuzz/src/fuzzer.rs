@@ -23,7 +23,7 @@ const SUSPECTS: usize = 8;
 const SHORTEN: u32 = 40;
 /// Interval at which the seeds' blocking calls are interrupted: their connections and messages have to arrive on a busy
 /// machine, too, as changes of a seed that got no answer seldom get one.
-const SEED_MOMENT: Duration = Duration::from_secs(1);
+const SEED_MOMENT: Duration = Duration::from_millis(500);
 /// Time between two progress lines.
 const SAID: Duration = Duration::from_secs(20);
 /// Number of runs in which a sequence must cause a report.
