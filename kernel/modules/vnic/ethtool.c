@@ -185,6 +185,33 @@ static u32 vnic_get_rxfh_indir_size(struct net_device *dev)
 	return VNIC_RSS_ENTRIES;
 }
 
+/* Older kernels ask for these by get_rxnfc and set_rxnfc alone. */
+#ifdef HAVE_get_rx_ring_count
+static u32 vnic_get_rx_ring_count(struct net_device *dev)
+{
+	return dev->real_num_rx_queues;
+}
+#endif
+
+#ifdef HAVE_get_rxfh_fields
+static int vnic_get_rxfh_fields(struct net_device *dev, struct ethtool_rxfh_fields *fields)
+{
+	struct ethtool_rxnfc info = { .flow_type = fields->flow_type };
+	int ret = vnic_rss_get_fields(netdev_priv(dev), &info);
+
+	fields->data = info.data;
+	return ret;
+}
+
+static int vnic_set_rxfh_fields(struct net_device *dev, const struct ethtool_rxfh_fields *fields,
+				struct netlink_ext_ack *extack)
+{
+	struct ethtool_rxnfc info = { .flow_type = fields->flow_type, .data = fields->data };
+
+	return vnic_rss_set_fields(netdev_priv(dev), &info);
+}
+#endif
+
 static u32 vnic_get_rxfh_key_size(struct net_device *dev)
 {
 	return VNIC_RSS_KEY;
@@ -215,6 +242,13 @@ const struct ethtool_ops vnic_ethtool_ops = {
 	.create_rxfh_context	= vnic_create_rxfh_context,
 	.modify_rxfh_context	= vnic_modify_rxfh_context,
 	.remove_rxfh_context	= vnic_remove_rxfh_context,
+#ifdef HAVE_get_rx_ring_count
+	.get_rx_ring_count	= vnic_get_rx_ring_count,
+#endif
+#ifdef HAVE_get_rxfh_fields
+	.get_rxfh_fields	= vnic_get_rxfh_fields,
+	.set_rxfh_fields	= vnic_set_rxfh_fields,
+#endif
 	.get_rxnfc		= vnic_rules_get,
 	.set_rxnfc		= vnic_rules_set,
 };
