@@ -299,11 +299,13 @@ static int vnic_parse_other(struct vnic_other *other, struct nlattr *tb[], struc
 	return vnic_validate(other->tb, NULL, extack);
 }
 
-/* Returns the other end's namespace; without one in the request, that of this end */
+/* Returns the other end's namespace; without one in the request, link-netns or that of this end */
 static struct net *vnic_other_net(struct rtnl_newlink_params *params, const struct net_device *dev,
 				  const struct vnic_other *other)
 {
-	return other->ifm ? compat_peer_net(params, other->tb) : get_net(dev_net(dev));
+	if (other->ifm)
+		return compat_peer_net(params, other->tb);
+	return get_net(params->link_net ?: dev_net(dev));
 }
 
 /* Creates the other end of @dev and does not register it */

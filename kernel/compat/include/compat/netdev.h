@@ -72,6 +72,8 @@ static inline void compat_no_rx_mode(struct net_device *dev)
 #else
 struct rtnl_newlink_params {
 	struct net *src_net;
+	/* Older kernels make the device in this namespace and move it afterwards */
+	struct net *link_net;
 	struct nlattr **tb;
 	struct nlattr **data;
 };
