@@ -7,6 +7,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 cache=${BUSBAR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/busbar}/boards
+. tools/debian
 modules=$(sed -n 's/^ALL := //p' kernel/Makefile)
 kernels=$(tools/kernels "$@")
 root=$cache/root
@@ -59,7 +60,7 @@ apply() {
     files=$({ echo MAINTAINERS && sed -n 's,^--- a/,,p; s,^+++ b/,,p' $patches; } | sort -u)
     APT_CONFIG=$cache/apt/$suite-amd64/apt.conf
     export APT_CONFIG
-    version=$(apt-cache madison "linux-source-$series" | cut -d '|' -f 2 | tr -d ' ' | sort -V | tail -n 1)
+    version=$(newest_source "$series")
     [ -n "$version" ] || { failed="$failed no-source:$suite"; return 0; }
     sources=$cache/source/$suite
     source=$sources/$version-$(echo "$files" | sha256sum | cut -c 1-16)

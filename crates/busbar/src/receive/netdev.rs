@@ -146,16 +146,15 @@ fn receiving(answer: &Attributes) -> Option<Queue> {
 #[cfg(test)]
 mod tests {
     use busbar_uapi::netlink;
+    use netlink_packet_core::Emitable;
     use rustix::net::{SendFlags, send};
 
     use super::*;
 
-    /// An attribute of an explanation.
-    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
-        let length = u16::try_from(4 + value.len()).unwrap();
-        let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
-        bytes.extend(value);
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
+    /// The attributes of an explanation.
+    fn attributes(request: &Request<'_>) -> Vec<u8> {
+        let mut bytes = vec![0; request.buffer_len()];
+        request.emit(&mut bytes);
         bytes
     }
 
@@ -177,8 +176,8 @@ mod tests {
     fn a_device_that_cannot_be_bound_is_no_kernel_that_cannot_bind() {
         let (socket, kernel) = Socket::deaf();
         let mut netdev = Netdev { socket };
-        let text = attribute(netlink::TEXT, b"no DMA\0");
-        let culprit = attribute(netlink::CULPRIT, &20_u32.to_ne_bytes());
+        let text = attributes(&Request::new(0).bytes(netlink::TEXT, b"no DMA\0"));
+        let culprit = attributes(&Request::new(0).u32(netlink::CULPRIT, 20));
         let both = [text.clone(), culprit.clone()].concat();
         let cases = [
             (Errno::BADF, &[][..], Ok(Some(true))),
