@@ -16,6 +16,8 @@ export BUSBAR_PROGRAM=$busbar
 # For `busbar bench languages`.
 export BUSBAR_PYTHON="$PWD/target/python/bin/python"
 failed=""
+# A program that hangs is ended, so that its name is reported and the others still run.
+limit=${BUSBAR_LIMIT:-1200}
 # PyUSB finds its library in the linker's cache, which the root file system for another processor lacks.
 [ -e /etc/ld.so.cache ] || ldconfig
 # udevd gives a NIC an address that follows from its name. Two pairs whose ends once had the same name would get
@@ -50,7 +52,13 @@ while read -r name program; do
     esac
     cp "$program" /tmp/test
     # shellcheck disable=SC2086
-    $run /tmp/test "$@" </dev/null || failed="$failed $name"
+    timeout --kill-after=20 "$limit" $run /tmp/test "$@" </dev/null
+    case $? in
+    0) ;;
+    # The line before names the test.
+    124 | 137) printf '\n== out of time, or killed: %s\n' "$name"; failed="$failed $name" ;;
+    *) failed="$failed $name" ;;
+    esac
 done <"$plan"
 
 [ -z "$failed" ] || { echo "failed:$failed"; exit 1; }

@@ -216,5 +216,6 @@ if [ -s "$plan.alone" ]; then
     in_lab --timeout 2700 -- $quick tests/guest.sh "$plan.alone" || status=$?
 fi
 # Again at the end, where it is looked for.
+grep -s -B 1 "^== out of time, or killed: " "$plan.out" || true
 grep -s "^failed:" "$plan.out" || true
 exit "$status"
