@@ -7,6 +7,7 @@ use busbar_uapi::netdev::ethtool::SPLIT_ENABLED;
 use rustix::io::Errno;
 
 use super::ethtool::{Device, Split};
+use super::netdev::Netdev;
 use crate::Result;
 
 /// Changes to a device, which are undone in reverse.
@@ -86,14 +87,22 @@ impl Settings {
                 .ignore_rules()
                 .map_err(|errno| self.device.failed("switch off the n-tuple rules of", errno)),
             Undo::Split(found) => match self.split.set(found) {
-                // Another binding needs it.
-                Ok(()) | Err(Errno::BUSY) => Ok(()),
+                Ok(()) => Ok(()),
+                // Another binding needs it. vnic says so by EBUSY, the core of newer kernels by EINVAL.
+                Err(Errno::BUSY) => Ok(()),
+                Err(Errno::INVAL) if self.is_bound() => Ok(()),
                 Err(errno) => Err(self.refused("set back tcp-data-split of", errno)),
             },
             Undo::Table { found, set } => self.set_back(&found, &set).map_err(|errno| {
                 self.device.failed("set back the table for receive-side scaling of", errno)
             }),
         }
+    }
+
+    /// Whether any queue of the device is bound.
+    fn is_bound(&self) -> bool {
+        let queues = Netdev::open().and_then(|mut netdev| netdev.queues(&self.device));
+        queues.is_ok_and(|queues| queues.iter().any(|queue| queue.is_bound))
     }
 
     /// Rules that are left belong to other users, who need the setting.
