@@ -11,13 +11,13 @@
 #             otherwise unless they are named: vnic_ncdevmem and vnic_iommu; five times as many
 #             crashes; blocks of 16 MiB; all cases of the kernel's tests for NICs
 #   --race    tests of the kernel's parts, in the race kernel (KCSAN), which cannot inject faults
-#   --arm64   in the release kernel for arm64: tests that need no debug kernel, no compiler and no Python package
-#   --armv7   the same for armv7, without those that need a coprocessor
+#   --arm64   in kernels for arm64: tests that need no compiler and no Python package
+#   --armv7   the same in the release kernel for armv7, without those that need a coprocessor
 set -eu
 cd "$(dirname "$0")/.."
 busbar=target/release/busbar
 # What is generated is compared on the host, by `make test-kernel-style`, as it needs no kernel.
-full="" quick="env BUSBAR_QUICK=1" skip="--skip sixteen_me --skip what_is_generated"
+full="" quick="env BUSBAR_QUICK=1" skip="--skip sixteen_me --skip what_is_generated" always=""
 kernels="debug release" foreign="" arch="" target=target/release crates="--workspace --all-features" emulator=""
 if [ "${1-}" = --linux ]; then
     export BUSBAR_LINUX="${2-}"
@@ -27,16 +27,16 @@ case ${1-} in
 --full) full=1 quick="" skip=""; shift ;;
 --race) kernels=race; shift ;;
 --arm64 | --armv7)
-    foreign=${1#--} kernels=release
-    # Three compile a program in the guest, which has no compiler; two need the debug kernel.
-    for test in a_32_bit_program ip_describes_the_other_end user_memory_that_cannot \
-        a_stuck_remote long_frames_take_no_long; do
-        skip="$skip --skip $test"
-    done
-    # The first three have a coprocessor, which needs a 64-bit program; Linux on armv7 asks no driver for a debugger.
+    foreign=${1#--} kernels=foreign
+    # These compile a program in the guest, which has no compiler.
+    always="--skip a_32_bit_program --skip ip_describes_the_other_end --skip user_memory_that_cannot"
+    # Two need the debug kernel. Three have a coprocessor, which needs a 64-bit program. Linux on armv7 asks no
+    # driver for a debugger.
     if [ "$foreign" = armv7 ]; then
-        skip="$skip --skip a_coprocessor --skip a_gate_opens_on --skip every_source_reaches --skip a_debugger_can"
+        always="$always --skip a_stuck_remote --skip long_frames_take_no_long"
+        always="$always --skip a_coprocessor --skip a_gate_opens_on --skip every_source_reaches --skip a_debugger_can"
     fi
+    skip="$skip $always"
     shift
     ;;
 esac
@@ -65,22 +65,24 @@ cross() {
     rustup -q target add $triple
     cargo build --locked -p busbar-cli -p busbar-dev --target $triple
 }
-if [ "$foreign" ]; then cross; fi
+if [ "$foreign" ]; then
+    cross
+    quick="$quick BUSBAR_TARGET=$target"
+fi
 
 # Prints the kernels for a test program. Blocks of 16 MiB, the suite over all of bulk's transports, and Python
 # (ncdevmem uses one of the kernel's Python tools) take too long in the debug kernel.
 kernel_of() {
-    if [ "$foreign" ]; then
-        case $foreign:$1 in
-        *:kunit | *_fault | *_iommu | *:clients | *:devmem_guess | *:examples | *:servers | *:vcoproc_openamp | \
-            *:vnic_ncdevmem | *:rpmsg_netlink_spec) ;;
-        # Almost all of their tests need a coprocessor.
-        armv7:bulk | armv7:command | armv7:endpoint | armv7:rpmsg_* | armv7:shared | armv7:vcoproc_clients | \
-            armv7:vcoproc_hostile) ;;
-        *) echo release ;;
-        esac
-        return
-    fi
+    case $foreign:$1 in
+    :*) ;;
+    # They need a compiler or Python.
+    *:clients | *:examples | *:servers | *:vcoproc_openamp | *:vnic_ncdevmem | *:rpmsg_netlink_spec) return ;;
+    arm64:*) ;;
+    *:kunit | *_fault | *_iommu | *:devmem_guess) return ;;
+    # Almost all of their tests need a coprocessor.
+    *:bulk | *:command | *:endpoint | *:rpmsg_* | *:shared | *:vcoproc_clients | *:vcoproc_hostile) return ;;
+    *) echo release; return ;;
+    esac
     if [ "$kernels" = race ]; then
         case $1:$2 in
         vnic_iommu:* | rpmsg_eptfd_fault:* | rpmsg_netlink_fault:*) ;;
@@ -90,7 +92,7 @@ kernel_of() {
     fi
     case $1 in
     # A boot of its own takes minutes.
-    vnic_iommu) if is_wanted; then echo iommu; fi; return ;;
+    vnic_iommu) if is_wanted || [ "$foreign" ]; then echo iommu; fi; return ;;
     kunit) echo debug; return ;;
     bulk | clients | rpmsg_netlink_spec) echo release; return ;;
     # drvnet uses ncdevmem, too.
@@ -182,23 +184,25 @@ in_lab() (
 
 # The kernels are built one after the other. The guests run at the same time, as most tests keep only one
 # CPU busy.
-if [ -s "$plan.debug" ]; then "$busbar" lab build --debug; fi
+# shellcheck disable=SC2086
+if [ -s "$plan.debug" ]; then "$busbar" lab build $arch --debug; fi
 # shellcheck disable=SC2086
 if [ -s "$plan.release" ]; then "$busbar" lab build $arch; fi
 release=""
 if [ -s "$plan.release" ]; then
     # shellcheck disable=SC2086
-    in_lab --timeout 2700 -- $quick env "BUSBAR_TARGET=$target" tests/guest.sh "$plan.release" $skip >"$plan.log" 2>&1 &
+    in_lab --timeout 2700 -- $quick tests/guest.sh "$plan.release" $skip >"$plan.log" 2>&1 &
     release=$!
 fi
 status=0
 if [ -s "$plan.debug" ]; then
     # shellcheck disable=SC2086
-    in_lab --debug --timeout 2700 -- $quick tests/guest.sh "$plan.debug" --skip sixteen_me || status=$?
+    in_lab --debug --timeout 2700 -- $quick tests/guest.sh "$plan.debug" --skip sixteen_me $always || status=$?
 fi
 # A second boot of the debug kernel, on a machine with an IOMMU.
 if [ -s "$plan.iommu" ]; then
-    "$busbar" lab build --debug
+    # shellcheck disable=SC2086
+    "$busbar" lab build $arch --debug
     in_lab --debug --iommu --timeout 900 -- $quick tests/guest.sh "$plan.iommu" || status=$?
 fi
 if [ -s "$plan.race" ]; then

@@ -18,6 +18,14 @@ pub enum Architecture {
     Armv7,
 }
 
+/// An IOMMU that QEMU emulates.
+pub(crate) struct Iommu {
+    /// QEMU's arguments.
+    pub machine: &'static [&'static str],
+    /// The option of the kernel that switches it on.
+    pub option: Option<&'static str>,
+}
+
 impl Default for Architecture {
     /// That of the host.
     fn default() -> Self {
@@ -99,6 +107,19 @@ impl Architecture {
             (true, Self::X86_64) => &["ARCH=x86_64", "LLVM=1"],
             (true, Self::Arm64) => &["ARCH=arm64", "LLVM=1"],
             (true, Self::Armv7) => &["ARCH=arm", "LLVM=1"],
+        }
+    }
+
+    /// The IOMMU that a guest can have.
+    pub(crate) fn iommu(self) -> Option<Iommu> {
+        match self {
+            // It does not translate interrupts, as KVM would need a setting for that.
+            Self::X86_64 => Some(Iommu {
+                machine: &["-machine", "q35", "-device", "intel-iommu,intremap=off"],
+                option: Some("intel_iommu=on"),
+            }),
+            Self::Arm64 => Some(Iommu { machine: &["-machine", "iommu=smmuv3"], option: None }),
+            Self::Armv7 => None,
         }
     }
 

@@ -14,7 +14,7 @@ use busbar::{Error, Result};
 use tempfile::TempDir;
 
 use crate::accelerator::{Accelerator, Choice, Trials, VARIABLE};
-use crate::architecture::Architecture;
+use crate::architecture::{Architecture, Iommu};
 use crate::guest::{self, Script};
 use crate::job::{End, Job, Outcome, Stdio};
 use crate::patience::Limits;
@@ -32,10 +32,8 @@ const TRIAL_VARIABLE: &str = "BUSBAR_KVM_TRIAL";
 const TRIAL: Duration = Duration::from_secs(30);
 const MOST_TRIAL: u64 = 86_400;
 
-/// Only this machine can have an IOMMU. It does not translate interrupts, as KVM would need a setting
-/// for that.
-const IOMMU: [&str; 6] =
-    ["-machine", "q35", "-device", "intel-iommu,intremap=off", "-device", "pci-testdev"];
+/// A PCI device that no driver of Linux takes, behind the IOMMU.
+const BEHIND: [&str; 2] = ["-device", "pci-testdev"];
 
 /// The kernel for armv7 has 32-bit physical addresses, and QEMU's default is a PCI bus above them.
 const LOW: [&str; 2] = ["-machine", "highmem=off"];
@@ -74,8 +72,8 @@ fn check(built: &Built, job: &Job) -> Result<()> {
         let wanted = format!("emulation: KVM cannot run {}", architecture.name());
         return Err(Error::invalid("accelerator", "kvm", wanted));
     }
-    if job.iommu && architecture != Architecture::X86_64 {
-        return Err(Error::invalid("iommu", architecture.name(), "a guest for x86-64"));
+    if job.iommu && architecture.iommu().is_none() {
+        return Err(Error::invalid("iommu", architecture.name(), "a guest for x86-64 or arm64"));
     }
     Ok(())
 }
@@ -190,8 +188,8 @@ impl Machine<'_> {
         if let Some(initrd) = &self.built.initrd {
             command.arg("-initrd").arg(initrd);
         }
-        if job.iommu {
-            command.args(IOMMU);
+        if let Some(iommu) = self.iommu(job) {
+            command.args(iommu.machine).args(BEHIND);
         }
         if self.built.architecture == Architecture::Armv7 {
             command.args(LOW);
@@ -203,6 +201,10 @@ impl Machine<'_> {
             Accelerator::Tcg => &mut command,
         };
         Ok(command)
+    }
+
+    fn iommu(&self, job: &Job) -> Option<Iommu> {
+        self.built.architecture.iommu().filter(|_| job.iommu)
     }
 
     fn is_foreign(&self) -> bool {
@@ -246,9 +248,7 @@ impl Machine<'_> {
             // The lab's own kernel is built without these.
             options.extend(["mitigations=off", "audit=0", "apparmor=0"].map(str::to_owned));
         }
-        if job.iommu {
-            options.push("intel_iommu=on".to_owned());
-        }
+        options.extend(self.iommu(job).and_then(|iommu| iommu.option).map(str::to_owned));
         let all = options.iter().chain(&job.kernel_options);
         all.map(|option| format!("--kopt={option}")).collect()
     }
