@@ -40,6 +40,7 @@ static enum hrtimer_restart ep_tx_timer(struct hrtimer *timer)
 	struct eptfd_ep *ep = container_of(timer, struct eptfd_ep, tx_timer);
 
 	clear_bit(EPTFD_TX_FULL, &ep->flags);
+	clear_bit(EPTFD_TX_LIMIT, &ep->flags);
 	wake_up_interruptible_poll(&ep->wait, EPOLLOUT | EPOLLWRNORM);
 
 	return HRTIMER_NORESTART;
@@ -258,6 +259,7 @@ void eptfd_ep_close(struct eptfd_ep *ep)
 	ep_destroy(ep);
 	hrtimer_cancel(&ep->tx_timer);
 	clear_bit(EPTFD_TX_FULL, &ep->flags);
+	clear_bit(EPTFD_TX_LIMIT, &ep->flags);
 	clear_bit(EPTFD_FLOW_NEWS, &ep->flags);
 	eptfd_queue_purge(&ep->queue);
 	mutex_unlock(&ep->lock);
@@ -417,12 +419,13 @@ ssize_t eptfd_ep_read_iter(struct kiocb *iocb, struct iov_iter *to)
 /**
  * eptfd_ep_mark_full() - let poll() report no room for a short time
  * @ep: endpoint that has just refused to send
+ * @why: %EPTFD_TX_FULL or %EPTFD_TX_LIMIT
  *
  * A timer ends this time, because buses do not report when there is room again.
  */
-void eptfd_ep_mark_full(struct eptfd_ep *ep)
+void eptfd_ep_mark_full(struct eptfd_ep *ep, enum eptfd_ep_flag why)
 {
-	if (!test_and_set_bit(EPTFD_TX_FULL, &ep->flags))
+	if (!test_and_set_bit(why, &ep->flags))
 		hrtimer_start(&ep->tx_timer, ns_to_ktime(EPTFD_TX_WAIT_MAX),
 			      HRTIMER_MODE_REL_SOFT);
 }
@@ -465,7 +468,7 @@ static int ep_send_locked(struct eptfd_ep *ep, void *data, size_t len,
 	ret = ep_trysend(ep, data, len);
 	if (ret == -ENOMEM || ret == -EAGAIN) {
 		if (!block)
-			eptfd_ep_mark_full(ep);
+			eptfd_ep_mark_full(ep, EPTFD_TX_FULL);
 		return -EAGAIN;
 	}
 
@@ -495,7 +498,7 @@ int eptfd_ep_send_group(struct eptfd_ep *ep, const struct kvec *group, int count
 	*sent = 0;
 	if (nowait && !mutex_trylock(&ep->lock)) {
 		/* Nobody wakes a poller when the lock is free */
-		eptfd_ep_mark_full(ep);
+		eptfd_ep_mark_full(ep, EPTFD_TX_FULL);
 		return -EAGAIN;
 	}
 	if (!nowait && mutex_lock_interruptible(&ep->lock))
@@ -627,6 +630,8 @@ static __poll_t ep_poll_tx(struct eptfd_ep *ep, struct file *file)
 {
 	__poll_t mask = 0;
 
+	if (test_bit(EPTFD_TX_LIMIT, &ep->flags))
+		return 0;
 	if (!test_bit(EPTFD_TX_FULL, &ep->flags))
 		return EPOLLOUT | EPOLLWRNORM;
 

@@ -146,13 +146,16 @@ static inline bool eptfd_queue_ready(const struct eptfd_queue *q)
 
 /**
  * enum eptfd_ep_flag - bits of eptfd_ep.flags
- * @EPTFD_TX_FULL: there was no room to send; the timer will clear it
+ * @EPTFD_TX_FULL: the bus had no room to send; the timer will clear it
+ * @EPTFD_TX_LIMIT: the remote had as many parts of DMABUFs as it may have, whatever
+ *	room the bus reports; the timer will clear it
  * @EPTFD_NO_DST: the bus wants a destination and the endpoint has none
  * @EPTFD_FLOW_STOPPED: the remote has asked to pause
  * @EPTFD_FLOW_NEWS: %EPTFD_FLOW_STOPPED has changed since user space last asked
  */
 enum eptfd_ep_flag {
 	EPTFD_TX_FULL,
+	EPTFD_TX_LIMIT,
 	EPTFD_NO_DST,
 	EPTFD_FLOW_STOPPED,
 	EPTFD_FLOW_NEWS,
@@ -176,7 +179,7 @@ struct eptfd_share;
  * @flags: see &enum eptfd_ep_flag
  * @queue: received messages
  * @wait: readers, writers and pollers
- * @tx_timer: clears %EPTFD_TX_FULL
+ * @tx_timer: clears %EPTFD_TX_FULL and %EPTFD_TX_LIMIT
  * @share: buffers shared with the remote, NULL until one is attached
  * @ctrl: the control device that created the endpoint, with a reference; NULL
  *	for a default endpoint
@@ -232,7 +235,7 @@ int eptfd_ep_send_once(struct eptfd_ep *ep, void *data, size_t len, bool nowait,
 int eptfd_ep_send_group(struct eptfd_ep *ep, const struct kvec *group, int count,
 			bool nowait, bool block, int *sent);
 int eptfd_ep_wait_room(struct eptfd_ep *ep, u64 *pause);
-void eptfd_ep_mark_full(struct eptfd_ep *ep);
+void eptfd_ep_mark_full(struct eptfd_ep *ep, enum eptfd_ep_flag why);
 int eptfd_ep_take(struct eptfd_ep *ep, struct eptfd_msg **msgs, const u32 *rooms,
 		  int count, bool more, bool block);
 void eptfd_ep_untake(struct eptfd_ep *ep, struct eptfd_msg **msgs, int count);

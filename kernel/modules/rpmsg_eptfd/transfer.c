@@ -521,7 +521,7 @@ static int transfer_start(struct eptfd_transfer *t, bool block)
 	if (ret != -EXFULL && ret != -EAGAIN)
 		return ret;
 
-	eptfd_ep_mark_full(t->share->ep);
+	eptfd_ep_mark_full(t->share->ep, ret == -EXFULL ? EPTFD_TX_LIMIT : EPTFD_TX_FULL);
 
 	return -EAGAIN;
 }
