@@ -172,13 +172,15 @@ fi
 # program polls it (kernel/modules/rpmsg_eptfd/README.md). The rpmsg bus warns when a blocking send finds its
 # ring full (docs/endpoint.md). vmalloc() reports allocations that devmem_fault and fuzz_kernel make fail. The
 # checks of DMA mappings report a DMABUF that is attached twice, and one that a program synchronizes in another
-# direction than it is mapped in, as mistakes of a driver.
+# direction than it is mapped in, as mistakes of a driver; and in Linux 7.3 segments of a udmabuf that are longer
+# than its own device says.
 in_lab() (
     set -o pipefail
     # shellcheck disable=SC2086
     "$busbar" lab run $arch --known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
         --known 'gen_pool_add_owner+' --known 'warn_alloc+' --known 'add_dma_entry+' \
         --known 'system_heap_dma_buf_begin_cpu_access+' --known 'system_heap_dma_buf_end_cpu_access+' \
+        --known 'begin_cpu_udmabuf+' \
         "$@" | tee -a "$plan.out"
 )
 

@@ -222,6 +222,11 @@ const struct ethtool_ops vnic_ethtool_ops = {
 	.rxfh_max_num_contexts	= VNIC_CONTEXTS,
 	.supported_coalesce_params = ETHTOOL_COALESCE_RX_USECS | ETHTOOL_COALESCE_RX_MAX_FRAMES,
 	.supported_ring_params	= ETHTOOL_RING_USE_TCP_DATA_SPLIT,
+#ifdef HAVE_op_needs_rtnl
+	/* They open and close queues, as vnic_open() and vnic_stop() do under the RTNL */
+	.op_needs_rtnl		= ETHTOOL_OP_NEEDS_RTNL_SCHANNELS |
+				  ETHTOOL_OP_NEEDS_RTNL_SRINGPARAM,
+#endif
 	.get_link		= ethtool_op_get_link,
 	.get_link_ksettings	= vnic_get_link_ksettings,
 	.get_drvinfo		= vnic_get_drvinfo,

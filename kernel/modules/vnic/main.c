@@ -152,6 +152,8 @@ static int vnic_init_device(struct net_device *dev)
 {
 	int err;
 
+	/* Both ends go in one batch, each under a lock of its own */
+	netdev_lockdep_set_classes(dev);
 	err = vnic_queues_init(dev);
 	if (err)
 		return err;
@@ -203,6 +205,7 @@ static void vnic_setup(struct net_device *dev)
 	struct vnic *vnic = netdev_priv(dev);
 	unsigned int flow;
 
+	vnic->dev = dev;
 	ether_setup(dev);
 	SET_NETDEV_DEV(dev, vnic_pci_parent() ?: &vnic_parent->dev);
 	dev->netdev_ops = &vnic_netdev_ops;

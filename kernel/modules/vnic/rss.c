@@ -11,6 +11,8 @@
 #include <linux/rtnetlink.h>
 #include <linux/slab.h>
 
+#include <compat/netdev.h>
+
 #include "vnic.h"
 
 static void vnic_rss_fill(struct vnic_rss *rss, unsigned int queues)
@@ -59,7 +61,7 @@ void vnic_rss_free(struct net_device *dev)
 static struct vnic_rss *vnic_rss_change(struct vnic *vnic, u32 context, const u32 *table,
 					const u8 *key)
 {
-	const struct vnic_rss *old = rtnl_dereference(vnic->rss[context]);
+	const struct vnic_rss *old = compat_ops_dereference(vnic->rss[context], vnic->dev);
 	struct vnic_rss *rss;
 
 	rss = kmemdup(old, sizeof(*old), GFP_KERNEL_ACCOUNT);
@@ -98,7 +100,7 @@ struct vnic_rss *vnic_rss_spread(struct vnic *vnic, unsigned int queues)
  */
 void vnic_rss_publish(struct vnic *vnic, u32 context, struct vnic_rss *rss)
 {
-	struct vnic_rss *old = rtnl_dereference(vnic->rss[context]);
+	struct vnic_rss *old = compat_ops_dereference(vnic->rss[context], vnic->dev);
 
 	rcu_assign_pointer(vnic->rss[context], rss);
 	if (old)
@@ -128,7 +130,7 @@ static int vnic_rss_modify(struct vnic *vnic, u32 context, const struct ethtool_
 int vnic_get_rxfh(struct net_device *dev, struct ethtool_rxfh_param *rxfh)
 {
 	struct vnic *vnic = netdev_priv(dev);
-	const struct vnic_rss *rss = rtnl_dereference(vnic->rss[0]);
+	const struct vnic_rss *rss = compat_ops_dereference(vnic->rss[0], vnic->dev);
 
 	rxfh->hfunc = ETH_RSS_HASH_TOP;
 	if (rxfh->indir)

@@ -8,6 +8,8 @@
 #include <linux/rtnetlink.h>
 #include <linux/slab.h>
 
+#include <compat/netdev.h>
+
 #include "vnic.h"
 
 static unsigned int vnic_rules_count(struct vnic *vnic, u32 *locations)
@@ -15,7 +17,7 @@ static unsigned int vnic_rules_count(struct vnic *vnic, u32 *locations)
 	unsigned int i, count = 0;
 
 	for (i = 0; i < VNIC_RULES; i++) {
-		if (!rtnl_dereference(vnic->rules[i]))
+		if (!compat_ops_dereference(vnic->rules[i], vnic->dev))
 			continue;
 		if (locations)
 			locations[count] = i;
@@ -31,7 +33,7 @@ static int vnic_rule_get(struct vnic *vnic, struct ethtool_rxnfc *info)
 
 	if (info->fs.location >= VNIC_RULES)
 		return -EINVAL;
-	rule = rtnl_dereference(vnic->rules[info->fs.location]);
+	rule = compat_ops_dereference(vnic->rules[info->fs.location], vnic->dev);
 	if (!rule)
 		return -ENOENT;
 	info->fs = rule->fs;
@@ -88,7 +90,8 @@ static int vnic_rule_check(struct net_device *dev, const struct vnic_rule *rule)
 		return -EINVAL;
 	if (fs->ring_cookie != RX_CLS_FLOW_DISC && fs->ring_cookie >= dev->real_num_rx_queues)
 		return -EINVAL;
-	if (rule->context >= VNIC_CONTEXTS || !rtnl_dereference(vnic->rss[rule->context]))
+	if (rule->context >= VNIC_CONTEXTS ||
+	    !compat_ops_dereference(vnic->rss[rule->context], vnic->dev))
 		return -EINVAL;
 
 	/* FLOW_EXT and other flags are bits of the type and are not supported */
@@ -119,7 +122,7 @@ static bool vnic_rule_is_known(struct vnic *vnic, const struct vnic_rule *rule)
 	unsigned int i;
 
 	for (i = 0; i < VNIC_RULES; i++) {
-		other = rtnl_dereference(vnic->rules[i]);
+		other = compat_ops_dereference(vnic->rules[i], vnic->dev);
 		if (other && i != rule->fs.location && vnic_rules_equal(other, rule))
 			return true;
 	}
@@ -149,7 +152,7 @@ static int vnic_rule_insert(struct net_device *dev, const struct ethtool_rxnfc *
 		return err;
 	}
 
-	old = rtnl_dereference(vnic->rules[rule->fs.location]);
+	old = compat_ops_dereference(vnic->rules[rule->fs.location], vnic->dev);
 	rcu_assign_pointer(vnic->rules[rule->fs.location], rule);
 	if (old)
 		kfree_rcu(old, rcu);
@@ -163,7 +166,7 @@ static int vnic_rule_delete(struct vnic *vnic, u32 location)
 
 	if (location >= VNIC_RULES)
 		return -EINVAL;
-	rule = rtnl_dereference(vnic->rules[location]);
+	rule = compat_ops_dereference(vnic->rules[location], vnic->dev);
 	if (!rule)
 		return -ENOENT;
 	RCU_INIT_POINTER(vnic->rules[location], NULL);
@@ -210,7 +213,7 @@ bool vnic_rules_use(struct vnic *vnic, u32 context)
 	unsigned int i;
 
 	for (i = 0; i < VNIC_RULES; i++) {
-		rule = rtnl_dereference(vnic->rules[i]);
+		rule = compat_ops_dereference(vnic->rules[i], vnic->dev);
 		if (rule && (rule->fs.flow_type & FLOW_RSS) && rule->context == context)
 			return true;
 	}

@@ -115,6 +115,7 @@ struct vnic_tq {
 
 /**
  * struct vnic - one end of a pair
+ * @dev: the device
  * @peer: the other end; set while both are registered
  * @rq: receive queues, the maximum number of the device
  * @tq: transmit queues, the maximum number of the device
@@ -126,10 +127,12 @@ struct vnic_tq {
  * @filtered: number of frames that a rule has dropped
  * @oversized: number of frames dropped because they were longer than the MTU allows
  * @siblings: in the list of devices that are removed with their PCI device
- * @rss: the RSS contexts; changed under RTNL
- * @rules: n-tuple rules, the first that matches wins; changed under RTNL
+ * @rss: the RSS contexts; changed by operations of the device
+ * @rules: n-tuple rules, the first that matches wins; changed by operations of
+ *	the device
  */
 struct vnic {
+	struct net_device *dev;
 	struct net_device __rcu *peer;
 	struct vnic_rq *rq;
 	struct vnic_tq *tq;

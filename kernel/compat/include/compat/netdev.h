@@ -22,7 +22,20 @@ static inline void compat_napi_disable(struct napi_struct *napi)
 
 #define napi_enable_locked	compat_napi_enable
 #define napi_disable_locked	compat_napi_disable
+
+static inline bool compat_ops_held(const struct net_device *dev)
+{
+	return lockdep_rtnl_is_held();
+}
+#else
+static inline bool compat_ops_held(const struct net_device *dev)
+{
+	return lockdep_rtnl_is_held() || lockdep_is_held(&dev->lock);
+}
 #endif
+
+/* For what operations of a device change: they run under its lock, the RTNL, or both */
+#define compat_ops_dereference(p, dev)	rcu_dereference_protected(p, compat_ops_held(dev))
 
 #ifndef HAVE_page_pool_alloc_netmems
 #define page_pool_alloc_netmems	page_pool_alloc_netmem

@@ -293,7 +293,8 @@ fn xdp_and_device_memory_exclude_each_other() {
     let receiver = pair.receiver(4 << 20);
     let program = xdp::always(xdp::XDP_PASS);
     let said = names.try_attach(&program).unwrap_err();
-    assert!(said.contains("memory provider"), "{said}");
+    // Newer kernels refuse for the setting, before they come to the memory.
+    assert!(said.contains("memory provider") || said.contains("tcp-data-split"), "{said}");
     drop(receiver);
     names.try_attach(&program).unwrap();
     let memory = Block::with(4 << 20, &Memory::Pages).unwrap();
