@@ -13,7 +13,7 @@ use busbar::block::{Block, Memory};
 use busbar_uapi::functionfs;
 use nusb::transfer::Buffer;
 use rustix::io::Errno;
-use support::fault::{FailNth, arm};
+use support::fault::{FailNth, arm, spare_the_guests_files};
 use support::rounds;
 use support::usb::{Device, HOST, Stream, both_end, host, load, unplugged};
 
@@ -120,6 +120,7 @@ fn harm(streams: &[&Stream], percent: u64) {
 #[ignore = "needs the lab"]
 fn a_stream_without_memory_goes_on_or_ends_with_an_error() {
     arm();
+    spare_the_guests_files();
     load();
     for (from, to) in [("usb:", HOST), (HOST, "usb:")] {
         let begin = || (Stream::start("synth:counter", from), Stream::start(to, "verify:counter"));

@@ -87,9 +87,8 @@ impl Settings {
                 .ignore_rules()
                 .map_err(|errno| self.device.failed("switch off the n-tuple rules of", errno)),
             Undo::Split(found) => match self.split.set(found) {
-                Ok(()) => Ok(()),
                 // Another binding needs it. vnic says so by EBUSY, the core of newer kernels by EINVAL.
-                Err(Errno::BUSY) => Ok(()),
+                Ok(()) | Err(Errno::BUSY) => Ok(()),
                 Err(Errno::INVAL) if self.is_bound() => Ok(()),
                 Err(errno) => Err(self.refused("set back tcp-data-split of", errno)),
             },

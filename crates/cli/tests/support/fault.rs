@@ -25,6 +25,24 @@ pub fn arm() {
     }
 }
 
+/// Lets no allocation of 9p fail, which the guest's files are read by. If there is no memory to release a file, 9p
+/// forgets its number and gives it again, and the server refuses that: later programs cannot be started.
+pub fn spare_the_guests_files() {
+    let symbols = fs::read_to_string("/proc/kallsyms").expect("kallsyms");
+    let mut symbols = symbols.lines().map(|line| line.split(' '));
+    let address =
+        |mut fields: std::str::Split<'_, char>| fields.next().expect("an address").to_owned();
+    let is_rpc =
+        |fields: &std::str::Split<'_, char>| fields.clone().nth(2) == Some("p9_client_rpc");
+    let start = symbols.find(is_rpc).map(address).expect("9p");
+    // In the order of their addresses.
+    let end = symbols.next().map(address).expect("another symbol");
+    for (setting, address) in [("reject-start", start), ("reject-end", end)] {
+        let path = Path::new(DEBUGFS).join("failslab").join(setting);
+        fs::write(path, format!("0x{address}")).expect("a debug kernel");
+    }
+}
+
 /// The Nth fault of this thread.
 pub struct FailNth(File);
 
