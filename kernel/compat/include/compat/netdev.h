@@ -5,6 +5,9 @@
 #include <linux/netdevice.h>
 #include <net/page_pool/types.h>
 #include <net/rtnetlink.h>
+#ifdef HAVE_netdev_need_ops_lock
+#include <net/netdev_lock.h>
+#endif
 
 struct netdev_queue_config;
 
