@@ -234,7 +234,7 @@ fn who_closes_returns_all_autorelease_tokens() {
 
 // -- DMABUFs
 
-/// Linux 6.12 has no fix of this, and its kernel stops with a BUG().
+/// Linux 6.12 has no fix of this, and its kernel stops with a `BUG()`.
 fn takes_a_page_twice() -> bool {
     let system = rustix::system::uname();
     let release = system.release().to_string_lossy();
