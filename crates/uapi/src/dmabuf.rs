@@ -180,6 +180,45 @@ pub fn udmabuf_create(
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// `struct udmabuf_create_item`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct UdmabufCreateItem {
+    memfd: u32,
+    pad: u32,
+    offset: u64,
+    size: u64,
+}
+
+/// `struct udmabuf_create_list`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct UdmabufCreateList<const N: usize> {
+    flags: u32,
+    count: u32,
+    list: [UdmabufCreateItem; N],
+}
+
+/// `UDMABUF_CREATE_LIST`: a DMABUF of parts of a memfd, each an offset and a size, in this order.
+///
+/// A part can be there more than once. Otherwise as [`udmabuf_create`].
+pub fn udmabuf_create_list<const N: usize>(
+    device: impl AsFd,
+    memfd: impl AsFd,
+    parts: [(u64, u64); N],
+) -> io::Result<OwnedFd> {
+    const CREATE: Opcode = opcode::write::<UdmabufCreateList<0>>(b'u', 0x43);
+    const CLOEXEC: u32 = 1;
+    let memfd = memfd.as_fd().as_raw_fd().cast_unsigned();
+    let list = parts.map(|(offset, size)| UdmabufCreateItem { memfd, pad: 0, offset, size });
+    let count = u32::try_from(N).map_err(|_| Errno::INVAL)?;
+    let create = UdmabufCreateList { flags: CLOEXEC, count, list };
+    // SAFETY: the opcode is that of a call that reads a `struct udmabuf_create_list` of `count` items.
+    let fd = unsafe { ioctl(device, Call::<CREATE, _>(create)) }?;
+    // SAFETY: after success this is a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// The remote reads the part (`RPMSG_DMABUF_TO_REMOTE`).
 pub const TO_REMOTE: u32 = 1;
 /// The remote fills the part (`RPMSG_DMABUF_FROM_REMOTE`).

@@ -12,9 +12,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use busbar::block::{Block, Memory};
 use busbar::receive::{Connection, Queues, ReceiveSetup, Receiver, Tokens};
 use busbar_uapi::devmem::{self, CONTROL_SPACE, Control, MAX_RANGES, MAX_TOKENS, Range};
+use busbar_uapi::dmabuf::udmabuf_create_list;
 use busbar_uapi::netdev::{command, dmabuf, queue};
 use fastrand::Rng;
 use pair::{Check, DEVICE, Pair, Place, send, take_all, wait_until};
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::net::netlink::{GENERIC, SocketAddrNetlink};
 use rustix::net::{
@@ -228,6 +230,56 @@ fn who_closes_returns_all_index_tokens() {
 #[ignore = "needs the lab"]
 fn who_closes_returns_all_autorelease_tokens() {
     any_closes(Tokens::Autorelease);
+}
+
+// -- DMABUFs
+
+/// Linux 6.12 has no fix of this, and its kernel stops with a `BUG()`.
+fn takes_a_page_twice() -> bool {
+    let system = rustix::system::uname();
+    let release = system.release().to_string_lossy();
+    let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    version >= (7, 3)
+}
+
+/// A DMABUF of one page, which it has many times.
+fn one_page<const TIMES: usize>() -> Block {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memfd = rustix::fs::memfd_create("one-page", flags).unwrap();
+    rustix::fs::ftruncate(&memfd, 4096).unwrap();
+    rustix::fs::fcntl_add_seals(&memfd, SealFlags::SHRINK).unwrap();
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/udmabuf").unwrap();
+    let fd = udmabuf_create_list(&device, &memfd, [(0, 4096); TIMES]).unwrap();
+    Block::try_from(fd).unwrap()
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_page_that_a_dmabuf_has_twice_is_freed_once_for_each() {
+    if !takes_a_page_twice() {
+        eprintln!("skipped: Linux before 7.3 has no fix of this");
+        return;
+    }
+    let pair = Pair::new();
+    for tokens in [Tokens::Index, Tokens::Autorelease] {
+        let setup = ReceiveSetup::new().queues(Queues::These(vec![14])).tokens(tokens);
+        let ours = Receiver::open(DEVICE, one_page::<512>(), &setup).unwrap();
+        let mut guest = Guest::new(&pair, &ours);
+        // What arrives overwrites itself, so only the fragments are looked at.
+        wait_until("fragments", || {
+            guest.account.give(&give(&guest.connection, 20));
+            guest.account.left().len() >= 20
+        });
+        guest.leave();
+        drop(ours);
+    }
+    // The kernel frees the binding, and goes on.
+    let ours = receiver(14, Tokens::Index);
+    let (mut connection, sender) = pair.connect(&ours);
+    let sending = send(sender, 2, LEN as u64);
+    take_all(&mut connection, &mut Check::new(2));
+    sending.join().unwrap();
 }
 
 // -- Bind messages
