@@ -193,13 +193,13 @@ if [ -s "$plan.release" ]; then "$busbar" lab build $arch; fi
 release=""
 if [ -s "$plan.release" ]; then
     # shellcheck disable=SC2086
-    in_lab --timeout 2700 -- $quick tests/guest.sh "$plan.release" $skip >"$plan.log" 2>&1 &
+    in_lab --timeout 3300 -- $quick tests/guest.sh "$plan.release" $skip >"$plan.log" 2>&1 &
     release=$!
 fi
 status=0
 if [ -s "$plan.debug" ]; then
     # shellcheck disable=SC2086
-    in_lab --debug --timeout 2700 -- $quick tests/guest.sh "$plan.debug" --skip sixteen_me $always || status=$?
+    in_lab --debug --timeout 3300 -- $quick tests/guest.sh "$plan.debug" --skip sixteen_me $always || status=$?
 fi
 # A second boot of the debug kernel, on a machine with an IOMMU.
 if [ -s "$plan.iommu" ]; then
