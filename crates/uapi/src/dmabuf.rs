@@ -151,6 +151,9 @@ pub fn heap_alloc(heap: impl AsFd, len: u64) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// `UDMABUF_FLAGS_CLOEXEC`.
+const UDMABUF_CLOEXEC: u32 = 1;
+
 /// `struct udmabuf_create`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -171,9 +174,8 @@ pub fn udmabuf_create(
     size: u64,
 ) -> io::Result<OwnedFd> {
     const CREATE: Opcode = opcode::write::<UdmabufCreate>(b'u', 0x42);
-    const CLOEXEC: u32 = 1;
     let memfd = memfd.as_fd().as_raw_fd().cast_unsigned();
-    let create = UdmabufCreate { memfd, flags: CLOEXEC, offset, size };
+    let create = UdmabufCreate { memfd, flags: UDMABUF_CLOEXEC, offset, size };
     // SAFETY: the opcode is that of a call that reads a `struct udmabuf_create`.
     let fd = unsafe { ioctl(device, Call::<CREATE, _>(create)) }?;
     // SAFETY: after success this is a new descriptor that nobody else owns.
@@ -208,11 +210,10 @@ pub fn udmabuf_create_list<const N: usize>(
     parts: [(u64, u64); N],
 ) -> io::Result<OwnedFd> {
     const CREATE: Opcode = opcode::write::<UdmabufCreateList<0>>(b'u', 0x43);
-    const CLOEXEC: u32 = 1;
     let memfd = memfd.as_fd().as_raw_fd().cast_unsigned();
     let list = parts.map(|(offset, size)| UdmabufCreateItem { memfd, pad: 0, offset, size });
     let count = u32::try_from(N).map_err(|_| Errno::INVAL)?;
-    let create = UdmabufCreateList { flags: CLOEXEC, count, list };
+    let create = UdmabufCreateList { flags: UDMABUF_CLOEXEC, count, list };
     // SAFETY: the opcode is that of a call that reads a `struct udmabuf_create_list` of `count` items.
     let fd = unsafe { ioctl(device, Call::<CREATE, _>(create)) }?;
     // SAFETY: after success this is a new descriptor that nobody else owns.

@@ -5,7 +5,6 @@
 
 #include <linux/ethtool.h>
 #include <linux/netdevice.h>
-#include <linux/rtnetlink.h>
 #include <linux/slab.h>
 
 #include <compat/netdev.h>

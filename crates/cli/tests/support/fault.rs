@@ -29,15 +29,10 @@ pub fn arm() {
 /// forgets its number and gives it again, and the server refuses that: later programs cannot be started.
 pub fn spare_the_guests_files() {
     let symbols = fs::read_to_string("/proc/kallsyms").expect("kallsyms");
-    let mut symbols = symbols.lines().map(|line| line.split(' '));
-    let address =
-        |mut fields: std::str::Split<'_, char>| fields.next().expect("an address").to_owned();
-    let is_rpc =
-        |fields: &std::str::Split<'_, char>| fields.clone().nth(2) == Some("p9_client_rpc");
-    let start = symbols.find(is_rpc).map(address).expect("9p");
-    // In the order of their addresses.
-    let end = symbols.next().map(address).expect("another symbol");
-    for (setting, address) in [("reject-start", start), ("reject-end", end)] {
+    // In the order of their addresses, so the next one is the end.
+    let mut lines = symbols.lines().skip_while(|line| !line.ends_with(" p9_client_rpc"));
+    for setting in ["reject-start", "reject-end"] {
+        let address = lines.next().and_then(|line| line.split(' ').next()).expect("9p");
         let path = Path::new(DEBUGFS).join("failslab").join(setting);
         fs::write(path, format!("0x{address}")).expect("a debug kernel");
     }
