@@ -116,9 +116,9 @@ done <<EOF
 $kernels
 EOF
 
-# What patches 0032 and 0035 fix came with fixes of Linux after 6.12.95: kernel/patches/README.md.
-apply bookworm-backports 6.12 0032 0035
-case $version in 6.12.95-*) ;; *) failed="$failed $version:are-0032-and-0035-still-to-be-left-out" ;; esac
+# What patches 0032 and 0035 fix came with fixes of Linux after 6.12.95, and 0043 is beside another: kernel/patches/README.md.
+apply bookworm-backports 6.12 0032 0035 0043
+case $version in 6.12.95-*) ;; *) failed="$failed $version:are-0032-0035-and-0043-still-to-be-left-out" ;; esac
 apply trixie-security 6.12
 apply trixie-backports 7.3
 

@@ -234,15 +234,6 @@ fn who_closes_returns_all_autorelease_tokens() {
 
 // -- DMABUFs
 
-/// Linux 6.12 has no fix of this, and its kernel stops with a `BUG()`.
-fn takes_a_page_twice() -> bool {
-    let system = rustix::system::uname();
-    let release = system.release().to_string_lossy();
-    let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    version >= (7, 3)
-}
-
 /// A DMABUF of one page, which it has many times.
 fn one_page<const TIMES: usize>() -> Block {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -254,13 +245,10 @@ fn one_page<const TIMES: usize>() -> Block {
     Block::try_from(fd).unwrap()
 }
 
+/// Without patch 0038 the kernel stops with a `BUG()`.
 #[test]
 #[ignore = "needs the lab"]
 fn a_page_that_a_dmabuf_has_twice_is_freed_once_for_each() {
-    if !takes_a_page_twice() {
-        eprintln!("skipped: Linux before 7.3 has no fix of this");
-        return;
-    }
     let pair = Pair::new();
     for tokens in [Tokens::Index, Tokens::Autorelease] {
         let setup = ReceiveSetup::new().queues(Queues::These(vec![14])).tokens(tokens);

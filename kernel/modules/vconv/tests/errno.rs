@@ -181,8 +181,10 @@ fn enqueue_twice() {
     iio::enqueue(&buffer, block, 4096, CYCLIC).unwrap();
     let fences = block.fences();
     assert_eq!(iio::enqueue(&buffer, block, 4096, 0), Err(Errno::PERM), "queued already");
+    assert!(!block.done_within(Duration::ZERO), "patch 0043: the second call hides the first");
     tx.enable();
     assert_eq!(iio::enqueue(&buffer, block, 4096, 0), Err(Errno::BUSY), "being transmitted");
+    assert!(!block.done_within(Duration::ZERO), "patch 0043: the second call hides the first");
     tx.disable();
     assert_eq!(outcome(&fences), Err(Errno::INTR));
     assert_eq!(iio::enqueue(&buffer, block, 4096, 0), Ok(()));
