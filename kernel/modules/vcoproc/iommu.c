@@ -16,6 +16,7 @@
  * DMABUFs make them for accesses of the CPU, regardless of what the device owns.
  */
 #include <linux/list.h>
+#include <linux/lockdep.h>
 #include <linux/memremap.h>
 #include <linux/mm.h>
 #include <linux/moduleparam.h>
@@ -372,15 +373,34 @@ int vcoproc_iommu_map(struct vcoproc_iommu *iommu, struct scatterlist *sgl, int 
 
 /* -- Grants -- */
 
+/**
+ * vcoproc_iommu_zap() - remove pages from the page tables of the process
+ * @iommu: IOMMU, locked
+ * @first: first page of device addresses
+ * @count: number of pages, 0 for all from @first on
+ */
+void vcoproc_iommu_zap(struct vcoproc_iommu *iommu, pgoff_t first, pgoff_t count)
+{
+	if (!iommu->space)
+		return;
+
+	/*
+	 * Subscribers of the process's memory are told, and lockdep takes for granted that one of
+	 * them waits for a fence, while this may come before a fence. Those that wait are drivers
+	 * whose devices use the memory, and they refuse VM_PFNMAP.
+	 */
+	lockdep_off();
+	/* In pages: unmap_mapping_range() truncates its end where pgoff_t has 32 bits */
+	unmap_mapping_pages(iommu->space, first, count, true);
+	lockdep_on();
+}
+
 /* Removes the pages with bytes @first to @last of the mapping from page tables */
 static void zap(struct vcoproc_iommu *iommu, struct vcoproc_mapping *mapping, u64 first, u64 last)
 {
 	first >>= PAGE_SHIFT;
 	last >>= PAGE_SHIFT;
-	/* In pages: unmap_mapping_range() truncates its end where pgoff_t has 32 bits */
-	if (iommu->space)
-		unmap_mapping_pages(iommu->space, (mapping->start >> PAGE_SHIFT) + first,
-				    last - first + 1, true);
+	vcoproc_iommu_zap(iommu, (mapping->start >> PAGE_SHIFT) + first, last - first + 1);
 }
 
 /*
@@ -460,8 +480,8 @@ void vcoproc_iommu_grant(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t si
  * @size: number of bytes
  *
  * Context: may sleep. A driver may have to call this before it can signal a fence,
- * so no holder of the lock allocates memory. One dependency remains: this changes
- * the page tables of a process, and its MMU notifiers may wait for fences.
+ * so no holder of the lock allocates memory. One dependency remains: its changes of
+ * page tables are told to MMU notifiers, see vcoproc_iommu_zap().
  */
 void vcoproc_iommu_revoke(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t size)
 {

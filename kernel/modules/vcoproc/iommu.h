@@ -40,6 +40,7 @@ void vcoproc_iommu_unmap(struct vcoproc_iommu *iommu, dma_addr_t addr);
 void vcoproc_iommu_grant(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t size,
 			 enum dma_data_direction dir);
 void vcoproc_iommu_revoke(struct vcoproc_iommu *iommu, dma_addr_t addr, size_t size);
+void vcoproc_iommu_zap(struct vcoproc_iommu *iommu, pgoff_t first, pgoff_t count);
 vm_fault_t vcoproc_iommu_prepare(struct vm_fault *vmf);
 vm_fault_t vcoproc_iommu_fault(struct vcoproc_iommu *iommu, struct vm_fault *vmf);
 vm_fault_t vcoproc_iommu_mkwrite(struct vcoproc_iommu *iommu, struct vm_fault *vmf);

@@ -232,8 +232,7 @@ static int vcoproc_interrupts_start(struct rproc_subdev *subdev)
 static void vcoproc_unmap_memory(struct vcoproc *vc)
 {
 	down_read(&vc->iommu.lock);
-	if (vc->iommu.space)
-		unmap_mapping_range(vc->iommu.space, 0, vc->mem_size, 1);
+	vcoproc_iommu_zap(&vc->iommu, 0, vc->mem_size >> PAGE_SHIFT);
 	up_read(&vc->iommu.lock);
 }
 
@@ -559,7 +558,7 @@ static void vcoproc_cut_off(struct vcoproc *vc)
 	}
 	spin_unlock_irq(&vc->lock);
 	if (cut) {
-		unmap_mapping_range(vc->iommu.space, 0, 0, 1);
+		vcoproc_iommu_zap(&vc->iommu, 0, 0);
 		vc->iommu.space = NULL;
 	}
 	up_write(&vc->iommu.lock);
