@@ -8,7 +8,7 @@
 #   TEST-PROGRAM…  names as cargo prints them; default all
 #   --linux   in kernels of this series, such as 7.3; default 6.12
 #   --full    all tests in the debug kernel, except those that take too long there, and those that are left out
-#             otherwise unless they are named: vnic_ncdevmem and vnic_iommu; five times as many
+#             otherwise unless they are named: vnic_ncdevmem, vnic_iommu and *_bounce; five times as many
 #             crashes; blocks of 16 MiB; all cases of the kernel's tests for NICs
 #   --race    tests of the kernel's parts, in the race kernel (KCSAN), which cannot inject faults
 #   --arm64   in kernels for arm64: tests that need no compiler and no Python package
@@ -78,14 +78,14 @@ kernel_of() {
     # They need a compiler or Python.
     *:clients | *:examples | *:servers | *:vcoproc_openamp | *:vnic_ncdevmem | *:rpmsg_netlink_spec) return ;;
     arm64:*) ;;
-    *:kunit | *_fault | *_iommu | *:devmem_guess) return ;;
+    *:kunit | *_bounce | *_fault | *_iommu | *:devmem_guess) return ;;
     # Almost all of their tests need a coprocessor.
     *:bulk | *:command | *:endpoint | *:rpmsg_* | *:shared | *:vcoproc_clients | *:vcoproc_hostile) return ;;
     *) echo release; return ;;
     esac
     if [ "$kernels" = race ]; then
         case $1:$2 in
-        vnic_iommu:* | rpmsg_eptfd_fault:* | rpmsg_netlink_fault:*) ;;
+        *_bounce:* | vnic_iommu:* | rpmsg_eptfd_fault:* | rpmsg_netlink_fault:*) ;;
         *:*/kernel/modules/*) echo race ;;
         esac
         return
@@ -93,6 +93,7 @@ kernel_of() {
     case $1 in
     # A boot of its own takes minutes.
     vnic_iommu) if is_wanted || [ "$foreign" ]; then echo iommu; fi; return ;;
+    *_bounce) if is_wanted || [ "$foreign" ]; then echo bounce; fi; return ;;
     kunit) echo debug; return ;;
     bulk | clients | rpmsg_netlink_spec) echo release; return ;;
     # drvnet uses ncdevmem, too.
@@ -113,7 +114,7 @@ programs=$(cargo test $crates --no-run --locked --message-format=json |
     jq -r 'select(.reason == "compiler-artifact" and .profile.test and .executable != null)
            | "\(.target.name) \(.target.src_path) \(.executable)"')
 plan=$(mktemp target/lab-tests.XXXXXX)
-trap 'rm -f "$plan" "$plan.debug" "$plan.release" "$plan.race" "$plan.iommu" "$plan.alone" "$plan.log" "$plan.out"' EXIT
+trap 'rm -f "$plan" "$plan".*' EXIT
 echo "$programs" | while read -r name source program; do
     # The lab's own tests boot kernels and run on the host.
     if [ "$name" = lab ]; then continue; fi
@@ -206,6 +207,12 @@ if [ -s "$plan.iommu" ]; then
     # shellcheck disable=SC2086
     "$busbar" lab build $arch --debug
     in_lab --debug --iommu --timeout 900 -- $quick tests/guest.sh "$plan.iommu" || status=$?
+fi
+# A third, where each device's DMA goes through bounce buffers.
+if [ -s "$plan.bounce" ]; then
+    # shellcheck disable=SC2086
+    "$busbar" lab build $arch --debug
+    in_lab --debug --kernel-option swiotlb=force --timeout 900 -- $quick tests/guest.sh "$plan.bounce" || status=$?
 fi
 if [ -s "$plan.race" ]; then
     "$busbar" lab build --race

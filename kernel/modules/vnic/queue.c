@@ -9,6 +9,7 @@
  */
 
 #include <linux/device.h>
+#include <linux/swiotlb.h>
 #include <net/netdev_queues.h>
 #include <net/netdev_rx_queue.h>
 #include <net/page_pool/helpers.h>
@@ -38,11 +39,19 @@ static struct page_pool *vnic_pool_create(struct net_device *dev, unsigned int i
 		.dma_dir	= DMA_FROM_DEVICE,
 		.max_len	= PAGE_SIZE,
 	};
+	struct page_pool *pool;
 
 	if (split)
 		params.flags |= PP_FLAG_ALLOW_UNREADABLE_NETMEM;
 
-	return page_pool_create(&params);
+	pool = page_pool_create(&params);
+	if (IS_ERR(pool) || vnic_is_readable(pool) || !is_swiotlb_force_bounce(params.dev))
+		return pool;
+
+	/* Nobody would copy the bounce buffer, which gets the data, to the device memory */
+	page_pool_destroy(pool);
+
+	return ERR_PTR(-EOPNOTSUPP);
 }
 
 static void vnic_queue_start(struct vnic_rq *rq, struct page_pool *pool)

@@ -27,11 +27,6 @@
 /* Longest linear part of an skb that needs no more than a page */
 #define VNIC_LINEAR_MAX	(SKB_WITH_OVERHEAD(PAGE_SIZE) - NET_SKB_PAD - NET_IP_ALIGN)
 
-static bool vnic_is_readable(const struct vnic_rq *rq)
-{
-	return !rq->pool->mp_priv;
-}
-
 /* Returns the physical address of @addr, 0 if the IOMMU does not map it */
 static phys_addr_t vnic_dma_to_phys(struct device *dev, dma_addr_t addr)
 {
@@ -188,7 +183,7 @@ static bool vnic_may_split(const struct vnic_rq *rq, struct sk_buff *skb)
 	if (skb->ip_summed == CHECKSUM_PARTIAL)
 		return vnic_checksum_is_known(skb);
 
-	return vnic_is_readable(rq) || vnic_checksum_right(skb);
+	return vnic_is_readable(rq->pool) || vnic_checksum_right(skb);
 }
 
 /* Returns the length of a frame's linear part */
@@ -256,7 +251,7 @@ static struct sk_buff *vnic_take_in(struct vnic_rq *rq, struct sk_buff *from)
 		if (skb_shinfo(to)->nr_frags == MAX_SKB_FRAGS)
 			goto drop;
 		len = min_t(unsigned int, from->len - offset, PAGE_SIZE);
-		if (split || vnic_is_readable(rq))
+		if (split || vnic_is_readable(rq->pool))
 			err = vnic_dma(rq, to, from, offset, len);
 		else
 			err = vnic_copy(to, from, offset, len);

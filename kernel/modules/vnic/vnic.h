@@ -166,6 +166,12 @@ struct vnic_cb {
 	u16 headers;
 };
 
+/* Whether the pool's memory is ordinary, and not a device's */
+static inline bool vnic_is_readable(const struct page_pool *pool)
+{
+	return !pool->mp_priv;
+}
+
 static inline struct vnic_cb *vnic_cb(const struct sk_buff *skb)
 {
 	BUILD_BUG_ON(sizeof(struct vnic_cb) > sizeof(skb->cb));
