@@ -1,4 +1,4 @@
-//! The in-tree control device of a coprocessor that is removed while a program has it open, or is asked to remove itself.
+//! The in-tree control device of a coprocessor: removed while a program has it open, and asked to remove itself.
 
 #[path = "../../../crates/cli/tests/support/mod.rs"]
 mod support;
@@ -69,7 +69,7 @@ fn the_control_device_does_not_release_itself() {
         let endpoint = controller.endpoint("echo").implementation(Implementation::Node);
         drop(endpoint.create().unwrap());
     });
-    let mut next = || results.recv_timeout(Duration::from_secs(60)).expect("the call returns");
+    let next = || results.recv_timeout(Duration::from_secs(60)).expect("the call returns");
     for _ in 0..4 {
         assert_eq!(next(), Err(Errno::INVAL));
     }
