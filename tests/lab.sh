@@ -31,9 +31,9 @@ case ${1-} in
     # These compile a program in the guest, which has no compiler.
     always="--skip a_32_bit_program --skip ip_describes_the_other_end --skip user_memory_that_cannot"
     # Two need the debug kernel. Three have a coprocessor, which needs a 64-bit program. Linux on armv7 asks no
-    # driver for a debugger.
+    # driver for a debugger, and has no huge pages without LPAE.
     if [ "$foreign" = armv7 ]; then
-        always="$always --skip a_stuck_remote --skip long_frames_take_no_long"
+        always="$always --skip a_stuck_remote --skip long_frames_take_no_long --skip huge"
         always="$always --skip a_coprocessor --skip a_gate_opens_on --skip every_source_reaches --skip a_debugger_can"
     fi
     skip="$skip $always"

@@ -11,9 +11,15 @@ use busbar::block::{Block, Memory, Purpose};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
-fn memories() -> [Memory; 3] {
-    std::fs::write("/proc/sys/vm/nr_hugepages", "8").unwrap();
-    [Memory::Heap("system".into()), Memory::Pages, Memory::HugePages]
+fn memories() -> Vec<Memory> {
+    let mut memories = vec![Memory::Heap("system".into()), Memory::Pages];
+    // Linux for armv7 has huge pages only where it is built for LPAE.
+    let reserved = std::fs::write("/proc/sys/vm/nr_hugepages", "8");
+    if !reserved.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        reserved.unwrap();
+        memories.push(Memory::HugePages);
+    }
+    memories
 }
 
 fn read(block: &Block, len: usize) -> Vec<u8> {
