@@ -329,9 +329,10 @@ fn overruns() -> u64 {
     (0..QUEUES).map(|queue| counter(&format!("rx{queue}_overruns"))).sum()
 }
 
-/// Makes the stack wait this many seconds after a first frame.
+/// Makes the stack wait this many seconds after a first frame, on 32 bit four at most.
 fn put_off_interrupts(seconds: u64) {
-    let nanoseconds = (seconds * 1_000_000_000).to_string();
+    let most = usize::MAX.try_into().unwrap_or(u64::MAX);
+    let nanoseconds = (seconds * 1_000_000_000).min(most).to_string();
     for (file, value) in [("gro_flush_timeout", &nanoseconds[..]), ("napi_defer_hard_irqs", "1")] {
         std::fs::write(format!("/sys/class/net/{DEVICE}/{file}"), value).unwrap();
     }
