@@ -1066,7 +1066,7 @@ fn child_that_streams() {
 }
 
 /// Linux for armv7 has huge pages only where it is built for LPAE.
-fn dmabufs() -> Vec<Kind> {
+fn dmabuf_kinds() -> Vec<Kind> {
     let mut kinds = vec![Kind::Heap, Kind::Pages];
     if Path::new("/proc/sys/vm/nr_hugepages").exists() {
         kinds.push(Kind::Huge);
@@ -1077,7 +1077,7 @@ fn dmabufs() -> Vec<Kind> {
 #[test]
 #[ignore = "needs the lab"]
 fn a_block_is_repeated_until_it_is_replaced_or_stopped() {
-    for kind in dmabufs() {
+    for kind in dmabuf_kinds() {
         let converter = kind.converter(0);
         converter.set("", "loopback", "1");
         let source = converter.source(&kind.setup());
@@ -1115,7 +1115,7 @@ fn no_block_is_repeated_without_dmabufs() {
 #[test]
 #[ignore = "needs the lab"]
 fn an_error_of_a_transmitter_is_told() {
-    for kind in dmabufs() {
+    for kind in dmabuf_kinds() {
         let converter = kind.converter(20_000);
         let sink = converter.sink(&kind.setup());
         for _ in 0..2 {
