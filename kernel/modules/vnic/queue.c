@@ -163,6 +163,10 @@ int vnic_queues_open(struct net_device *dev, unsigned int from, unsigned int to)
 			vnic_queues_close(dev, from, i);
 			return PTR_ERR(pool);
 		}
+		/* Not before the queue is used: Linux waits for each NAPI of the
+		 * list when threads are switched off, forever if one is disabled.
+		 */
+		netif_napi_add_config_locked(dev, &vnic->rq[i].napi, vnic_poll, i);
 		vnic_queue_start(&vnic->rq[i], pool);
 		netif_queue_set_napi(dev, i, NETDEV_QUEUE_TYPE_RX, &vnic->rq[i].napi);
 	}
@@ -188,10 +192,13 @@ void vnic_queues_close(struct net_device *dev, unsigned int from, unsigned int t
 		rq = &vnic->rq[i];
 		netif_queue_set_napi(dev, i, NETDEV_QUEUE_TYPE_RX, NULL);
 		page_pool_destroy(vnic_queue_stop(rq));
+		__netif_napi_del_locked(&rq->napi);
 		hrtimer_cancel(&rq->timer);
 		atomic64_add(skb_queue_len(&rq->wire), &rq->overruns);
 		vnic_queue_purge(rq);
 	}
+	/* One grace period for all NAPIs, before they are added again or freed */
+	synchronize_net();
 }
 
 /**
@@ -342,7 +349,6 @@ static void vnic_queue_init(struct vnic_rq *rq, struct net_device *dev, unsigned
 	skb_queue_head_init(&rq->wire);
 	u64_stats_init(&rq->syncp);
 	hrtimer_setup(&rq->timer, vnic_queue_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
-	netif_napi_add(dev, &rq->napi, vnic_poll);
 }
 
 /**
@@ -382,12 +388,9 @@ void vnic_queues_uninit(struct net_device *dev)
 
 	for (i = 0; i < dev->num_rx_queues; i++) {
 		hrtimer_cancel(&vnic->rq[i].timer);
-		__netif_napi_del(&vnic->rq[i].napi);
 		/* Frames that arrived while the device was being opened */
 		vnic_queue_purge(&vnic->rq[i]);
 	}
-	/* One grace period for all of them */
-	synchronize_net();
 }
 
 /**

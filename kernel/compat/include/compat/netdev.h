@@ -23,8 +23,21 @@ static inline void compat_napi_disable(struct napi_struct *napi)
 	napi_disable(napi);
 }
 
-#define napi_enable_locked	compat_napi_enable
-#define napi_disable_locked	compat_napi_disable
+static inline void compat_napi_add(struct net_device *dev, struct napi_struct *napi,
+				   int (*poll)(struct napi_struct *, int), int index)
+{
+	netif_napi_add(dev, napi, poll);
+}
+
+static inline void compat_napi_del(struct napi_struct *napi)
+{
+	__netif_napi_del(napi);
+}
+
+#define napi_enable_locked		compat_napi_enable
+#define napi_disable_locked		compat_napi_disable
+#define netif_napi_add_config_locked	compat_napi_add
+#define __netif_napi_del_locked		compat_napi_del
 
 static inline bool compat_ops_held(const struct net_device *dev)
 {
