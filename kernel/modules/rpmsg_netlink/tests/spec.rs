@@ -18,6 +18,9 @@ use busbar::bulk::packet::{combine, crc16};
 use busbar_uapi::rpmsg_netlink as uapi;
 use client::{coprocessor, noise};
 
+/// The generated files are those of this series' generator; others write them in another way.
+const OLDEST: &str = "6.12";
+
 const KERNEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernel");
 
 fn module() -> PathBuf {
@@ -28,25 +31,39 @@ fn uapi_header() -> PathBuf {
     Path::new(KERNEL).join("uapi/linux/rpmsg_netlink.h")
 }
 
-/// The lab's sources, in its cache.
-fn linux() -> PathBuf {
+/// Sources of a series of Linux, in the lab's cache.
+fn linux(series: &str) -> PathBuf {
     let from = |name, below: &str| std::env::var_os(name).map(|dir| Path::new(&dir).join(below));
     let cache = from("BUSBAR_CACHE", "source")
         .or_else(|| from("XDG_CACHE_HOME", "busbar/source"))
         .or_else(|| from("HOME", ".cache/busbar/source"));
     let sources = fs::read_dir(cache.unwrap()).expect("sources of the lab kernel").flatten();
-    let mut found = sources.map(|entry| entry.path());
-    found.find(|source| source.join("tools/net/ynl/cli.py").exists()).expect("tools/net/ynl")
+    let (version, level) = series.split_once('.').expect("a series such as 7.3");
+    let wanted = format!("VERSION = {version}\nPATCHLEVEL = {level}\n");
+    let is_wanted = |source: &PathBuf| {
+        fs::read_to_string(source.join("Makefile")).is_ok_and(|text| text.contains(&wanted))
+    };
+    let mut found = sources.map(|entry| entry.path()).filter(is_wanted);
+    found.next().unwrap_or_else(|| panic!("no sources of Linux {series}"))
+}
+
+/// The lab kernel's sources, and the folder of its tools, which moved after Linux 6.12.
+fn lab() -> (PathBuf, PathBuf) {
+    let linux = linux(&std::env::var("BUSBAR_LINUX").unwrap_or(OLDEST.into()));
+    let tools = linux.join("tools/net/ynl");
+    let moved = tools.join("pyynl");
+    let tools = if moved.exists() { moved } else { tools };
+    (linux, tools)
 }
 
 /// Specification and schema at the paths of a kernel tree, which the tools require.
-fn tree() -> tempfile::TempDir {
+fn tree(linux: &Path) -> tempfile::TempDir {
     let tree = tempfile::tempdir().unwrap();
     let specs = tree.path().join("Documentation/netlink/specs");
     fs::create_dir_all(&specs).unwrap();
     fs::copy(module().join("rpmsg_netlink.yaml"), specs.join("rpmsg_netlink.yaml")).unwrap();
     let schema = "Documentation/netlink/genetlink.yaml";
-    fs::copy(linux().join(schema), tree.path().join(schema)).unwrap();
+    fs::copy(linux.join(schema), tree.path().join(schema)).unwrap();
     // The generator searches upwards for this file.
     fs::write(tree.path().join("MAINTAINERS"), "").unwrap();
     tree
@@ -68,8 +85,9 @@ fn python(script: impl AsRef<OsStr>) -> Command {
 #[test]
 #[ignore = "needs the lab"]
 fn what_is_generated_is_up_to_date() {
-    let tree = tree();
-    let generator = linux().join("tools/net/ynl/ynl-gen-c.py");
+    let linux = linux(OLDEST);
+    let tree = tree(&linux);
+    let generator = linux.join("tools/net/ynl/ynl-gen-c.py");
     for (file, arguments) in [
         (uapi_header(), &["--mode", "uapi", "--header"][..]),
         (module().join("rpmsg_netlink-gen.h"), &["--mode", "kernel", "--header"]),
@@ -162,9 +180,10 @@ fn rust_has_the_numbers_of_the_header() {
 #[ignore = "needs the lab"]
 fn a_client_made_of_the_specification_exchanges_blocks() {
     let _side = coprocessor(&["bulk-netlink"]);
-    let tree = tree();
+    let (linux, tools) = lab();
+    let tree = tree(&linux);
     let tests = module().join("tests");
-    let said = run(python(tests.join("ynl_client.py")).arg(linux()).arg(tree.path()));
+    let said = run(python(tests.join("ynl_client.py")).arg(tools).arg(tree.path()));
     assert_eq!(said.lines().last(), Some("all is well"), "{said}");
     println!("{said}");
 }
@@ -174,9 +193,10 @@ fn a_client_made_of_the_specification_exchanges_blocks() {
 #[ignore = "needs the lab"]
 fn the_kernels_own_tool_lists_the_channels() {
     let _side = coprocessor(&["bulk-netlink"]);
-    let tree = tree();
+    let (linux, tools) = lab();
+    let tree = tree(&linux);
     let spec = tree.path().join("Documentation/netlink/specs/rpmsg_netlink.yaml");
-    let mut tool = python(linux().join("tools/net/ynl/cli.py"));
+    let mut tool = python(tools.join("cli.py"));
     let said = run(tool.arg("--spec").arg(spec).args(["--dump", "channel-get", "--output-json"]));
     assert!(
         said.contains("\"name\": \"rpmsg-netlink\"") && said.contains("\"mtu\": 496"),

@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A client that is built from the driver's netlink specification alone.
 
-Usage: ynl_client.py LINUX TREE    the kernel's sources, and a tree with specification and schema
+Usage: ynl_client.py YNL TREE    the folder of the kernel's YNL, and a tree with specification and schema
 """
 import errno
 import os
 import sys
 import time
 
-linux, tree = sys.argv[1:]
-sys.path.insert(0, os.path.join(linux, "tools/net/ynl"))
+folder, tree = sys.argv[1:]
+sys.path.insert(0, folder)
 from lib import NlError, YnlFamily  # noqa: E402
 
 PART = 32768
@@ -19,6 +19,15 @@ ynl = YnlFamily(
     os.path.join(tree, "Documentation/netlink/specs/rpmsg_netlink.yaml"),
     os.path.join(tree, "Documentation/netlink/genetlink.yaml"),
 )
+
+
+class Notes(list):
+    """Notifications. YNL of Linux 6.12 has a list of them, that of later versions a queue."""
+
+    put = list.append
+
+
+ynl.async_msg_queue = Notes()
 
 
 def crc16(data):
