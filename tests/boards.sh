@@ -8,16 +8,17 @@
 #   programs      host tests as programs for armv7 (tests/armv7.sh)
 #   kvm           the lab with KVM, in a guest to which QEMU gives one
 #   armv7, arm64  the lab's tests in a guest with this processor (tests/lab.sh)
+#   linux-7.3     the lab's tests in Linux 7.3 on x86-64, after its source is fetched (tests/lab.sh, tools/source)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 unset BUSBAR_LINUX
 busbar=target/release/busbar
-parts="builds programs kvm armv7 arm64"
+parts="builds programs kvm armv7 arm64 linux-7.3"
 modules=$(sed -n 's/^ALL := //p' kernel/Makefile)
 again=""
 if [ "${1-}" = --again ]; then again=1; shift; fi
 for part; do
-    case " $parts " in *" $part "*) ;; *) sed -n '5,10s/^# //p' "$0" >&2; exit 2 ;; esac
+    case " $parts " in *" $part "*) ;; *) sed -n '5,11s/^# //p' "$0" >&2; exit 2 ;; esac
 done
 
 # The hash of all files, new ones included, without texts.
@@ -32,10 +33,10 @@ sources() (
 results=target/boards/$(sources)
 mkdir -p "$results"
 
-# Starts a guest, and loads each module. Usage: boot ARCHITECTURE
+# Starts a guest, and loads each module. Usage: boot OPTION-OF-THE-LAB…
 boot() {
     # shellcheck disable=SC2016,SC2086
-    "$busbar" lab run --arch "$1" --timeout 600 -- sh -c 'echo "boots: $(uname -r)"
+    "$busbar" lab run "$@" --timeout 600 -- sh -c 'echo "boots: $(uname -r)"
         for module; do modprobe "$module" && echo "loads: $module"; done' sh $modules
 }
 
@@ -45,7 +46,8 @@ run() {
     builds) tests/builds.sh ;;
     programs) tests/armv7.sh ;;
     kvm) make -s test-kvm ;;
-    *) boot "$1" && tests/lab.sh "--$1" ;;
+    linux-*) tools/source "${1#*-}" && boot --linux "${1#*-}" && tests/lab.sh --linux "${1#*-}" ;;
+    *) boot --arch "$1" && tests/lab.sh "--$1" ;;
     esac
 }
 
@@ -79,7 +81,7 @@ rows() {
     programs) echo "| armv7, programs | $(version qemu-arm-static), of the host | – | – | – | $(passed "$1") | $date |" ;;
     kvm) echo "| x86-64 with KVM, the lab itself | $(version qemu-system-x86_64) | – | – | – | $(passed "$1") | $date |" ;;
     *)
-        emulator=$(version "qemu-system-$(case $1 in arm64) echo aarch64 ;; *) echo arm ;; esac)")
+        emulator=$(version "qemu-system-$(case $1 in linux-*) echo x86_64 ;; arm64) echo aarch64 ;; *) echo arm ;; esac)")
         release=$(sed -n 's/^boots: //p' "$log")
         all=$(echo "$modules" | wc -w)
         if [ "$release" ]; then

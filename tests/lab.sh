@@ -145,8 +145,7 @@ fi
 # The kernel's own tests for drivers of NICs run in the release kernel, as Python takes too long in the debug
 # kernel. They run alone, because with two guests at a time they exceed their time limits, such as 2 s for
 # csum.py's receiver.
-# Those of newer kernels are others, in other folders.
-if [ "$kernels:${BUSBAR_LINUX:-6.12}" = "debug release:6.12" ] && { [ $# = 0 ] || [ "$*" = drvnet ]; }; then
+if [ "$kernels" = "debug release" ] && { [ $# = 0 ] || [ "$*" = drvnet ]; }; then
     tests/drvnet.sh build
     echo "selftest:drvnet tests/drvnet.sh" >>"$plan.alone"
 fi

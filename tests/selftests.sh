@@ -3,18 +3,14 @@
 # the kernel's own test of epoll's wakeups. Prints the paths of the programs; tests/guest.sh runs them.
 set -eu
 cd "$(dirname "$0")/.."
-build=$(target/release/busbar lab build --json | jq -r .build)
-source=$(readlink -f "$build/source")
-out=$PWD/target/selftests
-mkdir -p "$out"
-make --silent -C "$source" O="$out/headers" headers >"$out/log" 2>&1 || { cat "$out/log"; exit 1; }
+. tests/sources.sh
 
-tests=$source/tools/testing/selftests
 build() {
     to=$1 from=$2
     shift 2
-    gcc -O2 -Wall -D_GNU_SOURCE -I"$tests" -isystem "$out/headers/usr/include" "$@" -o "$out/$to" \
-        "$tests/$from.c" -lpthread >"$out/log" 2>&1 || { cat "$out/log"; exit 1; }
+    # shellcheck disable=SC2086
+    gcc -O2 -Wall -D_GNU_SOURCE $include "$@" -o "$out/$to" \
+        "$selftests/$from.c" -lpthread >"$out/log" 2>&1 || { cat "$out/log"; exit 1; }
     echo "$out/$to"
 }
 for name in epoll_batch_test epoll_hold_test epoll_pwait1_test; do
@@ -23,7 +19,7 @@ for name in epoll_batch_test epoll_hold_test epoll_pwait1_test; do
 done
 # This test runs between two NICs, which its script sets up.
 build devmem_tokens net/devmem_tokens
-cp "$tests/net/devmem_tokens.sh" "$out/"
+cp "$selftests/net/devmem_tokens.sh" "$out/"
 build ffs_dmabuf_test drivers/usb/gadget/ffs_dmabuf_test
 # Some of the tests of this one have a time limit that a busy machine exceeds.
 if [ "${1-}" = --all ]; then
