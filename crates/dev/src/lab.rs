@@ -133,7 +133,7 @@ struct Which {
     /// The kernel that finds data races in modules: KCSAN
     #[arg(long, conflicts_with = "debug")]
     race: bool,
-    /// Debian's own kernel 6.12, downloaded instead of built: no patches, ready within a minute
+    /// Debian's own kernel 6.12, downloaded instead of built: no patches, ready within a minute; also for arm64
     #[arg(long, conflicts_with_all = ["debug", "race"])]
     stock: bool,
 }

@@ -71,6 +71,15 @@ impl Architecture {
         }
     }
 
+    /// The name that its compilers and folders of libraries have.
+    pub(crate) fn gnu(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86_64-linux-gnu",
+            Self::Arm64 => "aarch64-linux-gnu",
+            Self::Armv7 => "arm-linux-gnueabihf",
+        }
+    }
+
     /// QEMU, with its Debian package.
     pub(crate) fn qemu(self) -> (&'static str, &'static str) {
         match self {

@@ -151,7 +151,8 @@ impl Make<'_> {
     fn run(&self, what: &str, arguments: &[&str], progress: &mut Progress) -> Result<()> {
         let output = self.output();
         fs::create_dir_all(&output).map_err(at("create", &output))?;
-        let mut command = make(self.source, self.variant.architecture);
+        let mut command = make(self.source);
+        command.args(self.variant.architecture.make());
         command.arg(format!("O={}", output.display())).args(arguments);
         // Otherwise it would contain who built it, where and when.
         command.env("KBUILD_BUILD_USER", "busbar").env("KBUILD_BUILD_HOST", "lab");
@@ -183,11 +184,10 @@ impl Make<'_> {
 }
 
 /// `make` in a folder, with as many jobs as there are processors.
-pub(crate) fn make(folder: &Path, architecture: Architecture) -> Command {
+pub(crate) fn make(folder: &Path) -> Command {
     let mut command = tools::bound("make", "TERM");
     let jobs = available_parallelism().map_or(1, usize::from);
     command.arg(format!("-j{jobs}")).arg("-C").arg(folder);
-    command.args(architecture.make());
     command
 }
 

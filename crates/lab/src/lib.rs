@@ -5,6 +5,7 @@
 //! modules, [`Lab::run`] runs a command. [`accelerator`] tells a program where it runs.
 
 mod accelerator;
+mod apt;
 mod architecture;
 mod cache;
 mod config;
@@ -60,7 +61,7 @@ pub enum Flavour {
     Debug,
     /// With KCSAN, which finds data races and excludes KASAN.
     Race,
-    /// Debian's own kernel 6.12, without patches.
+    /// Debian's own kernel 6.12, without patches, for 64-bit processors.
     Stock,
 }
 
@@ -188,7 +189,7 @@ impl Lab {
         variant.check()?;
         let _lock = self.cache.lock(&variant.to_string())?;
         match variant.flavour {
-            Flavour::Stock => self.unpack(),
+            Flavour::Stock => self.unpack(variant.architecture),
             _ => self.compile(variant),
         }
     }
@@ -210,6 +211,7 @@ impl Lab {
             architecture,
             modules: folder.join("root/lib/modules").join(&release),
             symbols: Some(build.join("System.map")),
+            compiler: None,
             build,
             release,
         };
@@ -228,17 +230,17 @@ impl Lab {
         })
     }
 
-    fn unpack(&self) -> Result<Built> {
-        let stock = Stock::find()?;
+    fn unpack(&self, architecture: Architecture) -> Result<Built> {
+        let stock = Stock::find(architecture, &self.cache)?;
         let kernel = stock.unpacked(&self.cache)?;
         let modules = Modules::find(&self.kernel)?.with(&kernel.drivers(&self.kernel))?;
         let base = kernel.base(stock.name());
         let stage = modules.staged(&self.cache, &base)?;
         Ok(Built {
             series: Series::default(),
-            architecture: base.architecture,
+            architecture,
             flavour: Flavour::Stock,
-            root: Root::of(base.architecture).made(&self.cache)?,
+            root: Root::of(architecture).made(&self.cache)?,
             image: kernel.image(),
             initrd: Some(kernel.initrd()),
             modules: stage.join("lib/modules").join(&base.release),
@@ -255,7 +257,7 @@ impl Lab {
     pub fn has(&self, variant: Variant) -> Result<bool> {
         variant.check()?;
         if variant.flavour == Flavour::Stock {
-            return Ok(Stock::find()?.is_in(&self.cache));
+            return Ok(Stock::find(variant.architecture, &self.cache)?.is_in(&self.cache));
         }
         let source = Source::find(variant.series, &self.cache, &self.kernel)?;
         let kernel = Kernel::find(variant, &self.kernel, &source)?;
@@ -283,7 +285,11 @@ impl Lab {
         let has_compiler = |architecture: Architecture| {
             !architecture.is_foreign() || tools::find(architecture.compiler()).is_some()
         };
-        let mut kernels: Vec<_> = Stock::find().map(|stock| stock.name()).into_iter().collect();
+        let mut kernels: Vec<_> = Variant::stock()
+            .map(|variant| variant.architecture)
+            .filter(|&one| Stock::is_known(one, &self.cache))
+            .filter_map(|one| Some(Stock::find(one, &self.cache).ok()?.name()))
+            .collect();
         for (series, source) in &sources {
             let compiled = |variant: &Variant| {
                 variant.flavour != Flavour::Stock

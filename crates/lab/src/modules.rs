@@ -1,8 +1,10 @@
 //! Builds the project's modules for a kernel of the lab and installs them for `modprobe`.
 
+use std::env;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use busbar::{Error, Result};
@@ -52,6 +54,27 @@ pub(crate) struct Base {
     pub release: String,
     /// The kernel's symbols, with which `depmod` checks each module; without them, only `make` checks.
     pub symbols: Option<PathBuf>,
+    /// The folder in which Debian's cross compiler is unpacked, if that has compiled the kernel.
+    pub compiler: Option<PathBuf>,
+}
+
+impl Base {
+    /// `make` in its build directory.
+    fn make(&self) -> Command {
+        let mut make = kernel::make(&self.build);
+        match &self.compiler {
+            None => make.args(self.architecture.make()),
+            Some(root) => {
+                let path = env::var_os("PATH").unwrap_or_default();
+                let own = root.join("usr/bin");
+                let all = env::join_paths([own].into_iter().chain(env::split_paths(&path)));
+                // The headers name processor and compiler. Its assembler has libraries of its own.
+                let library = format!("usr/lib/{}", Architecture::default().gnu());
+                make.env("PATH", all.unwrap_or(path)).env("LD_LIBRARY_PATH", root.join(library))
+            }
+        };
+        make
+    }
 }
 
 /// Drivers of Linux that the kernel was built without.
@@ -164,10 +187,10 @@ fn make(base: &Base, work: &Path, stage: &Path) -> Result<()> {
     crate::cache::remove(&log)?;
     let mut progress = Progress::new("building modules", None);
     let module = format!("M={}", work.display());
-    let mut make = kernel::make(&base.build, base.architecture);
+    let mut make = base.make();
     make.args([&module, "KCFLAGS=-Werror"]).args(PLAIN).arg("modules");
     tools::step(&mut make, "build the modules of", &log, &mut progress)?;
-    let mut install = kernel::make(&base.build, base.architecture);
+    let mut install = base.make();
     let root = format!("INSTALL_MOD_PATH={}", stage.display());
     // depmod runs when all modules are together.
     install.args([&module, &root, "INSTALL_MOD_DIR=updates", "DEPMOD=true", "modules_install"]);

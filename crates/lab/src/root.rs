@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use busbar::Result;
 
+use crate::apt::SUITE;
 use crate::architecture::Architecture;
 use crate::at;
 use crate::cache::{Cache, remove};
@@ -16,8 +17,6 @@ use crate::key::Key;
 use crate::progress::Progress;
 use crate::tools;
 
-/// Debian's release, whose C library programs are linked with.
-const SUITE: &str = "bookworm";
 /// What virtme-ng, the lab's tests and a shell need, and what programs are linked with.
 const PACKAGES: &str = "base-files,base-passwd,bash,coreutils,dash,debianutils,diffutils,ethtool,findutils,\
 gawk,grep,gzip,hostname,iiod,iperf3,iproute2,iputils-ping,jq,kmod,libc-bin,libc6-dev,libgcc-12-dev,\
@@ -64,6 +63,7 @@ impl Root {
         let Some(name) = self.name() else { return Ok(PathBuf::from("/")) };
         let _lock = cache.lock("root")?;
         let folder = cache.folder(&format!("root/{name}"), |folder| {
+            tools::require(tools::ROOT)?;
             let mut progress = Progress::new("unpacking the guest's root file system", None);
             let mut make = tools::bound("sh", "TERM");
             make.args(["-euc", MAKE, "sh"]).arg(folder.join("root"));

@@ -3,10 +3,10 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use busbar::{Error, Result};
 
+use crate::apt::{self, Apt};
 use crate::architecture::Architecture;
 use crate::at;
 use crate::cache::{Cache, remove};
@@ -20,16 +20,16 @@ use crate::variant::Series;
 /// Part of the cache key. Increment it when a change here results in another kernel.
 const RECIPE: &str = "2";
 
-/// Packages that depend on the newest kernel of the series: where Debian offers several series, and where
-/// this is the default.
-const NEWEST: [&str; 2] = ["linux-image-6.12-amd64", "linux-image-amd64"];
 /// The program that mounts the root, before there is a C library.
 const BUSYBOX: &str = "busybox-static";
+/// Debian's archives with the kernel for another processor, and with everything else.
+const ARCHIVES: [&str; 2] = ["debian-security/bookworm-security", "debian/bookworm"];
 
 /// The first program in the guest.
 const INIT: &str = include_str!("../../../kernel/lab/stock/init");
 /// The modules that it loads, relative to `kernel/`.
-const FIRST: [&str; 5] = [
+const FIRST: [&str; 6] = [
+    "drivers/virtio/virtio_mmio.ko",
     "fs/netfs/netfs.ko",
     "net/9p/9pnet.ko",
     "net/9p/9pnet_virtio.ko",
@@ -102,7 +102,7 @@ const DRIVERS: [&str; 18] = [
     "rpmsg/virtio_rpmsg_bus.c",
     "tty/rpmsg_tty.c",
 ];
-/// Options that the headers test, as the configuration does not have these drivers.
+/// Options that the headers test, as the configuration does not have these drivers, or not all of them.
 const FLAGS: &str =
     "-DCONFIG_RPMSG_MODULE=1 -DCONFIG_RPMSG_CHAR_MODULE=1 -DCONFIG_IIO_SW_DEVICE_MODULE=1";
 
@@ -120,8 +120,16 @@ const TOOLS: &[(&str, &str)] = &[
 
 /// Debian's kernel, in the cache or not.
 pub(crate) struct Stock {
+    architecture: Architecture,
+    sources: Sources,
     packages: Packages,
     key: String,
+}
+
+/// Where the packages are from.
+struct Sources {
+    kernel: Apt,
+    others: Apt,
 }
 
 /// The kernel's packages.
@@ -130,28 +138,60 @@ struct Packages {
     /// The output of `uname -r`.
     release: String,
     image: String,
-    headers: Vec<String>,
-    /// The compiler for modules, which is a package of the same name.
-    compiler: String,
+    headers: Headers,
+    /// The compiler for modules.
+    compiler: Compiler,
     /// Each package that was asked for, with its version.
     versions: Vec<(String, String)>,
 }
 
+/// The packages of headers.
+#[derive(Debug, PartialEq, Eq)]
+struct Headers {
+    /// Those for one processor.
+    own: String,
+    /// Those for each, and programs that the host executes.
+    common: Vec<String>,
+}
+
+/// The compiler for modules, which is the one that Debian has compiled the kernel with.
+#[derive(Debug, PartialEq, Eq)]
+enum Compiler {
+    /// The program of a package of the same name, which the host has.
+    Host(String),
+    /// Packages of a cross compiler. They are only unpacked, as they conflict with `gcc-multilib`.
+    Cross(Vec<String>),
+}
+
 impl Stock {
     /// Asks apt for the newest kernel of the series that it knows.
-    pub fn find() -> Result<Self> {
-        tools::require(&[("apt-cache", "apt")]).map_err(|error| advice(&error))?;
-        let image = newest(&show(&NEWEST)?).ok_or_else(unknown)?;
+    pub fn find(architecture: Architecture, cache: &Cache) -> Result<Self> {
+        let sources = Sources::of(architecture, cache).map_err(|error| advice(&error))?;
+        let kernel = &sources.kernel;
+        let meta = meta(architecture).map(|name| kernel.name(&name));
+        let image = newest(&kernel.show(&meta)?).ok_or_else(unknown)?;
         let release = image.trim_start_matches("linux-image-").to_owned();
         let headers = format!("linux-headers-{release}");
-        let text = show(&[&image, &headers, BUSYBOX])?;
-        let packages = Packages::read(&text, release).ok_or_else(unknown)?;
+        let own = [&image, &headers].map(|name| kernel.name(name));
+        let mut text =
+            kernel.show(&own)? + &sources.others.show(&[sources.others.name(BUSYBOX)])?;
+        if architecture.is_foreign() {
+            let compiler = compiler(&text, &headers).ok_or_else(unknown)?;
+            text += &sources.others.show(&cross(&compiler, architecture))?;
+        }
+        let packages = Packages::read(&text, release, architecture).ok_or_else(unknown)?;
         let mut key = Key::default();
         key.part(RECIPE).part(INIT);
         for (name, version) in &packages.versions {
             key.part(name).part(version);
         }
-        Ok(Self { key: key.finish(), packages })
+        Ok(Self { architecture, sources, packages, key: key.finish() })
+    }
+
+    /// Whether there may be one in the cache: finding out which is the newest then downloads no index for nothing.
+    pub fn is_known(architecture: Architecture, cache: &Cache) -> bool {
+        !architecture.is_foreign()
+            || ARCHIVES.iter().all(|suite| apt::is_there(suite, architecture, cache))
     }
 
     /// The hash of all its inputs.
@@ -161,7 +201,7 @@ impl Stock {
 
     /// Its name in the cache.
     pub fn name(&self) -> String {
-        format!("stock-{}", self.key)
+        format!("{}stock-{}", self.architecture.prefix(), self.key)
     }
 
     /// Whether it is unpacked.
@@ -171,56 +211,87 @@ impl Stock {
 
     /// The folder of the unpacked kernel, downloaded if it does not exist yet.
     pub fn unpacked(&self, cache: &Cache) -> Result<Unpacked> {
-        let release = self.packages.release.clone();
+        let (architecture, release) = (self.architecture, self.packages.release.clone());
         let folder = cache.folder(&format!("kernel/{}", self.name()), |folder| {
             tools::require(TOOLS)?;
-            let compiler = self.packages.compiler.as_str();
+            // A cross compiler uses libraries of the host's one.
+            let compiler = match &self.packages.compiler {
+                Compiler::Host(name) => name.as_str(),
+                Compiler::Cross(_) => "gcc",
+            };
             tools::require(&[(compiler, compiler)])?;
-            let unpacked = Unpacked { folder: folder.to_path_buf(), release: release.clone() };
-            self.packages.unpack(&unpacked)?;
+            let folder = folder.to_path_buf();
+            let unpacked = Unpacked { folder, architecture, release: release.clone() };
+            self.packages.unpack(&self.sources, &unpacked)?;
             unpacked.relocate_headers()?;
             unpacked.take_drivers(cache)?;
             unpacked.make_initrd()
         })?;
-        Ok(Unpacked { folder, release })
+        Ok(Unpacked { folder, architecture, release })
+    }
+}
+
+impl Sources {
+    fn of(architecture: Architecture, cache: &Cache) -> Result<Self> {
+        let apt = |suite| {
+            if architecture.is_foreign() {
+                Apt::of(suite, architecture, cache)
+            } else {
+                Apt::host()
+            }
+        };
+        let [kernel, others] = ARCHIVES;
+        Ok(Self { kernel: apt(kernel)?, others: apt(others)? })
     }
 }
 
 impl Packages {
-    /// Parses the output of `apt-cache show` for image, headers and busybox.
-    fn read(text: &str, release: String) -> Option<Self> {
-        let stanzas: Vec<_> = text.split("\n\n").collect();
-        let find = |name: &str| stanzas.iter().find(|text| field(text, "Package") == Some(name));
-        let (image, headers) =
-            (format!("linux-image-{release}"), format!("linux-headers-{release}"));
-        let versions = [image.as_str(), &headers, BUSYBOX]
-            .map(|name| Some((name.to_owned(), field(find(name)?, "Version")?.to_owned())))
-            .into_iter()
+    /// Parses the output of `apt-cache show` for image, headers, busybox and cross compiler.
+    fn read(text: &str, release: String, architecture: Architecture) -> Option<Self> {
+        let (image, own) = (format!("linux-image-{release}"), format!("linux-headers-{release}"));
+        let compiler = compiler(text, &own)?;
+        let compiler = if architecture.is_foreign() {
+            Compiler::Cross(cross(&compiler, architecture))
+        } else {
+            Compiler::Host(compiler)
+        };
+        let names = [image.as_str(), &own, BUSYBOX].into_iter();
+        let versions = names
+            .chain(compiler.packages().iter().map(String::as_str))
+            .map(|name| Some((name.to_owned(), field(find(text, name)?, "Version")?.to_owned())))
             .collect::<Option<_>>()?;
-        let needed = depends(find(&headers)?);
-        let compiler = needed.iter().find(|name| name.starts_with("gcc-"))?.clone();
-        let parts = needed.into_iter().filter(|name| is_part(name));
-        let headers = [headers.clone()].into_iter().chain(parts).collect();
-        Some(Self { release, image, headers, compiler, versions })
+        let common =
+            depends(find(text, &own)?).into_iter().filter(|name| is_common(name)).collect();
+        Some(Self { release, image, headers: Headers { own, common }, compiler, versions })
     }
 
     /// Downloads and unpacks them. Nothing is installed.
-    fn unpack(&self, to: &Unpacked) -> Result<()> {
+    fn unpack(&self, from: &Sources, to: &Unpacked) -> Result<()> {
         let files = to.folder.join("packages");
         fs::create_dir_all(&files).map_err(at("create", &files))?;
         let mut progress = Progress::new("downloading Debian's kernel", None);
-        let mut download = tools::bound("apt-get", "TERM");
-        // apt's own user has no access there.
-        download.args(["-qq", "-o", "APT::Sandbox::User=root", "download", &self.image, BUSYBOX]);
-        download.args(&self.headers).current_dir(&files);
-        tools::step(&mut download, "download the kernel of", &to.log(), &mut progress)
-            .map_err(|error| error.help("with package lists of today: apt-get update"))?;
+        let own = [&self.image, &self.headers.own].map(|name| from.kernel.name(name));
+        let kernel = [&own[..], &self.headers.common].concat();
+        let others = [&[from.others.name(BUSYBOX)][..], self.compiler.packages()].concat();
+        for (apt, packages) in [(&from.kernel, kernel), (&from.others, others)] {
+            apt.download(&packages, &files, &to.log(), &mut progress)?;
+        }
         let mut progress = Progress::new("unpacking Debian's kernel", None);
         let left_out = LEFT_OUT.map(|name| format!("--exclude=./*lib/modules/*/kernel/{name}"));
         let mut unpack = tools::bound("sh", "TERM");
         unpack.args(["-euc", UNPACK, "sh"]).arg(to.root()).args(left_out).current_dir(&files);
         tools::step(&mut unpack, "unpack the kernel of", &to.log(), &mut progress)?;
         remove(&files)
+    }
+}
+
+impl Compiler {
+    /// Those that are unpacked.
+    fn packages(&self) -> &[String] {
+        match self {
+            Self::Host(_) => &[],
+            Self::Cross(packages) => packages,
+        }
     }
 }
 
@@ -233,6 +304,7 @@ find "$root" -name '*.ko.xz' -print0 | xargs -0 -r -n 100 -P "$(nproc)" xz --dec
 /// Debian's kernel, unpacked.
 pub(crate) struct Unpacked {
     folder: PathBuf,
+    architecture: Architecture,
     release: String,
 }
 
@@ -264,11 +336,12 @@ impl Unpacked {
     pub fn base(&self, name: String) -> Base {
         Base {
             name,
-            architecture: Architecture::default(),
+            architecture: self.architecture,
             build: self.build(),
             modules: self.modules(),
             release: self.release.clone(),
             symbols: None,
+            compiler: self.architecture.is_foreign().then(|| self.root()),
         }
     }
 
@@ -342,12 +415,29 @@ fn relocated(makefile: &str) -> String {
     makefile.replace("include /usr/src/", "include $(dir $(lastword $(MAKEFILE_LIST)))../")
 }
 
-/// apt's descriptions of those `packages` that it knows.
-fn show(packages: &[&str]) -> Result<String> {
-    let mut command = Command::new("apt-cache");
-    command.args(["show", "--no-all-versions"]).args(packages).env("LC_ALL", "C");
-    let output = command.output().map_err(|error| Error::new("run", "apt-cache", error))?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+/// Packages that depend on the newest kernel of the series: where Debian offers several series, and where
+/// this is the default.
+fn meta(architecture: Architecture) -> [String; 2] {
+    let (series, end) = (Series::default().name(), architecture.debian());
+    [format!("linux-image-{series}-{end}"), format!("linux-image-{end}")]
+}
+
+/// The description of one package.
+fn find<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.split("\n\n").find(|text| field(text, "Package") == Some(name))
+}
+
+/// The compiler that a package of headers depends on.
+fn compiler(text: &str, headers: &str) -> Option<String> {
+    depends(find(text, headers)?).into_iter().find(|name| name.starts_with("gcc-"))
+}
+
+/// The packages of a compiler for another processor.
+fn cross(compiler: &str, architecture: Architecture) -> Vec<String> {
+    // No name of a package has an underscore.
+    let end = architecture.gnu().replace('_', "-");
+    let preprocessor = compiler.replacen("gcc", "cpp", 1);
+    [compiler, &preprocessor, "binutils"].map(|name| format!("{name}-{end}")).to_vec()
 }
 
 /// The value of a field of a package's description.
@@ -368,8 +458,8 @@ fn newest(text: &str) -> Option<String> {
     text.split("\n\n").flat_map(depends).find(|name| name.starts_with(&start))
 }
 
-/// Whether this is a package of headers.
-fn is_part(name: &str) -> bool {
+/// Whether this is a package of headers for each processor, or of the programs that they need.
+fn is_common(name: &str) -> bool {
     name.starts_with("linux-kbuild-")
         || (name.starts_with("linux-headers-") && name.contains("common"))
 }
@@ -428,22 +518,42 @@ Depends:
 
     #[test]
     fn packages_are_those_that_the_headers_depend_on() {
-        let packages = Packages::read(SHOWN, RELEASE.to_owned()).unwrap();
+        let packages = Packages::read(SHOWN, RELEASE.to_owned(), Architecture::default()).unwrap();
         assert_eq!(packages.image, "linux-image-6.12.117+deb12-amd64");
-        let headers = ["amd64", "common"].map(|end| format!("linux-headers-6.12.117+deb12-{end}"));
-        assert_eq!(packages.headers[..2], headers);
-        assert_eq!(packages.headers[2..], ["linux-kbuild-6.12.117+deb12"]);
-        assert_eq!(packages.compiler, "gcc-12");
+        assert_eq!(packages.headers.own, "linux-headers-6.12.117+deb12-amd64");
+        let common = ["linux-headers-6.12.117+deb12-common", "linux-kbuild-6.12.117+deb12"];
+        assert_eq!(packages.headers.common, common);
+        assert_eq!(packages.compiler, Compiler::Host("gcc-12".to_owned()));
         let versions: Vec<_> =
             packages.versions.iter().map(|(_, version)| version.as_str()).collect();
         assert_eq!(versions, ["6.12.117-1~deb12u1", "6.12.117-1~deb12u1", "1:1.35.0-4+deb12u1+b1"]);
     }
 
     #[test]
+    fn another_processor_has_the_same_compiler_as_a_cross_compiler() {
+        let Some(other) = Architecture::ALL.into_iter().find(|one| one.is_foreign()) else {
+            return;
+        };
+        let read = |text: &str| Packages::read(text, RELEASE.to_owned(), other);
+        assert_eq!(read(SHOWN), None, "apt does not know the cross compiler");
+        let names = cross("gcc-12", other);
+        let described = |name: &String| format!("Package: {name}\nVersion: 12.2\n\n");
+        let text = SHOWN.to_owned() + &names.iter().map(described).collect::<String>();
+        let packages = read(&text).unwrap();
+        assert_eq!(packages.versions.len(), 6, "{packages:?}");
+        assert_eq!(packages.compiler, Compiler::Cross(names));
+        assert_eq!(
+            cross("gcc-12", Architecture::Arm64),
+            ["gcc-12", "cpp-12", "binutils"].map(|name| format!("{name}-aarch64-linux-gnu"))
+        );
+    }
+
+    #[test]
     fn a_package_that_apt_does_not_know_is_missed() {
         let without = SHOWN.replace("Package: busybox-static", "Package: other");
-        assert_eq!(Packages::read(&without, RELEASE.to_owned()), None);
-        assert_eq!(Packages::read("", RELEASE.to_owned()), None);
+        let read = |text| Packages::read(text, RELEASE.to_owned(), Architecture::default());
+        assert_eq!(read(&without), None);
+        assert_eq!(read(""), None);
         assert!(unknown().to_string().contains("apt-get update"), "{}", unknown());
     }
 

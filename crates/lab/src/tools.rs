@@ -37,6 +37,9 @@ pub(crate) const NATIVE: &[(&str, &str)] = &[("gcc", "gcc"), ("ld", "binutils")]
 pub(crate) const FOREIGN: &[(&str, &str)] =
     &[("clang", "clang"), ("ld.lld", "lld"), ("llvm-ar", "llvm"), ("mmdebstrap", "mmdebstrap")];
 
+/// What makes a root file system for another processor.
+pub(crate) const ROOT: &[(&str, &str)] = &[("mmdebstrap", "mmdebstrap")];
+
 /// Tools for running besides QEMU, with their Debian packages.
 pub(crate) const RUN: &[(&str, &str)] =
     &[("setpriv", "util-linux"), ("modprobe", "kmod"), ("udevadm", "udev")];

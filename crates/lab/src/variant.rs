@@ -62,7 +62,6 @@ impl Variant {
 
     /// Those that are compiled, and Debian's own.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let stock = Self::own(Flavour::Stock);
         Series::ALL
             .into_iter()
             .flat_map(|series| Architecture::ALL.map(|architecture| (series, architecture)))
@@ -73,21 +72,30 @@ impl Variant {
                     flavour,
                 })
             })
-            .chain([stock])
+            .chain(Self::stock())
+    }
+
+    /// Debian's own: for the host's processor, and for 64-bit ARM.
+    pub(crate) fn stock() -> impl Iterator<Item = Self> {
+        Architecture::ALL
+            .into_iter()
+            .filter(|one| !one.is_foreign() || *one == Architecture::Arm64)
+            .map(|architecture| Self { architecture, ..Self::own(Flavour::Stock) })
     }
 
     /// Fails if there is no such kernel.
     pub(crate) fn check(self) -> Result<()> {
-        let own = Self::own(Flavour::Stock);
-        if self.flavour != Flavour::Stock || self == own {
+        if self.flavour != Flavour::Stock || Self::stock().any(|one| one == self) {
             return Ok(());
         }
-        let (field, value, own, what) = if self.architecture == own.architecture {
-            ("linux", self.series.name(), own.series.name(), "of this series")
-        } else {
-            ("arch", self.architecture.name(), own.architecture.name(), "for the host's processor")
-        };
-        Err(Error::invalid(field, value, format!("{own}: Debian's own kernel is {what} only")))
+        let own = Series::default();
+        if self.series != own {
+            let wanted = format!("{}: Debian's own kernel is of this series only", own.name());
+            return Err(Error::invalid("linux", self.series.name(), wanted));
+        }
+        let names: Vec<_> = Self::stock().map(|one| one.architecture.name()).collect();
+        let wanted = format!("{}, for Debian's own kernel", names.join(" or "));
+        Err(Error::invalid("arch", self.architecture.name(), wanted))
     }
 }
 
@@ -115,13 +123,15 @@ mod tests {
     }
 
     #[test]
-    fn debians_own_kernel_is_one() {
+    fn debians_own_kernel_is_of_one_series_and_for_64_bits() {
         let own = Variant::own(Flavour::Stock);
-        own.check().unwrap();
+        for architecture in [own.architecture, Architecture::Arm64] {
+            Variant { architecture, ..own }.check().unwrap();
+        }
         let newer = Variant { series: Series::V7_3, ..own }.check().unwrap_err().to_string();
         assert!(newer.contains("linux") && newer.contains("7.3"), "{newer}");
-        let foreign = Architecture::ALL.into_iter().find(|one| one.is_foreign()).unwrap();
-        let foreign = Variant { architecture: foreign, ..own }.check().unwrap_err().to_string();
-        assert!(foreign.contains("arch"), "{foreign}");
+        let other = Variant { architecture: Architecture::Armv7, ..own };
+        let other = other.check().unwrap_err().to_string();
+        assert!(other.contains("arch") && other.contains("arm64"), "{other}");
     }
 }
