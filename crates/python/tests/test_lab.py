@@ -392,7 +392,8 @@ def test_a_start_has_its_time_limit_also_if_a_service_never_returns(coprocessor,
         core.stop()
         assert core.statistics["boots"] == 1
         # Linux has stopped it: to stop it twice is no crash.
-        assert "stopped" in [word for word, _ in core.take_events()]
+        events = core.take_events()
+        assert "stopped" in [word for word, _ in events], events
     with busbar.Coprocessor(["echo"]), controller("echo"):
         pass
 

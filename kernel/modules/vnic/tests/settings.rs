@@ -258,7 +258,8 @@ fn a_context_has_its_own_queues() {
 
     run(&format!("ethtool -N {DEVICE} flow-type udp4 dst-port {PORT} context 1 loc 3"));
     assert!(run(&format!("ethtool -n {DEVICE}")).contains("RSS Context ID: 1"));
-    let found: Vec<_> = (1000..1012).map(|from| queue_of(0, from).unwrap()).collect();
+    // Each differs in bits of its own: the key is random, and may ignore a few of them.
+    let found: Vec<_> = (0..12).map(|bit| queue_of(0, 1 << 14 | 1 << bit).unwrap()).collect();
     assert!(found.iter().all(|queue| [4, 5].contains(queue)), "{found:?}");
     assert!(found.contains(&4) && found.contains(&5), "{found:?}");
     assert!(queue_of(1, 1000).unwrap() < 2, "no rule names this flow");
