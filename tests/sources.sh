@@ -1,3 +1,4 @@
+# shellcheck shell=sh disable=SC2034
 # Read by the scripts that build the kernel's own tests. Sets source, the source of the lab's kernel; selftests, its
 # tests; out, the folder for what is built; and include, options of the compiler for the kernel's headers, which are
 # made here.
