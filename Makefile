@@ -13,7 +13,7 @@ DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
 .PHONY: demo test test-host test-python test-clients wheel test-wheels test-cargo-c test-c32 test-armv7 test-features test-targets \
-	test-kernel-style test-lab test-lab-itself test-kvm \
+	test-kernel-style test-lab test-lab-itself test-arm64 test-kvm \
 	test-race test-full test-dkms test-builds test-boards test-install test-packages test-yocto test-demo bench figures report deps build \
 	install install-c install-dev soapy install-soapy uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel \
 	miri upstream clean
@@ -24,8 +24,8 @@ demo:
 	@tools/deps demo
 	@demo/run
 
-test: test-host test-c32 test-python test-clients test-yocto test-kernel-style test-dkms test-install test-demo test-lab \
-	test-lab-itself
+test: test-host test-c32 test-python test-clients test-yocto test-kernel-style test-dkms test-install test-demo \
+	test-arm64 test-lab test-lab-itself
 
 # All of that in the debug kernel, with more rounds, and all of the lab's own tests: 90 minutes.
 test-full: LAB_TESTS :=
@@ -121,6 +121,10 @@ LAB_TESTS ?= exit_codes_are a_timeout_is output_is_exact a_signal_ends_all the_r
 test-lab-itself: build
 	$(BUSBAR) lab build
 	cargo test -p busbar-dev --test lab --locked -- --ignored --test-threads=1 $(LAB_TESTS)
+
+# Debian's own kernel for arm64, emulated: loads each module and runs the demonstration.
+test-arm64: build
+	tests/arm64.sh
 
 # The lab with KVM, in a guest to which QEMU gives one: three minutes.
 test-kvm:

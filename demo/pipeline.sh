@@ -11,7 +11,9 @@ rm -rf $folder
 mkdir -p $folder
 # Copied, because starting a program from memory is much faster than over 9p.
 busbar=$folder/busbar
-cp target/release/busbar target/release/busbar-dev $folder
+# Programs for another processor are in another folder.
+target=${BUSBAR_TARGET:-target/release}
+cp "$target/busbar" "$target/busbar-dev" $folder
 converter=/sys/bus/iio/devices/iio:device0
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }

@@ -15,6 +15,7 @@
 #   --armv7   the same in the release kernel for armv7, without those that need a coprocessor
 set -eu
 cd "$(dirname "$0")/.."
+. tools/cross
 busbar=target/release/busbar
 # What is generated is compared on the host, by `make test-kernel-style`, as it needs no kernel.
 full="" quick="env BUSBAR_QUICK=1" skip="--skip sixteen_me --skip what_is_generated" always=""
@@ -46,27 +47,22 @@ named=$#
 # Whether tests that CI has no time for are asked for.
 is_wanted() { [ "$full" ] || [ "$named" != 0 ]; }
 
-# Programs for another processor are linked with the guest's libraries; clang and its linker know every architecture.
-cross() {
-    case $foreign in
-    arm64) triple=aarch64-unknown-linux-gnu clang=aarch64-linux-gnu emulator=qemu-aarch64-static ;;
-    armv7) triple=armv7-unknown-linux-gnueabihf clang=arm-linux-gnueabihf emulator=qemu-arm-static ;;
-    esac
+# Programs for another processor, which are listed here and executed in the guest.
+prepare() {
+    case $foreign in arm64) emulator=qemu-aarch64-static ;; armv7) emulator=qemu-arm-static ;; esac
     command -v $emulator >/dev/null || { echo "apt-get install qemu-user-static" >&2; exit 1; }
-    arch="--arch $foreign" target=target/$triple/debug
+    arch="--arch $foreign"
     # shellcheck disable=SC2086
     built=$("$busbar" lab build $arch --json)
     root=$(echo "$built" | jq -r .root)
     emulator="$emulator -L $root"
+    cross "$foreign" "$root"
+    target=target/$triple/debug
     crates="-p busbar -p busbar-uapi -p busbar-coprocessor -p busbar-cli --all-features --target $triple"
-    variable=CARGO_TARGET_$(echo $triple | tr a-z- A-Z_)
-    export "${variable}_LINKER=clang" "${variable}_RUSTFLAGS=-Clink-arg=--target=$clang \
-        -Clink-arg=-fuse-ld=lld -Clink-arg=--sysroot=$root"
-    rustup -q target add $triple
-    cargo build --locked -p busbar-cli -p busbar-dev --target $triple
+    cargo build --locked -p busbar-cli -p busbar-dev --target "$triple"
 }
 if [ "$foreign" ]; then
-    cross
+    prepare
     quick="$quick BUSBAR_TARGET=$target"
 fi
 
