@@ -52,6 +52,7 @@ guest() {
 busbar=/tmp/busbar
 case ${1-} in guest | staged) "$1"; exit ;; esac
 
+unset BUSBAR_LINUX
 own=target/release/busbar
 # shellcheck disable=SC2086
 root=$($own lab build $which --json | jq -r .root)
