@@ -88,8 +88,7 @@ kernel_of() {
     fi
     case $1 in
     # A boot of its own takes minutes.
-    vnic_iommu) if is_wanted || [ "$foreign" ]; then echo iommu; fi; return ;;
-    *_bounce) if is_wanted || [ "$foreign" ]; then echo bounce; fi; return ;;
+    vnic_iommu | *_bounce) if is_wanted || [ "$foreign" ]; then echo "${1##*_}"; fi; return ;;
     kunit) echo debug; return ;;
     bulk | clients | rpmsg_netlink_spec) echo release; return ;;
     # drvnet uses ncdevmem, too.
@@ -197,18 +196,15 @@ if [ -s "$plan.debug" ]; then
     # shellcheck disable=SC2086
     in_lab --debug --timeout 3300 -- $quick tests/guest.sh "$plan.debug" --skip sixteen_me $always || status=$?
 fi
-# A second boot of the debug kernel, on a machine with an IOMMU.
-if [ -s "$plan.iommu" ]; then
+# More boots of the debug kernel: on a machine with an IOMMU, and with bounce buffers for each device's DMA.
+for boot in iommu bounce; do
+    [ -s "$plan.$boot" ] || continue
+    case $boot in iommu) option=--iommu ;; bounce) option="--kernel-option swiotlb=force" ;; esac
     # shellcheck disable=SC2086
     "$busbar" lab build $arch --debug
-    in_lab --debug --iommu --timeout 900 -- $quick tests/guest.sh "$plan.iommu" || status=$?
-fi
-# A third, where each device's DMA goes through bounce buffers.
-if [ -s "$plan.bounce" ]; then
     # shellcheck disable=SC2086
-    "$busbar" lab build $arch --debug
-    in_lab --debug --kernel-option swiotlb=force --timeout 900 -- $quick tests/guest.sh "$plan.bounce" || status=$?
-fi
+    in_lab --debug $option --timeout 900 -- $quick tests/guest.sh "$plan.$boot" || status=$?
+done
 if [ -s "$plan.race" ]; then
     "$busbar" lab build --race
     in_lab --race --timeout 2700 -- $quick tests/guest.sh "$plan.race" --skip sixteen_me \

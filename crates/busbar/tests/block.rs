@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,9 +15,9 @@ use rustix::io::Errno;
 fn memories() -> Vec<Memory> {
     let mut memories = vec![Memory::Heap("system".into()), Memory::Pages];
     // Linux for armv7 has huge pages only where it is built for LPAE.
-    let reserved = std::fs::write("/proc/sys/vm/nr_hugepages", "8");
-    if !reserved.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-        reserved.unwrap();
+    let reserved = Path::new("/proc/sys/vm/nr_hugepages");
+    if reserved.exists() {
+        std::fs::write(reserved, "8").unwrap();
         memories.push(Memory::HugePages);
     }
     memories
