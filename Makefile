@@ -24,7 +24,7 @@ demo:
 	@tools/deps demo
 	@demo/run
 
-test: test-host test-c32 test-python test-clients test-yocto test-kernel-style test-dkms test-install test-demo \
+test: test-host test-c32 test-python test-clients test-yocto test-kernel-style test-dkms test-install test-builds test-demo \
 	test-arm64 test-lab test-lab-itself
 
 # All of that in the debug kernel, with more rounds, and all of the lab's own tests: 90 minutes.

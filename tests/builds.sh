@@ -49,33 +49,42 @@ build() {
     case $failed in *" $1:"*) cat "$folder/log" ;; esac
 }
 
-# Applies the patches to the newest source of the series that a suite has, except those whose numbers are given.
-# Of the source, only files that the patches change are kept. Usage: apply SUITE SERIES [NUMBER...]
-apply() {
+# Unpacks the newest source of a series that a suite has: the files that the patches change. Usage: unpack SUITE SERIES
+unpack() {
     suite=$1 series=$2
-    shift 2
     patches=$(find "$PWD/kernel/patches/$series" -name '*.patch' | sort)
-    for number in "$@"; do patches=$(echo "$patches" | grep -v "/$number-"); done
     # shellcheck disable=SC2086
     files=$({ echo MAINTAINERS && sed -n 's,^--- a/,,p; s,^+++ b/,,p' $patches; } | sort -u)
     APT_CONFIG=$cache/apt/$suite-amd64/apt.conf
     export APT_CONFIG
     version=$(newest_source "$series")
-    [ -n "$version" ] || { failed="$failed no-source:$suite"; return 0; }
+    [ -n "$version" ] || return 0
     sources=$cache/source/$suite
     source=$sources/$version-$(echo "$files" | sha256sum | cut -c 1-16)
-    if [ ! -d "$source" ]; then
-        echo "builds: unpacking the source of $version" >&2
-        rm -rf "$sources"
-        mkdir -p "$sources/new"
-        (cd "$sources" && apt-get -qq download "linux-source-$series=$version")
-        # shellcheck disable=SC2046
-        dpkg-deb --fsys-tarfile "$sources"/*.deb | tar -x -O "./usr/src/linux-source-$series.tar.xz" |
-            tar -x -J --strip-components=1 -C "$sources/new" $(echo "$files" | sed "s,^,linux-source-$series/,") \
-            2>"$sources/log" || [ -e "$sources/new/MAINTAINERS" ] # Some files are new.
-        rm "$sources"/*.deb
-        mv "$sources/new" "$source"
-    fi
+    [ ! -d "$source" ] || return 0
+    echo "builds: unpacking the source of $version" >&2
+    rm -rf "$sources"
+    mkdir -p "$sources/new"
+    (cd "$sources" && apt-get -qq download "linux-source-$series=$version")
+    # shellcheck disable=SC2046
+    dpkg-deb --fsys-tarfile "$sources"/*.deb | tar -x -O "./usr/src/linux-source-$series.tar.xz" |
+        tar -x -J --strip-components=1 -C "$sources/new" $(echo "$files" | sed "s,^,linux-source-$series/,") \
+        2>"$sources/log" || [ -e "$sources/new/MAINTAINERS" ] # Some files are new.
+    rm "$sources"/*.deb
+    mv "$sources/new" "$source"
+}
+
+# Numbers of patches that a version does not take: kernel/patches/README.md. Usage: left_out VERSION
+left_out() {
+    case $1 in 6.12.95-*) echo "0032 0035 0043" ;; esac
+}
+
+# Applies the patches of a series to that source. Usage: apply SUITE SERIES
+apply() {
+    unpack "$@"
+    [ -n "$version" ] || { failed="$failed no-source:$suite"; return 0; }
+    without=$(left_out "$version")
+    for number in $without; do patches=$(echo "$patches" | grep -v "/$number-"); done
     rm -rf "$work/source"
     cp -r "$source" "$work/source"
     git="git -C $work/source -c user.name=Busbar -c user.email=busbar@localhost -c commit.gpgsign=false"
@@ -84,12 +93,24 @@ apply() {
     $git commit -q -m "$version"
     # shellcheck disable=SC2086
     if $git am -q $patches >"$work/log" 2>&1; then
-        echo "patches: $(echo "$patches" | wc -l) of $series apply to Linux $version${1:+, without $*}"
+        echo "patches: $(echo "$patches" | wc -l) of $series apply to Linux $version${without:+, without $without}"
     else
         cat "$work/log"
         failed="$failed patches:$version"
     fi
 }
+
+# Usage: each_source unpack|apply
+each_source() {
+    "$1" bookworm-backports 6.12
+    "$1" trixie-security 6.12
+    "$1" trixie-backports 7.3
+}
+
+# Downloads take their time while compilers run. What fails here is tried again later.
+each_source unpack &
+unpacking=$!
+trap 'kill $unpacking 2>/dev/null; rm -rf "$work"' EXIT
 
 row() {
     printf '%-28s' "$1"
@@ -116,11 +137,9 @@ done <<EOF
 $kernels
 EOF
 
-# What patches 0032 and 0035 fix came with fixes of Linux after 6.12.95, and 0043 is beside another: kernel/patches/README.md.
-apply bookworm-backports 6.12 0032 0035 0043
-case $version in 6.12.95-*) ;; *) failed="$failed $version:are-0032-0035-and-0043-still-to-be-left-out" ;; esac
-apply trixie-security 6.12
-apply trixie-backports 7.3
+wait $unpacking || true
+trap 'rm -rf "$work"' EXIT
+each_source apply
 
 # What must have been there, so that a server without kernels does not pass.
 for expected in '6\.12\..* amd64' '6\.12\..* arm64' '6\.12\..* armhf' '[7-9]\..* amd64' '[7-9]\..* arm64'; do
