@@ -258,13 +258,13 @@ uninstall:
 	rm -f $(install_to)/include/busbar.h $(lib_to)/pkgconfig/busbar.pc $(lib_to)/libbusbar.a $(lib_to)/libbusbar.so*
 	$(ldconfig)
 
-# Debian packages of the command, libbusbar, the module for SoapySDR and the sources of the kernel modules, for this
-# machine's processor, in target/packages.
+# Debian packages of the command, libbusbar, the module for SoapySDR and the sources of the kernel modules, in
+# target/packages, as root. Those for this machine's processor need neither rustup nor a cross compiler.
+PACKAGES ?= amd64 arm64 armhf
 packages: soapy
-	@command -v dh >/dev/null || apt-get install -y -qq --no-install-recommends debhelper
-	tools/packages
+	tools/packages $(PACKAGES)
 
-# Installs, uses and purges them in a fresh Debian 12, as root.
+# Installs, uses and purges them in a fresh Debian 12, and in one for arm64 in the lab, as root.
 test-packages: packages
 	tests/packages.sh
 

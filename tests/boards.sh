@@ -21,13 +21,13 @@ for part; do
     case " $parts " in *" $part "*) ;; *) sed -n '5,11s/^# //p' "$0" >&2; exit 2 ;; esac
 done
 
-# The hash of all files, new ones included, without texts.
+# The hash of all files, new ones included, without texts, and without the packages, which no part makes.
 sources() (
     GIT_INDEX_FILE=$(mktemp -u)
     export GIT_INDEX_FILE
     trap 'rm -f "$GIT_INDEX_FILE"' EXIT
     git add --all
-    git rm -r -q --cached docs '*.md'
+    git rm -r -q --cached docs '*.md' packages tools/packages tests/packages.sh
     git write-tree
 )
 results=target/boards/$(sources)
