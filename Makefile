@@ -229,6 +229,7 @@ soapy_module = $(lib_to)/SoapySDR/modules0.8/libbusbarSupport.so
 soapy: build
 	mkdir -p $(soapy_build)
 	ln -sf $(abspath $(library)).so $(soapy_build)/$(soname)
+	rm -f $(soapy_build)/$(notdir $(soapy_module))
 	$(MAKE) -C soapy BUILD=$(soapy_build) BUSBAR_CFLAGS=-I$(CURDIR)/crates/c/include \
 		BUSBAR_LIBS="$(soapy_build)/$(soname) -Wl,-rpath-link,$(soapy_build)"
 
@@ -259,14 +260,14 @@ uninstall:
 	$(ldconfig)
 
 # Debian packages of the command, libbusbar, the module for SoapySDR and the sources of the kernel modules, in
-# target/packages, as root. Those for this machine's processor need neither rustup nor a cross compiler.
-PACKAGES ?= amd64 arm64 armhf
+# target/packages: for amd64, arm64 and armhf as root where there is rustup, else for this machine's processor.
+PACKAGES ?=
 packages: soapy
 	tools/packages $(PACKAGES)
 
 # Installs, uses and purges them in a fresh Debian 12, and in one for arm64 in the lab, as root.
 test-packages: packages
-	tests/packages.sh
+	tests/packages.sh $(PACKAGES)
 
 # Parses the recipes for Yocto, with OECORE=FOLDER by the classes of openembedded-core in that folder.
 test-yocto: deps

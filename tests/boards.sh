@@ -30,7 +30,8 @@ sources() (
     git rm -r -q --cached docs '*.md' packages tools/packages tests/packages.sh
     git write-tree
 )
-results=target/boards/$(sources)
+state=$(sources)
+results=target/boards/$state
 mkdir -p "$results"
 
 # Starts a guest, and loads each module. Usage: boot OPTION-OF-THE-LAB…
@@ -119,6 +120,7 @@ for part in ${*:-$parts}; do
     echo "boards: $part: $results/$part.log"
     rm -f "$results/$part.passed"
     if run "$part" >"$results/$part.log" 2>&1; then
+        [ "$(sources)" = "$state" ] || { echo "boards: the sources have changed meanwhile" >&2; exit 1; }
         touch "$results/$part.passed"
     else
         failed="$failed $part"

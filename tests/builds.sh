@@ -59,6 +59,8 @@ unpack() {
     export APT_CONFIG
     version=$(newest_source "$series")
     [ -n "$version" ] || return 0
+    exec 8>"$cache/source.lock"
+    flock 8
     sources=$cache/source/$suite
     source=$sources/$version-$(echo "$files" | sha256sum | cut -c 1-16)
     [ ! -d "$source" ] || return 0
@@ -69,7 +71,10 @@ unpack() {
     # shellcheck disable=SC2046
     dpkg-deb --fsys-tarfile "$sources"/*.deb | tar -x -O "./usr/src/linux-source-$series.tar.xz" |
         tar -x -J --strip-components=1 -C "$sources/new" $(echo "$files" | sed "s,^,linux-source-$series/,") \
-        2>"$sources/log" || [ -e "$sources/new/MAINTAINERS" ] # Some files are new.
+        2>"$sources/log" || true
+    # Some files are new.
+    if grep -v -e 'Not found in archive$' -e 'Exiting with failure status' "$sources/log" >&2; then return 1; fi
+    [ -e "$sources/new/MAINTAINERS" ]
     rm "$sources"/*.deb
     mv "$sources/new" "$source"
 }
@@ -111,6 +116,7 @@ each_source() {
 each_source unpack &
 unpacking=$!
 trap 'kill $unpacking 2>/dev/null; rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
 
 row() {
     printf '%-28s' "$1"

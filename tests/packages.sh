@@ -1,25 +1,26 @@
 #!/bin/sh
-# Installs the Debian packages in a fresh Debian 12, uses and purges them. No file may be left. First for amd64, where
-# the modules are built for a kernel of Debian's, of which only the headers are there. Then for arm64, in the lab on that
-# processor's own kernel of Debian's, where the modules are loaded and used. Runs as root.
+# Installs the Debian packages in a fresh Debian 12, uses, removes and purges them. No file may be left. For amd64 the
+# modules are built for a kernel of Debian's, of which only the headers are there. For arm64 all is in the lab, on that
+# processor's own kernel of Debian's, and the modules are loaded and used, too. The packages for armhf are compared with
+# the others, and their command runs. Runs as root.
 #
-# Usage: tests/packages.sh [amd64|arm64]    default: both
+# Usage: tests/packages.sh [amd64|arm64|armhf…]    default: those that there are packages of
 set -eu
 cd "$(dirname "$0")/.."
 version=$(sed -n 's/^VERSION := //p' kernel/Makefile)
 cache=${BUSBAR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/busbar}
 debs=$PWD/target/packages
 lab="target/release/busbar lab"
-lab_kernel="--stock --arch arm64"
 # The new system for arm64. A guest sees it.
 arm64=$PWD/target/debian-arm64
 # What the packages need, and what they are used by: beside a system of Debian's.
-programs=gcc-12,make,libc6-dev,libelf1,pahole,dkms,pkg-config,soapysdr-tools
+programs=gcc-12,make,libc6-dev,libelf1,pahole,dkms,pkg-config,soapysdr-tools,systemd-standalone-sysusers
 
-# In the new system, with the packages, a program and this script in /tmp. Usage: inside ARCHITECTURE RELEASE MODULE…
+# In the new system, with the packages, a program and this script in /tmp.
+# Usage: inside ARCHITECTURE RELEASE running|built MODULE…    for a kernel that runs, or that only has headers
 inside() {
-    architecture=$1 release=$2
-    shift 2
+    architecture=$1 release=$2 kernel=$3
+    shift 3
     apt-get install -y -qq --no-install-recommends /tmp/*_"$architecture".deb /tmp/*_all.deb
     busbar --version | grep -q "^busbar $version"
     busbar doctor >/dev/null
@@ -41,7 +42,12 @@ inside() {
         echo "built: $built; expected: $*" >&2
         exit 1
     fi
-    [ "$(uname -r)" != "$release" ] || loaded "$@"
+    # Only where there is the module do its aliases replace those of Linux.
+    aliases=/usr/lib/modprobe.d/rpmsg_eptfd.conf
+    case $built in *rpmsg_eptfd*) [ -e $aliases ] ;; *) [ ! -e $aliases ] ;; esac
+    [ "$kernel" != running ] || loaded "$@"
+    apt-get remove -y -qq busbar-dkms >/dev/null
+    [ ! -e $aliases ]
     apt-get purge -y -qq busbar busbar-dkms libbusbar0.1 libbusbar-dev soapysdr0.8-module-busbar >/dev/null
     [ ! -e /usr/bin/busbar ]
     left=$(find / -xdev \( -iname '*busbar*' -o -path '*/dkms/*.ko*' -o -name 'rpmsg_eptfd*' \) \
@@ -91,14 +97,13 @@ EOF
     mmdebstrap --quiet --mode=root --variant=apt --aptopt='APT::Sandbox::User "root"' --format=null \
         --include=$programs --customize-hook="sh $work/prepare \"\$1\"" \
         --customize-hook="copy-in $(echo "$debs"/*_amd64.deb "$debs"/*_all.deb) examples/c/stream.c /tmp" \
-        --customize-hook="chroot \"\$1\" sh /tmp/tests/packages.sh inside amd64 $release vnic" bookworm
+        --customize-hook="chroot \"\$1\" sh /tmp/tests/packages.sh inside amd64 $release built vnic" bookworm
 }
 
 # Prepares the new system, which a guest completes, as its programs do not run here.
 make_arm64() {
-    for package in debootstrap jq; do
-        command -v $package >/dev/null || apt-get install -y -qq --no-install-recommends $package >/dev/null
-    done
+    command -v debootstrap >/dev/null ||
+        { apt-get -qq update && apt-get install -y -qq --no-install-recommends debootstrap; } >/dev/null
     wanted="$programs,libssl3 $release"
     [ "$(cat "$arm64/wanted" 2>/dev/null)" != "$wanted" ] || return 0
     rm -rf "$arm64"
@@ -123,9 +128,12 @@ guest() {
     mount -t tmpfs -o size=90% new $new
     tar -x -C $new -f "$arm64/root.tar"
     mount -t proc proc $new/proc
+    echo "packages: Debian 12 is completed, which takes some minutes"
     chroot $new /debootstrap/debootstrap --second-stage >/tmp/log || { tail -n 50 /tmp/log; exit 1; }
     rm -rf $new/var/cache/apt/archives/*.deb
-    cp "$arm64"/headers/*.deb "$debs"/*_arm64.deb "$debs"/*_all.deb examples/c/stream.c $new/tmp
+    for package in "$arm64"/headers/*.deb; do dpkg-deb -x "$package" /tmp/headers; done
+    cp -r /tmp/headers/usr $new
+    cp "$debs"/*_arm64.deb "$debs"/*_all.deb examples/c/stream.c $new/tmp
     mkdir $new/tmp/tests $new/tmp/kernel
     cp tests/packages.sh $new/tmp/tests
     cp kernel/Makefile $new/tmp/kernel
@@ -134,23 +142,54 @@ guest() {
     mkdir -p "$new/lib/modules/$release"
     cp -r "/lib/modules/$release/kernel" "/lib/modules/$release"/modules.builtin* "/lib/modules/$release"/modules.order \
         "$new/lib/modules/$release"
+    ln -s "/usr/src/linux-headers-$release" "$new/lib/modules/$release/build"
     chroot $new depmod "$release"
-    chroot $new sh -c 'apt-get install -y -qq --no-install-recommends /tmp/linux-*.deb && rm /tmp/linux-*.deb'
     for folder in sys dev; do mount --rbind /$folder $new/$folder; done
-    chroot $new sh /tmp/tests/packages.sh inside arm64 "$release" rpmsg_eptfd rpmsg_netlink vcoproc vconv vnic
+    chroot $new sh /tmp/tests/packages.sh inside arm64 "$release" running rpmsg_eptfd rpmsg_netlink vcoproc vconv vnic
 }
 
 test_arm64() {
-    release=$($lab build $lab_kernel --json | jq -r .release)
+    built=$($lab build --stock --arch arm64 --json)
+    release=$(echo "$built" | jq -r .release)
     make_arm64
-    $lab run $lab_kernel --timeout 3000 -- tests/packages.sh guest
+    $lab run --stock --arch arm64 --timeout 3000 -- tests/packages.sh guest
+}
+
+# Usage: files ARCHITECTURE
+files() {
+    for package in "$debs"/*_"$1".deb; do dpkg-deb -c "$package"; done | awk '{ print $1, $6, $7, $8 }' |
+        sed -E 's,(x86_64|aarch64)-linux-gnu|arm-linux-gnueabihf,TRIPLE,' | sort
+}
+
+test_armhf() {
+    native=$(dpkg --print-architecture)
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    files "$native" >"$work/native"
+    files armhf >"$work/armhf"
+    diff "$work/native" "$work/armhf"
+    for package in "$debs"/*_armhf.deb; do dpkg-deb -x "$package" "$work/root"; done
+    for file in "$work"/root/usr/bin/busbar "$work"/root/usr/lib/*/libbusbar.so.0.1 "$work"/root/usr/lib/*/SoapySDR/*/*.so; do
+        readelf -h "$file" | grep -q 'Machine: *ARM$'
+        # Stripped, and with nothing that another version of the C library may not have.
+        if readelf -W -S --dyn-syms "$file" | grep -e ' \.symtab ' -e GLIBC_PRIVATE; then exit 1; fi
+    done
+    qemu-arm-static -L "$cache/packages" "$work/root/usr/bin/busbar" --version | grep -q "^busbar $version"
+    rm -rf "$work"
 }
 
 case ${1-} in inside | guest) "$@"; exit ;; esac
-for architecture in ${*:-amd64 arm64}; do
+if [ $# = 0 ]; then
+    for architecture in amd64 arm64 armhf; do
+        [ ! -e "$debs/busbar_${version}_$architecture.deb" ] || set -- "$@" $architecture
+    done
+fi
+for architecture; do
     case $architecture in
-    amd64 | arm64) "test_$architecture" ;;
-    *) sed -n '6s/^# //p' "$0" >&2; exit 2 ;;
+    amd64 | arm64 | armhf) ;;
+    *) sed -n '7s/^# //p' "$0" >&2; exit 2 ;;
     esac
-    echo "packages: $architecture: installed, used and purged"
+    [ -e "$debs/busbar_${version}_$architecture.deb" ] || { echo "no packages for $architecture: make packages" >&2; exit 1; }
+    "test_$architecture"
+    echo "packages: $architecture: passed"
 done
