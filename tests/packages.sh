@@ -21,6 +21,7 @@ programs=gcc-12,make,libc6-dev,libelf1,pahole,dkms,pkg-config,soapysdr-tools,sys
 inside() {
     architecture=$1 release=$2 kernel=$3
     shift 3
+    export DEBIAN_FRONTEND=noninteractive
     apt-get install -y -qq --no-install-recommends /tmp/*_"$architecture".deb /tmp/*_all.deb
     busbar --version | grep -q "^busbar $version"
     busbar doctor >/dev/null
@@ -100,17 +101,17 @@ EOF
         --customize-hook="chroot \"\$1\" sh /tmp/tests/packages.sh inside amd64 $release built vnic" bookworm
 }
 
-# Prepares the new system, which a guest completes, as its programs do not run here.
+# Makes the new system for the kernel of that release. A guest completes it, as its programs do not run here.
 make_arm64() {
+    wanted="$programs,libssl3 $release"
+    [ "$(cat "$arm64/ready" 2>/dev/null)" != "$wanted" ] || return 0
     command -v debootstrap >/dev/null ||
         { apt-get -qq update && apt-get install -y -qq --no-install-recommends debootstrap; } >/dev/null
-    wanted="$programs,libssl3 $release"
-    [ "$(cat "$arm64/wanted" 2>/dev/null)" != "$wanted" ] || return 0
     rm -rf "$arm64"
     mkdir -p "$arm64/headers"
     debootstrap --foreign --arch=arm64 --variant=minbase --include="$programs,libssl3" bookworm "$arm64/root" \
         http://deb.debian.org/debian >"$arm64/log" 2>&1 || { cat "$arm64/log"; exit 1; }
-    tar -c -C "$arm64/root" -f "$arm64/root.tar" .
+    tar -c -C "$arm64/root" -f "$arm64/first.tar" .
     rm -rf "$arm64/root"
     . tools/debian
     configure debian-security/bookworm-security arm64
@@ -118,34 +119,46 @@ make_arm64() {
     common=${release%-arm64}
     (cd "$arm64/headers" && apt-get -qq download "linux-headers-$release:arm64" "linux-headers-$common-common" \
         "linux-kbuild-$common:arm64")
-    echo "$wanted" >"$arm64/wanted"
+    $lab run --stock --arch arm64 --timeout 3000 -- tests/packages.sh complete
+    rm "$arm64/first.tar"
+    echo "$wanted" >"$arm64/ready"
 }
 
-# In the guest.
-guest() {
+# In a guest. Usage: unpack NAME-OF-THE-ARCHIVE
+unpack() {
     new=/tmp/new
     mkdir $new
     mount -t tmpfs -o size=90% new $new
-    tar -x -C $new -f "$arm64/root.tar"
-    mount -t proc proc $new/proc
-    echo "packages: Debian 12 is completed, which takes some minutes"
+    tar -x -C $new -f "$arm64/$1"
+}
+
+# In a guest, once: Debian 12 with the kernel's headers and its own modules.
+complete() {
+    unpack first.tar
+    echo "packages: a new Debian 12 for arm64, which takes ten minutes at first"
     chroot $new /debootstrap/debootstrap --second-stage >/tmp/log || { tail -n 50 /tmp/log; exit 1; }
     rm -rf $new/var/cache/apt/archives/*.deb
     for package in "$arm64"/headers/*.deb; do dpkg-deb -x "$package" /tmp/headers; done
     cp -r /tmp/headers/usr $new
-    cp "$debs"/*_arm64.deb "$debs"/*_all.deb examples/c/stream.c $new/tmp
-    mkdir $new/tmp/tests $new/tmp/kernel
-    cp tests/packages.sh $new/tmp/tests
-    cp kernel/Makefile $new/tmp/kernel
-    # Debian's own modules.
     release=$(uname -r)
     mkdir -p "$new/lib/modules/$release"
     cp -r "/lib/modules/$release/kernel" "/lib/modules/$release"/modules.builtin* "/lib/modules/$release"/modules.order \
         "$new/lib/modules/$release"
     ln -s "/usr/src/linux-headers-$release" "$new/lib/modules/$release/build"
     chroot $new depmod "$release"
-    for folder in sys dev; do mount --rbind /$folder $new/$folder; done
-    chroot $new sh /tmp/tests/packages.sh inside arm64 "$release" running rpmsg_eptfd rpmsg_netlink vcoproc vconv vnic
+    umount $new/proc $new/sys 2>/dev/null || true
+    tar -c -C $new --one-file-system -f "$arm64/root.tar" .
+}
+
+# In a guest.
+guest() {
+    unpack root.tar
+    cp "$debs"/*_arm64.deb "$debs"/*_all.deb examples/c/stream.c $new/tmp
+    mkdir $new/tmp/tests $new/tmp/kernel
+    cp tests/packages.sh $new/tmp/tests
+    cp kernel/Makefile $new/tmp/kernel
+    for folder in proc sys dev; do mount --rbind /$folder $new/$folder; done
+    chroot $new sh /tmp/tests/packages.sh inside arm64 "$(uname -r)" running rpmsg_eptfd rpmsg_netlink vcoproc vconv vnic
 }
 
 test_arm64() {
@@ -178,7 +191,7 @@ test_armhf() {
     rm -rf "$work"
 }
 
-case ${1-} in inside | guest) "$@"; exit ;; esac
+case ${1-} in inside | complete | guest) "$@"; exit ;; esac
 if [ $# = 0 ]; then
     for architecture in amd64 arm64 armhf; do
         [ ! -e "$debs/busbar_${version}_$architecture.deb" ] || set -- "$@" $architecture
