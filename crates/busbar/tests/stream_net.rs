@@ -41,7 +41,7 @@ fn setup(block_len: usize) -> StreamSetup {
 
 /// Bytes of memory to receive into. Linux takes 8 KiB of its virtual memory for each page that is bound to a device, of which
 /// it has 240 MiB on 32-bit ARM, and the memory of the receiver before may still be bound.
-const MEMORY: usize = if cfg!(target_pointer_width = "32") { 16 << 20 } else { 64 << 20 };
+const MEMORY: usize = if cfg!(target_pointer_width = "32") { 32 << 20 } else { 64 << 20 };
 
 /// Where received blocks are.
 trait Place: Sync {
