@@ -119,7 +119,7 @@ make_arm64() {
     common=${release%-arm64}
     (cd "$arm64/headers" && apt-get -qq download "linux-headers-$release:arm64" "linux-headers-$common-common" \
         "linux-kbuild-$common:arm64")
-    $lab run --stock --arch arm64 --timeout 3000 -- tests/packages.sh complete
+    $lab run --stock --arch arm64 --timeout 6000 -- tests/packages.sh complete
     rm "$arm64/first.tar"
     echo "$wanted" >"$arm64/ready"
 }
@@ -165,7 +165,7 @@ test_arm64() {
     built=$($lab build --stock --arch arm64 --json)
     release=$(echo "$built" | jq -r .release)
     make_arm64
-    $lab run --stock --arch arm64 --timeout 3000 -- tests/packages.sh guest
+    $lab run --stock --arch arm64 --timeout 6000 -- tests/packages.sh guest
 }
 
 # Usage: files ARCHITECTURE
