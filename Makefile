@@ -15,7 +15,7 @@ GENERATE ?= $(BUSBAR)
 .PHONY: demo test test-host test-python test-clients wheel test-wheels test-cargo-c test-c32 test-armv7 test-features test-targets \
 	test-kernel-style test-lab test-lab-itself test-arm64 test-kvm \
 	test-race test-full test-dkms test-builds test-boards test-install test-packages test-yocto test-demo bench figures report deps build \
-	install install-c install-dev soapy install-soapy uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel \
+	install install-c install-dev soapy soapy-module install-soapy uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel \
 	miri upstream clean
 
 # The script says at the start how long it takes. It runs on Debian's own kernel; DEMO_KERNEL= for the release kernel.
@@ -227,9 +227,12 @@ install-c:
 soapy_build := $(CURDIR)/target/soapy
 soapy_module = $(lib_to)/SoapySDR/modules0.8/libbusbarSupport.so
 soapy: build
+	@$(MAKE) --no-print-directory soapy-module
+
+# The same of what is built, for another processor with its compiler (tools/packages).
+soapy-module:
 	mkdir -p $(soapy_build)
 	ln -sf $(abspath $(library)).so $(soapy_build)/$(soname)
-	rm -f $(soapy_build)/$(notdir $(soapy_module))
 	$(MAKE) -C soapy BUILD=$(soapy_build) BUSBAR_CFLAGS=-I$(CURDIR)/crates/c/include \
 		BUSBAR_LIBS="$(soapy_build)/$(soname) -Wl,-rpath-link,$(soapy_build)"
 

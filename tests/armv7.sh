@@ -7,12 +7,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 root=${BUSBAR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/busbar}/root/armhf-build
 tools/root armhf "$root" libc6-dev libgcc-12-dev
-target=armv7-unknown-linux-gnueabihf
-rustup -q target add $target
-export CARGO_TARGET_ARMV7_UNKNOWN_LINUX_GNUEABIHF_LINKER=clang
+. tools/cross
+cross armhf "$root"
 export CARGO_TARGET_ARMV7_UNKNOWN_LINUX_GNUEABIHF_RUNNER="qemu-arm-static -L $root"
-export CARGO_TARGET_ARMV7_UNKNOWN_LINUX_GNUEABIHF_RUSTFLAGS="-Clink-arg=--target=arm-linux-gnueabihf \
-    -Clink-arg=-fuse-ld=lld -Clink-arg=--sysroot=$root"
 
 # QEMU answers a call that it does not know with ENOSYS, where Linux knows the file and answers otherwise; it has
 # neither seccomp, nor epoll_pwait2, nor zero-copy sends, nor some protocols of netlink; it passes on descriptors
@@ -27,7 +24,7 @@ skip=(
     # Slower than the samples that it has to take.
     a_pipeline_opens_it_again
 )
-run() { cargo test --locked --no-fail-fast --target $target "$@" -- "${skip[@]/#/--skip=}"; }
+run() { cargo test --locked --no-fail-fast --target "$triple" "$@" -- "${skip[@]/#/--skip=}"; }
 if [ $# -gt 0 ]; then
     run "$@"
 else

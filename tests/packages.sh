@@ -146,7 +146,6 @@ complete() {
         "$new/lib/modules/$release"
     ln -s "/usr/src/linux-headers-$release" "$new/lib/modules/$release/build"
     chroot $new depmod "$release"
-    umount $new/proc $new/sys 2>/dev/null || true
     tar -c -C $new --one-file-system -f "$arm64/root.tar" .
 }
 
