@@ -1,14 +1,19 @@
 #!/bin/sh
 # Builds each module for each kernel of Debian's (tools/kernels) on amd64, arm64 and armhf, where the kernel's
-# configuration allows it. A warning is an error. Then applies the patches to the newest source of each suite.
-# Prints a table.
+# configuration allows it. A warning is an error. Then applies the patches to sources of Debian's. Prints a table.
 #
-# Usage: tests/builds.sh [--all]    --all: each kernel that Debian offers, not only the newest of each suite
+# Usage: tests/builds.sh [--all]    --all: each kernel that Debian offers, not only the oldest and newest of each
+#                                   series; one more source
 set -eu
 cd "$(dirname "$0")/.."
 cache=${BUSBAR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/busbar}/boards
 . tools/debian
 modules=$(sed -n 's/^ALL := //p' kernel/Makefile)
+unset MAKEFLAGS MFLAGS MAKELEVEL
+all=${1-}
+mkdir -p "$cache"
+exec 7>"$cache/builds.lock"
+flock 7
 kernels=$(tools/kernels "$@")
 root=$cache/root
 work=$root/work
@@ -19,6 +24,7 @@ failed=
 
 # Whether the kernel has the options that a module needs. Usage: possible MODULE RELEASE
 possible() {
+    [ -r "$root/usr/src/linux-headers-$2/.config" ] || { failed="$failed $2:no-configuration"; return 0; }
     for option in $(make -s -C kernel "needs-$1"); do
         grep -q "^$option=[ym]" "$root/usr/src/linux-headers-$2/.config" || return 1
     done
@@ -49,7 +55,12 @@ build() {
     case $failed in *" $1:"*) cat "$folder/log" ;; esac
 }
 
-# Unpacks the newest source of a series that a suite has: the files that the patches change. Usage: unpack SUITE SERIES
+# Prints the oldest version of a series' source that the suite has. Usage: oldest_source SERIES
+oldest_source() {
+    apt-cache madison "linux-source-$1" | cut -d '|' -f 2 | tr -d ' ' | sort -V | head -n 1
+}
+
+# Unpacks a source that a suite has: the files that the patches change. Usage: unpack SUITE SERIES newest|oldest
 unpack() {
     suite=$1 series=$2
     patches=$(find "$PWD/kernel/patches/$series" -name '*.patch' | sort)
@@ -57,7 +68,7 @@ unpack() {
     files=$({ echo MAINTAINERS && sed -n 's,^--- a/,,p; s,^+++ b/,,p' $patches; } | sort -u)
     APT_CONFIG=$cache/apt/$suite-amd64/apt.conf
     export APT_CONFIG
-    version=$(newest_source "$series")
+    version=$("$3_source" "$series")
     [ -n "$version" ] || return 0
     exec 8>"$cache/source.lock"
     flock 8
@@ -81,10 +92,13 @@ unpack() {
 
 # Numbers of patches that a version does not take: kernel/patches/README.md. Usage: left_out VERSION
 left_out() {
-    case $1 in 6.12.95-*) echo "0032 0035 0043" ;; esac
+    case $1 in
+    6.12.95-*) echo "0032 0035 0043" ;;
+    6.12.107-*) echo "0035 0043" ;;
+    esac
 }
 
-# Applies the patches of a series to that source. Usage: apply SUITE SERIES
+# Applies the patches of a series to that source. Usage: apply SUITE SERIES newest|oldest
 apply() {
     unpack "$@"
     [ -n "$version" ] || { failed="$failed no-source:$suite"; return 0; }
@@ -107,15 +121,16 @@ apply() {
 
 # Usage: each_source unpack|apply
 each_source() {
-    "$1" bookworm-backports 6.12
-    "$1" trixie-security 6.12
-    "$1" trixie-backports 7.3
+    "$1" bookworm-backports 6.12 newest
+    [ "$all" != --all ] || "$1" trixie 6.12 oldest
+    "$1" trixie-security 6.12 newest
+    "$1" trixie-backports 7.3 newest
 }
 
 # Downloads take their time while compilers run. What fails here is tried again later.
 each_source unpack &
 unpacking=$!
-trap 'kill $unpacking 2>/dev/null; rm -rf "$work"' EXIT
+trap 'kill $unpacking 2>/dev/null || true; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
 row() {
