@@ -13,7 +13,7 @@
 #   --race    tests of the kernel's parts, in the race kernel (KCSAN), which cannot inject faults
 #   --arm64   in kernels for arm64: tests that need no compiler and no Python package
 #   --armv7   the same in the release kernel for armv7, without those that need a coprocessor
-set -eu
+set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/cross
 busbar=target/release/busbar
@@ -115,7 +115,8 @@ echo "$programs" | while read -r name source program; do
     if [ "$name" = lab ]; then continue; fi
     [ $# = 0 ] || case " $* " in *" $name "*) ;; *) continue ;; esac
     # shellcheck disable=SC2086
-    if $emulator "$program" --ignored --list 2>/dev/null | grep -q ': test$'; then
+    tests=$($emulator "$program" --ignored --list 2>/dev/null) || { echo "$program does not list its tests" >&2; exit 1; }
+    if grep -q ': test$' <<<"$tests"; then
         for kernel in $(kernel_of "$name" "$source"); do
             echo "$name $program" >>"$plan.$kernel"
         done

@@ -783,13 +783,13 @@ fn a_kvm_that_works_is_tried_once_and_used() {
     ready(&RELEASE, &["build"]);
     ready(&STOCK, &["build", "--stock"]);
     // Emulated twice, it is slow. The processor that KVM offers here has an XSAVE area of another size than Linux expects.
-    let outer = "run --stock --accel tcg --memory 3G --timeout 900 --kernel-option noxsave --";
+    let outer = "run --stock --accel tcg --memory 3G --timeout 3000 --kernel-option noxsave --";
     let inner = "lab run --memory 1G --cpus 1 -- sh -c \
                  'echo $BUSBAR_ACCELERATOR; dmesg | grep -o \"Hypervisor detected: KVM\"'";
     let busbar = env!("CARGO_BIN_EXE_busbar-dev");
     // A second trial would fail.
     let [first, second] =
-        ["400", "1"].map(|time| format!("BUSBAR_KVM_TRIAL={time} {busbar} {inner}"));
+        ["1500", "1"].map(|time| format!("BUSBAR_KVM_TRIAL={time} {busbar} {inner}"));
     let script = format!("set -e; modprobe kvm_amd; {first}; {second}");
     let arguments: Vec<_> = outer.split(' ').chain(["sh", "-c", &script]).collect();
     let output = Lab::new(&arguments).output();
