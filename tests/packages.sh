@@ -38,7 +38,7 @@ inside() {
     SoapySDRUtil --check=busbar >/dev/null
     SoapySDRUtil --probe='driver=busbar,uri=synth:sine' | grep -q 'Native format: CS16'
     built=$(find "/lib/modules/$release" -path '*/dkms/*.ko*' -exec basename {} \; | sed 's/\.ko.*//' | sort | xargs)
-    if [ "$built" != "$*" ]; then
+    if [ "$built" != "$(printf '%s\n' "$@" | sort | xargs)" ]; then
         cat /var/lib/dkms/busbar-*/"$version"/build/make.log || true
         echo "built: $built; expected: $*" >&2
         exit 1
@@ -79,6 +79,7 @@ test_amd64() {
     tools/kernels >/dev/null
     headers=$(find "$cache/boards/root/usr/src" -maxdepth 1 -name 'linux-headers-6.12.*+deb12-amd64' -printf '%f\n' |
         sort -V | tail -n 1)
+    [ -n "$headers" ]
     release=${headers#linux-headers-}
     common=${release%-amd64}
     work=$(mktemp -d)
