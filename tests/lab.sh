@@ -170,15 +170,14 @@ fi
 # checks of DMA mappings report a DMABUF that is attached twice, and one that a program synchronizes in another
 # direction than it is mapped in, as mistakes of a driver; and in Linux 7.3 segments of a udmabuf that are longer
 # than its own device says.
-in_lab() (
-    set -o pipefail
+in_lab() {
     # shellcheck disable=SC2086
     "$busbar" lab run $arch --known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
         --known 'gen_pool_add_owner+' --known 'warn_alloc+' --known 'add_dma_entry+' \
         --known 'system_heap_dma_buf_begin_cpu_access+' --known 'system_heap_dma_buf_end_cpu_access+' \
         --known 'begin_cpu_udmabuf+' \
         "$@" | tee -a "$plan.out"
-)
+}
 
 # The kernels are built one after the other. The guests run at the same time, as most tests keep only one
 # CPU busy.
