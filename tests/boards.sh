@@ -1,6 +1,6 @@
 #!/bin/bash
 # Runs what `make test` leaves out for boards, as root, and writes the results into the table of docs/board.md. A part
-# that has passed is not run again while the sources are the same; the texts do not count.
+# that has passed is not run again while the sources that it depends on are the same.
 #
 # Usage: tests/boards.sh [--again] [PART…]    default: all
 #   --again       also parts that have passed

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the selftests that the patches add to the kernel in the lab's kernels for arm64, as root. clang compiles them here,
-# those of epoll also for 32 bits. Of the tests of index tokens, two run, as in `make test`.
+# those of epoll also for 32 bits. Of the variants of the tests of index tokens one runs, as in `make test`.
 #
 # Usage: tests/selftests_arm64.sh
 set -eu
