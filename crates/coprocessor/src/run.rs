@@ -1,5 +1,6 @@
 //! Runs a machine on a device: one thread, one `poll`.
 
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
@@ -35,13 +36,22 @@ pub struct Options<'a> {
     /// started it. Without one, and if another process has started it, the end of the process is a
     /// crash to Linux, which then waits for the next process.
     pub remoteproc: Option<&'a Remoteproc>,
-    /// How long the end may take: each of withdrawing the names and stopping the remoteproc.
-    pub grace: Duration,
+    /// How long Linux may take to free the buffers in which names are withdrawn. Then the end goes on without that.
+    pub withdraw_timeout: Duration,
+    /// How long the end waits for a start of the remoteproc that is still under way, and then for the stop, each. After
+    /// that it is an error of the run.
+    pub remoteproc_timeout: Duration,
 }
 
 impl Default for Options<'_> {
     fn default() -> Self {
-        Self { stop: None, remoteproc: None, grace: Duration::from_secs(2) }
+        Self {
+            stop: None,
+            remoteproc: None,
+            withdraw_timeout: Duration::from_secs(2),
+            // On a slow machine that has much else to do, either takes seconds.
+            remoteproc_timeout: Duration::from_secs(30),
+        }
     }
 }
 
@@ -51,27 +61,50 @@ enum Phase {
     Serving,
     /// Names are being withdrawn, until then at the latest.
     Withdrawing(Instant),
-    /// The remoteproc is being stopped, or a start is awaited before the end, until then at the latest.
-    Stopping(Instant),
+    /// A start is awaited, which a stop follows, until then at the latest.
+    Starting(Instant),
+    /// The last work is awaited, until then at the latest: the stop, or a start that no stop follows.
+    Finishing(Instant),
     Ended,
+}
+
+/// Hangs up when it is dropped, also if a child of a fork still has the descriptor.
+struct HangsUp(UnixStream);
+
+impl Drop for HangsUp {
+    fn drop(&mut self) {
+        // It fails if nobody waits any more.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
 }
 
 /// Work on Linux's side: it may wait for the process, which therefore cannot do it itself.
 struct Work {
+    is_start: bool,
     done: UnixStream,
     thread: JoinHandle<Result<()>>,
 }
 
 impl Work {
-    fn new(work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<Self> {
+    fn start(remoteproc: &Remoteproc) -> Result<Self> {
+        let remoteproc = remoteproc.clone();
+        Self::new(true, move || remoteproc.start())
+    }
+
+    fn stop(remoteproc: &Remoteproc) -> Result<Self> {
+        let remoteproc = remoteproc.clone();
+        Self::new(false, move || stop(&remoteproc))
+    }
+
+    fn new(is_start: bool, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<Self> {
         let spawn = || {
             let (done, writer) = UnixStream::pair()?;
             let body = move || {
-                let _hang_up_at_the_end = writer;
+                let _at_the_end = HangsUp(writer);
                 work()
             };
             let thread = std::thread::Builder::new().spawn(body)?;
-            Ok(Self { done, thread })
+            Ok(Self { is_start, done, thread })
         };
         spawn().map_err(|error: std::io::Error| Error::new("start", "a thread", error))
     }
@@ -112,9 +145,8 @@ impl<D: Device> Run<'_, '_, D> {
         let Some(remoteproc) = self.options.remoteproc else { return Ok(()) };
         match remoteproc.state()? {
             State::Offline => {
-                let remoteproc = remoteproc.clone();
                 self.started = true;
-                self.work = Some(Work::new(move || remoteproc.start())?);
+                self.work = Some(Work::start(remoteproc)?);
             }
             State::Crashed if !remoteproc.recovers()? => {
                 let crashed = std::io::Error::other("it has crashed and recovery is disabled");
@@ -128,8 +160,8 @@ impl<D: Device> Run<'_, '_, D> {
     }
 
     fn turn(&mut self, notify: Notify<'_>) -> Result<()> {
-        let now = Instant::now();
-        let turn = self.machine.turn(now, notify);
+        let begun = Instant::now();
+        let turn = self.machine.turn(begun, notify);
         if turn.kick != 0 {
             self.device.kick(turn.kick)?;
         }
@@ -138,45 +170,61 @@ impl<D: Device> Run<'_, '_, D> {
             self.device.crash()?;
             notify(Notice::Crashed { reason: &reason });
         }
-        self.advance(now)?;
+        self.advance()?;
         if self.phase == Phase::Ended {
             return Ok(());
         }
-        let deadline = if turn.busy { Some(now) } else { earlier(turn.deadline, self.limit()) };
+        let deadline = if turn.busy { Some(begun) } else { earlier(turn.deadline, self.limit()) };
         self.wait(deadline, notify)
     }
 
     /// Takes the next step of the end, if nothing delays it any more.
-    fn advance(&mut self, now: Instant) -> Result<()> {
-        match self.phase {
-            Phase::Withdrawing(limit) if self.machine.is_flushed() || now >= limit => {
-                self.phase = match self.options.remoteproc.filter(|_| self.started) {
-                    // A start is still in progress.
-                    Some(_) if self.work.is_some() && now < limit => return Ok(()),
-                    Some(remoteproc) if self.work.is_none() => {
-                        let remoteproc = remoteproc.clone();
-                        self.work = Some(Work::new(move || stop(&remoteproc))?);
-                        Phase::Stopping(now + self.options.grace)
-                    }
-                    _ => Phase::Ended,
-                };
+    fn advance(&mut self) -> Result<()> {
+        // A service or `notify` may have taken long.
+        let is_over = self.limit().is_some_and(|limit| Instant::now() >= limit);
+        match (self.phase, &self.work) {
+            (Phase::Withdrawing(_), _) if is_over || self.machine.is_flushed() => self.stop(),
+            (Phase::Starting(_) | Phase::Finishing(_), Some(work))
+                if is_over && !work.thread.is_finished() =>
+            {
+                Err(self.too_long(work.is_start))
             }
-            Phase::Stopping(limit) if now >= limit => {
-                return Err(Error::new(
-                    "finish",
-                    "the stop or start of the remoteproc",
-                    Errno::TIMEDOUT,
-                )
-                .help("the process ends nevertheless; Linux treats this as a crash"));
-            }
-            _ => {}
+            _ => Ok(()),
         }
+    }
+
+    fn too_long(&self, is_start: bool) -> Error {
+        let error = |what: &str| Error::new("finish", what, Errno::TIMEDOUT);
+        let Some(remoteproc) = self.options.remoteproc.filter(|_| is_start) else {
+            return error("the stop of the remoteproc")
+                .help("Linux goes on with it, and treats the end of the process as a crash");
+        };
+        let state = remoteproc.path().join("state");
+        error("the start of the remoteproc").help(format!(
+            "Linux goes on with it; if it ends well: echo stop > {}",
+            state.display()
+        ))
+    }
+
+    /// Stops the remoteproc if this run has started it, once the start is done.
+    fn stop(&mut self) -> Result<()> {
+        let limit = Instant::now() + self.options.remoteproc_timeout;
+        self.phase = match self.options.remoteproc.filter(|_| self.started) {
+            None => Phase::Ended,
+            Some(_) if self.work.is_some() => Phase::Starting(limit),
+            Some(remoteproc) => {
+                self.work = Some(Work::stop(remoteproc)?);
+                Phase::Finishing(limit)
+            }
+        };
         Ok(())
     }
 
     fn limit(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Withdrawing(limit) | Phase::Stopping(limit) => Some(limit),
+            Phase::Withdrawing(limit) | Phase::Starting(limit) | Phase::Finishing(limit) => {
+                Some(limit)
+            }
             Phase::Serving | Phase::Ended => None,
         }
     }
@@ -195,8 +243,10 @@ impl<D: Device> Run<'_, '_, D> {
         }
         if work && let Some(work) = self.work.take() {
             work.join()?;
-            if matches!(self.phase, Phase::Stopping(_)) {
-                self.phase = Phase::Ended;
+            match self.phase {
+                Phase::Starting(_) => self.stop()?,
+                Phase::Finishing(_) => self.phase = Phase::Ended,
+                _ => {}
             }
         }
         if stop && let Some(request) = self.options.stop.and_then(Stop::take) {
@@ -211,7 +261,8 @@ impl<D: Device> Run<'_, '_, D> {
             self.device.stopped()?;
             notify(Notice::Stopped);
         }
-        if event.events & EVENT_START != 0 {
+        // Before an end at once it stays halted.
+        if event.events & EVENT_START != 0 && !matches!(self.phase, Phase::Finishing(_)) {
             self.machine.start();
             notify(Notice::Started { boot: event.boot });
         }
@@ -221,24 +272,35 @@ impl<D: Device> Run<'_, '_, D> {
     fn ask_to_end(&mut self, request: Request) -> Result<()> {
         match self.phase {
             Phase::Serving if request == Request::InOrder => {
-                self.phase = Phase::Withdrawing(Instant::now() + self.options.grace);
+                self.phase = Phase::Withdrawing(Instant::now() + self.options.withdraw_timeout);
                 self.machine.close()?;
             }
-            // What is under way on Linux's side would start or stop the core of whoever opens the device next.
-            Phase::Serving | Phase::Withdrawing(_) if self.work.is_some() => {
-                self.phase = Phase::Stopping(Instant::now() + self.options.grace);
+            Phase::Serving | Phase::Withdrawing(_) if self.work.is_none() => {
+                self.phase = Phase::Ended;
             }
-            Phase::Serving | Phase::Withdrawing(_) => self.phase = Phase::Ended,
-            // It has a limit of its own.
-            Phase::Stopping(_) | Phase::Ended => {}
+            // What is under way on Linux's side would start or stop the core of whoever opens the device next.
+            Phase::Serving | Phase::Withdrawing(_) => {
+                self.machine.halt();
+                self.phase = Phase::Finishing(Instant::now() + self.options.remoteproc_timeout);
+            }
+            Phase::Starting(limit) => self.phase = Phase::Finishing(limit),
+            Phase::Finishing(_) | Phase::Ended => {}
         }
         Ok(())
     }
 }
 
-/// Another process may have stopped it already.
+/// Without a look at the state before: while Linux recovers it from a crash, that is `offline` for a moment.
 fn stop(remoteproc: &Remoteproc) -> Result<()> {
-    if remoteproc.state()? == State::Offline { Ok(()) } else { remoteproc.stop() }
+    unless_offline(remoteproc.stop(), || remoteproc.state())
+}
+
+/// Another process may have stopped it already, which Linux says by `EINVAL`.
+fn unless_offline(stopped: Result<()>, state: impl FnOnce() -> Result<State>) -> Result<()> {
+    match stopped {
+        Err(error) if error.errno() == Some(Errno::INVAL) && state()? == State::Offline => Ok(()),
+        other => other,
+    }
 }
 
 fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
@@ -265,25 +327,31 @@ fn wait_for<const N: usize>(
 #[cfg(test)]
 mod tests {
     use std::fs::{self, OpenOptions};
-    use std::io::Write as _;
+    use std::io::{ErrorKind, Read as _, Write as _};
     use std::os::fd::OwnedFd;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    use std::path::{Path, PathBuf};
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::{Mutex, mpsc};
     use std::thread;
 
     use busbar_uapi::vcoproc::EVENT_KICK;
     use rustix::event::{EventfdFlags, eventfd};
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+    use rustix::io::ioctl_fionread;
 
     use super::State as RemoteprocState;
     use super::*;
     use crate::machine::Statistics;
     use crate::mock::Linux;
     use crate::service::{Crash, Echo, Services};
+    use crate::stop::StopHandle;
     use crate::table::Image;
 
     const US: u32 = 0x400;
     const LINUX: u32 = 0x777;
+    /// So long that no test reaches it on any machine.
+    const LONG: Duration = Duration::from_secs(60);
 
     /// `/dev/vcoprocN` without the kernel.
     struct Fake {
@@ -387,25 +455,41 @@ mod tests {
         }
     }
 
+    /// Options whose limits no test reaches.
+    fn patient(remoteproc: Option<&Remoteproc>) -> Options<'_> {
+        Options { stop: None, remoteproc, withdraw_timeout: LONG, remoteproc_timeout: LONG }
+    }
+
+    /// Ends the run if the test fails, which would wait for it otherwise.
+    struct EndsIfPanicking(StopHandle);
+
+    impl Drop for EndsIfPanicking {
+        fn drop(&mut self) {
+            if thread::panicking() {
+                self.0.stop_at_once();
+                self.0.stop_at_once();
+            }
+        }
+    }
+
     /// Runs a core in a thread and `test` as Linux, then ends the run unless it has ended.
     fn with_core(
         image: Image,
         remoteproc: Option<&Remoteproc>,
         test: impl FnOnce(&mut Linux, &Fake, &Stop),
     ) -> (Statistics, Result<()>) {
-        core_of(&mut Linux::new(image), remoteproc, test)
+        core_of(&mut Linux::new(image), &patient(remoteproc), test)
     }
 
     fn core_of(
         linux: &mut Linux,
-        remoteproc: Option<&Remoteproc>,
+        options: &Options<'_>,
         test: impl FnOnce(&mut Linux, &Fake, &Stop),
     ) -> (Statistics, Result<()>) {
         let shared = linux.shared();
         let fake = Fake::new();
         let stop = Stop::new().unwrap();
-        let grace = Duration::from_secs(5);
-        let options = Options { stop: Some(&stop), remoteproc, grace };
+        let options = Options { stop: Some(&stop), ..*options };
         thread::scope(|scope| {
             let core = scope.spawn(|| {
                 let mut services = Services::default();
@@ -415,6 +499,7 @@ mod tests {
                 let result = run(&fake, &mut machine, &options, &mut |_| {});
                 (machine.statistics(), result)
             });
+            let _ends = EndsIfPanicking(stop.handle());
             test(linux, &fake, &stop);
             stop.handle().stop();
             core.join().unwrap()
@@ -493,13 +578,13 @@ mod tests {
             stop.handle().stop();
         });
         result.unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(4));
+        assert!(begun.elapsed() < LONG);
     }
 
     #[test]
     fn an_end_at_once_withdraws_nothing() {
         let mut linux = Linux::new(Image::default());
-        let (_, result) = core_of(&mut linux, None, |linux, fake, stop| {
+        let (_, result) = core_of(&mut linux, &patient(None), |linux, fake, stop| {
             boot(linux, fake);
             stop.handle().stop_at_once();
         });
@@ -520,45 +605,150 @@ mod tests {
         let (_folder, remoteproc) = remoteproc("offline\n", "enabled\n");
         let is = |word: &str| remoteproc.state().unwrap().to_string() == word;
         let (_, result) = with_core(Image::default(), Some(&remoteproc), |linux, fake, _| {
-            while !is("start") {
-                thread::sleep(Duration::from_millis(1));
-            }
+            in_time(|| is("start").then_some(()));
             boot(linux, fake);
         });
         result.unwrap();
         assert!(is("stop"));
     }
 
+    /// A remoteproc whose state is a pipe: whoever opens it waits for the other side.
+    fn slow_remoteproc() -> (tempfile::TempDir, PathBuf, Remoteproc) {
+        let (folder, remoteproc) = remoteproc("", "enabled\n");
+        let state = folder.path().join("state");
+        fs::remove_file(&state).unwrap();
+        mknodat(CWD, &state, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        (folder, state, remoteproc)
+    }
+
+    /// Waits for what a slow remoteproc is told next, which the run waits for as well.
+    fn assert_told(state: &Path, words: &str) {
+        let mut pipe = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(state).unwrap();
+        let mut told = Vec::new();
+        in_time(|| {
+            // Before there is a writer, and between two of them, it is at its end.
+            if let Err(error) = pipe.read_to_end(&mut told) {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock);
+            }
+            (told.len() >= words.len()).then_some(())
+        });
+        assert_eq!(String::from_utf8(told).unwrap(), words);
+    }
+
+    /// The state of a slow remoteproc, to be written: the run waits for it.
+    fn state_for_run(state: &Path) -> fs::File {
+        in_time(|| OpenOptions::new().write(true).custom_flags(NONBLOCK).open(state).ok())
+    }
+
+    fn tell_state(mut pipe: fs::File, word: &str) {
+        pipe.write_all(word.as_bytes()).unwrap();
+        // Whoever reads next, in place of the run, would get it.
+        until_read(&pipe);
+    }
+
+    fn until_read(source: impl AsFd) {
+        in_time(|| (ioctl_fionread(&source).unwrap() == 0).then_some(()));
+    }
+
+    const NONBLOCK: i32 = OFlags::NONBLOCK.bits().cast_signed();
+
+    fn in_time<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+        let until = Instant::now() + LONG / 2;
+        loop {
+            if let Some(found) = attempt() {
+                return found;
+            }
+            assert!(Instant::now() < until, "nothing happens");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_stop_follows_a_start_that_is_under_way() {
+        let (_folder, state, remoteproc) = &slow_remoteproc();
+        let withdraw_timeout = Duration::from_millis(10);
+        let options = Options { withdraw_timeout, ..patient(Some(remoteproc)) };
+        let mut linux = Linux::new(Image::default());
+        let (_, result) = core_of(&mut linux, &options, |linux, fake, stop| {
+            tell_state(state_for_run(state), "offline\n");
+            boot(linux, fake);
+            stop.handle().stop();
+            assert_eq!(receive(linux, fake), *b"echo");
+            assert_eq!(receive(linux, fake), *b"cras");
+            thread::sleep(20 * withdraw_timeout);
+            assert_told(state, "startstop");
+        });
+        result.unwrap();
+    }
+
+    /// A start that hangs, and an end of the run in some way.
+    fn a_start_hangs(end: impl FnOnce(&Stop)) -> (Statistics, Error) {
+        let (_folder, state, remoteproc) = &slow_remoteproc();
+        let remoteproc_timeout = Duration::from_millis(100);
+        let options = Options { remoteproc_timeout, ..patient(Some(remoteproc)) };
+        let mut linux = Linux::new(Image::default());
+        let (statistics, result) = core_of(&mut linux, &options, |_, fake, stop| {
+            tell_state(state_for_run(state), "offline\n");
+            end(stop);
+            // Even if Linux has set up the rings in the meantime, after an end at once.
+            fake.post(EVENT_START);
+        });
+        // The thread that starts it is left alone with that.
+        assert_told(state, "start");
+        (statistics, result.unwrap_err())
+    }
+
+    #[test]
+    fn work_hangs_up_though_a_child_has_its_descriptor() {
+        let (done, writer) = UnixStream::pair().unwrap();
+        let _childs = writer.try_clone().unwrap();
+        let is_done = || wait_for([Some(done.as_fd())], Some(Instant::now())).unwrap() == [true];
+        assert!(!is_done());
+        drop(HangsUp(writer));
+        assert!(is_done());
+    }
+
+    #[test]
+    fn a_start_that_takes_too_long_is_an_error_of_the_end() {
+        let (_, error) = a_start_hangs(|_| {});
+        assert_eq!(error.errno(), Some(Errno::TIMEDOUT));
+        let error = error.to_string();
+        assert!(error.contains("the start of") && error.contains("echo stop > "), "{error}");
+    }
+
+    #[test]
+    fn after_a_request_to_end_at_once_nothing_starts() {
+        let (statistics, error) = a_start_hangs(|stop| {
+            stop.handle().stop_at_once();
+            until_read(stop);
+        });
+        assert_eq!(error.errno(), Some(Errno::TIMEDOUT));
+        assert_eq!(statistics.boots, 0);
+    }
+
     /// Otherwise the stop would hit whoever opens the device next.
     #[test]
     fn a_second_request_waits_for_the_stop_that_is_under_way() {
-        let (folder, remoteproc) = remoteproc("", "enabled\n");
-        let state = folder.path().join("state");
-        // Whoever opens it waits for the other side.
-        fs::remove_file(&state).unwrap();
-        mknodat(CWD, &state, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        let (stops, at_stop) = mpsc::channel();
+        let (_folder, state, remoteproc) = &slow_remoteproc();
         let goes_on = AtomicBool::new(false);
+        let options = patient(Some(remoteproc));
+        let mut linux = Linux::new(Image::default());
         let (_, result) = thread::scope(|scope| {
-            let state = &state;
             let goes_on = &goes_on;
-            scope.spawn(move || {
-                fs::write(state, "offline\n").unwrap();
-                assert_eq!(fs::read_to_string(state).unwrap(), "start");
-                // The run asks for the state before it stops the remoteproc.
-                let mut answer = OpenOptions::new().write(true).open(state).unwrap();
-                stops.send(()).unwrap();
-                thread::sleep(Duration::from_millis(100));
-                goes_on.store(true, Ordering::SeqCst);
-                answer.write_all(b"running\n").unwrap();
-                drop(answer);
-                assert_eq!(fs::read_to_string(state).unwrap(), "stop");
-            });
-            let result = with_core(Image::default(), Some(&remoteproc), |linux, fake, stop| {
+            let result = core_of(&mut linux, &options, |linux, fake, stop| {
+                tell_state(state_for_run(state), "offline\n");
                 boot(linux, fake);
+                assert_told(state, "start");
                 stop.handle().stop();
-                at_stop.recv().unwrap();
+                until_read(stop);
+                // By then the start is over, and the names are withdrawn: it waits for the stop.
+                thread::sleep(Duration::from_millis(100));
                 stop.handle().stop();
+                scope.spawn(move || {
+                    thread::sleep(Duration::from_millis(100));
+                    goes_on.store(true, Ordering::SeqCst);
+                    assert_told(state, "stop");
+                });
             });
             assert!(goes_on.load(Ordering::SeqCst), "it has ended before");
             result
@@ -567,21 +757,16 @@ mod tests {
     }
 
     #[test]
-    fn a_remoteproc_that_somebody_else_has_stopped_is_not_stopped_again() {
-        let (folder, remoteproc) = remoteproc("offline\n", "enabled\n");
-        let state = folder.path().join("state");
-        let (_, result) = with_core(Image::default(), Some(&remoteproc), |linux, fake, _| {
-            while remoteproc.state().unwrap() == RemoteprocState::Offline {
-                thread::sleep(Duration::from_millis(1));
-            }
-            boot(linux, fake);
-            linux.remove();
-            fake.post(EVENT_STOP);
-            fake.wait_until(|state| state.stopped == 1);
-            fs::write(&state, "offline\n").unwrap();
-        });
-        result.unwrap();
-        assert_eq!(remoteproc.state().unwrap(), RemoteprocState::Offline);
+    fn only_an_offline_remoteproc_need_not_be_stopped() {
+        let error = |errno| Err(Error::new("stop", "state", errno));
+        let ends = |stopped, state| unless_offline(stopped, || Ok(state));
+        ends(Ok(()), RemoteprocState::Running).unwrap();
+        ends(error(Errno::INVAL), RemoteprocState::Offline).unwrap();
+        for (errno, state) in
+            [(Errno::INVAL, RemoteprocState::Crashed), (Errno::ACCESS, RemoteprocState::Offline)]
+        {
+            assert_eq!(ends(error(errno), state).unwrap_err().errno(), Some(errno));
+        }
     }
 
     #[test]

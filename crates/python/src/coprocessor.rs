@@ -20,7 +20,7 @@ use crate::arguments::{Seconds, Timeout, Whole, timeout, without_nul};
 use crate::error::{OrRaise, invalid, raise};
 use crate::memory::Given;
 use crate::process::{Process, inherited};
-use crate::slot::leave;
+use crate::slot::{leave, note};
 use crate::wait;
 
 /// Most notices that are kept until they are taken.
@@ -294,10 +294,10 @@ impl Coprocessor {
     }
 
     /// Starts it, and returns when Linux knows the services and each `on_start` has returned. Errors: `TimeoutError`
-    /// if that takes longer than `timeout` seconds (`None`: no limit): it is then asked to end, and does so at once,
-    /// or when the call of a service that is under way has returned; `FileNotFoundError` without the module or a
-    /// device, after which it can be started again; `OSError` with `EBUSY` if another process has it; `PermissionError`;
-    /// `RuntimeError` if it was started before; `ValueError` for a bad `timeout`.
+    /// if that takes longer than `timeout` seconds (`None`: no limit): it is then stopped, as by `stop`, or ends when the
+    /// call of a service that is under way has returned; `FileNotFoundError` without the module or a device, after which
+    /// it can be started again; `OSError` with `EBUSY` if another process has it; `PermissionError`; `RuntimeError` if it
+    /// was started before; `ValueError` for a bad `timeout`.
     #[pyo3(signature = (timeout=Seconds::new(30)), text_signature = "($self, timeout=30.0)")]
     fn start(slf: &Bound<'_, Self>, timeout: Option<Seconds>) -> PyResult<()> {
         let (this, py) = (slf.get(), slf.py());
@@ -320,22 +320,40 @@ impl Coprocessor {
         if matches!(came, Ok(Some(true))) {
             return Ok(());
         }
-        // Its own error explains more. Nothing can end a call of a service, which may never return.
-        let left = this.end(py, |told| told.under_way.clone())?;
-        match came? {
-            Some(_) => Err(PyRuntimeError::new_err("it was stopped while it started")),
-            None => Err(raise(py, late(limit, left))),
-        }
+        // Nothing can end a call of a service, which may never return.
+        let ended = this.end(py, |told| told.under_way.clone());
+        let error = match came {
+            Err(error) => error,
+            // Its own error explains more.
+            Ok(Some(_)) => {
+                ended?;
+                return Err(PyRuntimeError::new_err("it was stopped while it started"));
+            }
+            Ok(None) => raise(py, late(limit, ended.as_ref().ok().cloned().flatten())),
+        };
+        note(py, error.value(py), ended.map(drop))?;
+        Err(error)
     }
 
-    /// Withdraws the services and ends. Waits, without a limit, for the call of a service that is under way; a signal
-    /// ends that wait. A service that calls it ends the coprocessor when its call has returned. To stop it again does
-    /// nothing. Errors: the `OSError` that has ended it before.
+    /// Withdraws the services, stops the coprocessor and ends. Waits for the call of a service that is under way,
+    /// without a limit. Then Linux has 2 seconds to take the withdrawals, 30 seconds to finish a start that is under
+    /// way, and 30 seconds to stop it. A signal ends the wait, not the end itself: call it again to go on waiting. A
+    /// service that calls it ends the coprocessor when its call has returned. To stop it again does nothing. Errors:
+    /// the `OSError` that has ended it before; `TimeoutError` if Linux does not start or stop it in time.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         if self.home.is_parent() {
             return Ok(());
         }
         self.end(py, |_| None).map(drop)
+    }
+
+    /// Asks it to end, without waiting for that.
+    fn _ask_to_end(&self) {
+        if !self.home.is_parent()
+            && let Some(running) = &mut *lock(&self.running)
+        {
+            running.ask_to_end();
+        }
     }
 
     /// What has happened since the last call: a list of pairs of a word (`started`, `ready`, `channel`, `failed`,
@@ -456,8 +474,8 @@ impl Coprocessor {
         let handle = stop.handle();
         let news = Arc::clone(&self.news);
         let body = move || {
-            let options =
-                Options { stop: Some(&stop), remoteproc: Some(&side), ..Options::default() };
+            let (stop, remoteproc) = (Some(&stop), Some(&side));
+            let options = Options { stop, remoteproc, ..Options::default() };
             let mut notify = |notice: Notice<'_>| tell(&news, &notice);
             let run = AssertUnwindSafe(|| core.run(&mut services, &options, &mut notify));
             // Whoever waits is told of any end.

@@ -97,10 +97,18 @@ impl<T: Send + Sync> Drop for Slot<T> {
 /// The end of a `with` block: an exception of its body is not replaced by one of the end, but gets a note of that.
 pub fn leave(py: Python<'_>, args: &Bound<'_, PyTuple>, ended: PyResult<()>) -> PyResult<()> {
     let body = args.get_item(1).ok().filter(|it| !it.is_none());
-    match (body, ended) {
-        (Some(body), Err(error)) if error.is_instance_of::<PyException>(py) => {
-            body.call_method1("add_note", (error.value(py).str()?,)).map(drop)
+    match body {
+        Some(body) => note(py, &body, ended),
+        None => ended,
+    }
+}
+
+/// Makes the error of an end a note of an exception. What is no `Exception`, such as `KeyboardInterrupt`, is returned.
+pub fn note(py: Python<'_>, raised: &Bound<'_, PyAny>, ended: PyResult<()>) -> PyResult<()> {
+    match ended {
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            raised.call_method1("add_note", (error.value(py).str()?,)).map(drop)
         }
-        (_, ended) => ended,
+        ended => ended,
     }
 }

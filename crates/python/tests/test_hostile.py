@@ -725,6 +725,8 @@ from types import SimpleNamespace
 from busbar import _exit
 class Fake:
     def __init__(self, text): self.text = text
+    def _ask_to_end(self):
+        if self.text is None: raise KeyboardInterrupt
     def stop(self):
         print("stop")
         raise KeyboardInterrupt if self.text is None else OSError(self.text)

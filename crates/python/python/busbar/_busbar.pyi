@@ -696,15 +696,17 @@ class Coprocessor:
     def __new__(cls, services: Sequence[Firmware | str], *, device: str | PathLike[str] | None = None) -> Self: ...
     def start(self, timeout: float | None = 30.0) -> None:
         """Starts it, and returns when Linux knows the services and each `on_start` has returned. Errors: `TimeoutError`
-        if that takes longer than `timeout` seconds (`None`: no limit): it is then asked to end, and does so at once, or
-        when the call of a service that is under way has returned; `FileNotFoundError` without the module or a device,
-        after which it can be started again; `OSError` with `EBUSY` if another process has it; `PermissionError`;
-        `RuntimeError` if it was started before; `ValueError` for a bad `timeout`.
+        if that takes longer than `timeout` seconds (`None`: no limit): it is then stopped, as by `stop`, or ends when the
+        call of a service that is under way has returned; `FileNotFoundError` without the module or a device, after which
+        it can be started again; `OSError` with `EBUSY` if another process has it; `PermissionError`; `RuntimeError` if
+        it was started before; `ValueError` for a bad `timeout`.
         """
     def stop(self) -> None:
-        """Withdraws the services and ends. Waits, without a limit, for the call of a service that is under way; a
-        signal ends that wait. A service that calls it ends the coprocessor when its call has returned. To stop it again
-        does nothing. Errors: the `OSError` that has ended it before.
+        """Withdraws the services, stops the coprocessor and ends. Waits for the call of a service that is under way,
+        without a limit. Then Linux has 2 seconds to take the withdrawals, 30 seconds to finish a start that is under
+        way, and 30 seconds to stop it. A signal ends the wait, not the end itself: call it again to go on waiting. A
+        service that calls it ends the coprocessor when its call has returned. To stop it again does nothing. Errors:
+        the `OSError` that has ended it before; `TimeoutError` if Linux does not start or stop it in time.
         """
     def take_events(self) -> list[tuple[str, str]]:
         """What has happened since the last call: a list of pairs of a word (`started`, `ready`, `channel`, `failed`,
