@@ -59,6 +59,23 @@ impl Connection {
         Ok(Self { socket, way, ready: VecDeque::new(), has_ended: false, _steering: steering })
     }
 
+    /// A connection whose device has filled these parts of a block.
+    #[cfg(test)]
+    pub(crate) fn by_device(
+        block: crate::block::Block,
+        views: impl Iterator<Item = std::ops::Range<usize>>,
+    ) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let memory = Arc::new(Memory::new(block).unwrap());
+        let mut connection = Self::new(socket, &memory, Some(1), None).unwrap();
+        for bytes in views {
+            memory.hold(&bytes);
+            connection.ready.push_back(Piece::View(super::view::View::new(&memory, bytes, None)));
+        }
+        connection
+    }
+
     /// Waits for the next piece of the stream, without a time limit; `None` at its [end](Self::is_finished).
     ///
     /// Without a device, it also waits for memory that views hold.
@@ -162,6 +179,11 @@ impl Connection {
         let len = memory.block.len();
         let most = if self.is_by_device() { memory.shares.left(len) } else { len / 4 * 3 };
         memory.held() > most
+    }
+
+    /// Whether pieces are there that were received, and not handed out yet.
+    pub(crate) fn has_more(&self) -> bool {
+        !self.ready.is_empty()
     }
 
     /// Whether there may be more to read, and views keep the socket open.

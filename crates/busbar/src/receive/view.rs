@@ -121,6 +121,9 @@ impl View {
 
     /// The bytes.
     ///
+    /// Where DMA is not coherent, the kernel synchronises the caches for the whole block each time. One guard for many
+    /// views does so once: see [`block`](Self::block).
+    ///
     /// # Errors
     ///
     /// As [`Block::read`].

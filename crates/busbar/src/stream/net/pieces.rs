@@ -5,6 +5,7 @@ use std::net::TcpStream;
 
 use crate::block::{Bytes, BytesMut};
 use crate::receive::{Connection, Piece, View};
+use crate::stream::samples::Parts;
 
 /// The pieces of a connection of [`receive`](crate::receive), as a stream that never waits.
 #[derive(Debug)]
@@ -122,7 +123,8 @@ impl Gathered {
                 len
             }
         };
-        if from.connection.is_low() {
+        // Once for all pieces that were received together: before the next ones are, or the block is handed out.
+        if (len == most || !from.connection.has_more()) && from.connection.is_low() {
             self.copy_out(most - len)?;
         }
         Ok(len)
@@ -153,22 +155,24 @@ impl Gathered {
     }
 
     /// Replaces all views by copies, with `more` bytes behind them in the block. Earlier copies stay in place.
-    fn copy_out(&mut self, more: usize) -> io::Result<()> {
-        let parts = std::mem::take(&mut self.parts);
-        let mut more = more + parts.iter().map(Piece::len).sum::<usize>();
-        for part in parts {
-            more -= part.len();
-            match part {
-                Piece::Bytes(bytes) if self.parts.is_empty() => {
-                    self.parts.push(Piece::Bytes(bytes));
-                }
-                Piece::Bytes(bytes) => self.append(Bytes::from(&bytes[..]), more),
-                Piece::View(view) => {
-                    let read = view.read()?;
-                    self.append(read.bytes(), more);
-                }
-            }
+    fn copy_out(&mut self, mut more: usize) -> io::Result<()> {
+        let mut parts = std::mem::take(&mut self.parts);
+        if matches!(parts.first(), Some(Piece::Bytes(_))) {
+            self.parts.push(parts.remove(0));
         }
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let len = parts.iter().map(Piece::len).sum();
+        more += len;
+        // One guard for all: where DMA is not coherent, the kernel synchronises the caches for all of the memory.
+        let read = Parts::of(&parts, len)?;
+        for part in read.iter() {
+            more -= part.len();
+            self.append(part, more);
+        }
+        drop(read);
+        Piece::drop_all(parts);
         Ok(())
     }
 }
@@ -182,7 +186,6 @@ mod tests {
     use super::*;
     use crate::block::{Block, Memory};
     use crate::receive::Receiver;
-    use crate::stream::Parts;
 
     /// What a peer sends with these bytes, received into so much memory.
     fn pieces(bytes: Vec<u8>, memory: usize) -> Pieces {
@@ -273,6 +276,35 @@ mod tests {
                 prop_assert_eq!(&bytes(&gathered)[..], &all[range]);
             }
         }
+    }
+
+    #[test]
+    fn pieces_of_a_device_are_copied_out_together_before_more_is_received() {
+        let page = rustix::param::page_size();
+        let mut block = Block::with(16 * page, &Memory::Memfd).unwrap();
+        let all: Vec<u8> = (0..=250).cycle().take(8 * page).collect();
+        block.write().unwrap().bytes_mut().into_slice(..all.len()).copy_from(&all);
+        // Twice as much as may be held.
+        let views = (0..8).map(|number| number * page..(number + 1) * page);
+        let mut pieces = Pieces::new(Connection::by_device(block, views));
+        let is_view = |part: &Piece| matches!(part, Piece::View(_));
+        let mut complete = Gathered::default();
+        for taken in 1..=3 {
+            assert_eq!(complete.take(&mut pieces, (4 - taken) * page).unwrap(), page);
+            assert!(
+                taken == 3 || complete.parts.len() == taken && complete.parts.iter().all(is_view)
+            );
+        }
+        assert!(!complete.parts.iter().any(is_view));
+        assert_eq!(bytes(&complete), all[..3 * page]);
+        // A block that is not complete once all that was received is taken.
+        let mut begun = Gathered::default();
+        for taken in 1..=5 {
+            assert_eq!(begun.take(&mut pieces, (7 - taken) * page).unwrap(), page);
+            assert!(taken == 5 || begun.parts.iter().all(is_view));
+        }
+        assert!(!begun.parts.iter().any(is_view));
+        assert_eq!(bytes(&begun), all[3 * page..]);
     }
 
     #[test]
