@@ -21,6 +21,7 @@ static RELEASE: Once = Once::new();
 static DEBUG: Once = Once::new();
 static STOCK: Once = Once::new();
 static ARM64: Once = Once::new();
+static DEBUG_ARM64: Once = Once::new();
 static STOCK_ARM64: Once = Once::new();
 static ARMV7: Once = Once::new();
 
@@ -674,16 +675,14 @@ fn a_report_that_is_kept_off_the_console_is_found() {
     assert!(text(&output.stderr).contains("by a warning"), "{}", text(&output.stderr));
 }
 
-#[test]
-#[ignore = "needs the lab"]
-fn the_debug_kernel_reports_every_fault() {
+fn reports_every_fault(run: impl Fn(&[&str]) -> Lab) {
     // In one boot: each of these leaves a kernel that goes on. A report of KASAN ends lockdep. The
     // module stays for the names in kmemleak's report.
     let script = "for fault in lockdep sleep warn ubsan dma kasan; do
         modprobe lab_selftest fault=$fault && modprobe -r lab_selftest || exit 3
     done
     modprobe lab_selftest fault=kmemleak";
-    let output = Lab::debug(&["sh", "-c", script]).output();
+    let output = run(&["sh", "-c", script]).output();
     assert_code(&output, 1);
     let said = text(&output.stderr);
     for words in [
@@ -699,7 +698,22 @@ fn the_debug_kernel_reports_every_fault() {
             assert!(said.contains(word), "no {word} in {said}");
         }
     }
-    assert_reported(Lab::debug, "bug", &["kernel BUG at ", "fault_bug"]);
+    assert_reported(run, "bug", &["kernel BUG at ", "fault_bug"]);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn the_debug_kernel_reports_every_fault() {
+    reports_every_fault(Lab::debug);
+}
+
+#[test]
+#[ignore = "needs the lab"]
+fn a_guest_for_arm64_reports_every_fault() {
+    ready(&DEBUG_ARM64, &["build", "--arch", "arm64", "--debug"]);
+    reports_every_fault(|command| {
+        Lab::new(&[&["run", "--arch", "arm64", "--debug", "--"], command].concat())
+    });
 }
 
 #[test]
@@ -783,7 +797,10 @@ fn a_kvm_that_works_is_tried_once_and_used() {
     ready(&RELEASE, &["build"]);
     ready(&STOCK, &["build", "--stock"]);
     // Emulated twice, it is slow. The processor that KVM offers here has an XSAVE area of another size than Linux expects.
-    let outer = "run --stock --accel tcg --memory 3G --timeout 3000 --kernel-option noxsave --";
+    // With a guest of its own, Linux changes its code as it runs, and QEMU 7.2 may then execute a breakpoint that is
+    // gone ("Oops: int3"), if it emulates several processors.
+    let outer =
+        "run --stock --accel tcg --cpus 1 --memory 3G --timeout 3000 --kernel-option noxsave --";
     let inner = "lab run --memory 1G --cpus 1 -- sh -c \
                  'echo $BUSBAR_ACCELERATOR; dmesg | grep -o \"Hypervisor detected: KVM\"'";
     let busbar = env!("CARGO_BIN_EXE_busbar-dev");

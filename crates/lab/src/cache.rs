@@ -26,6 +26,9 @@ const UNSAID: Duration = Duration::from_secs(3);
 /// Console logs of past runs that are kept.
 const CONSOLES: usize = 20;
 
+/// A guest that runs may have written nothing to its console for as long as this.
+const SILENT: Duration = Duration::from_secs(24 * 60 * 60);
+
 impl Cache {
     /// `$BUSBAR_CACHE`, else `$XDG_CACHE_HOME/busbar`, else `~/.cache/busbar`.
     pub fn open() -> Result<Self> {
@@ -112,11 +115,11 @@ impl Cache {
         Ok(bytes)
     }
 
-    /// A new file for a guest's console; the oldest ones are removed.
+    /// A new file for a guest's console; the oldest ones of days before are removed.
     pub fn console(&self) -> Result<PathBuf> {
         let folder = self.path("console");
         fs::create_dir_all(&folder).map_err(at("create", &folder))?;
-        prune(&folder, CONSOLES - 1, Duration::ZERO)?;
+        prune(&folder, CONSOLES - 1, SILENT)?;
         let (_, path) = tempfile::Builder::new()
             .prefix("console-")
             .suffix(".log")
@@ -229,9 +232,15 @@ mod tests {
     #[test]
     fn consoles_of_long_ago_go() {
         let (_dir, cache) = cache();
+        let consoles = || fs::read_dir(cache.path("console")).unwrap().count();
         let paths: Vec<_> = (0..CONSOLES + 5).map(|_| cache.console().unwrap()).collect();
-        let kept = fs::read_dir(cache.path("console")).unwrap().count();
-        assert_eq!(kept, CONSOLES);
-        assert!(paths.last().unwrap().exists());
+        assert_eq!(consoles(), paths.len(), "their guests may run");
+        let old = SystemTime::now() - SILENT;
+        for path in &paths[..7] {
+            File::options().write(true).open(path).unwrap().set_modified(old).unwrap();
+        }
+        let new = cache.console().unwrap();
+        assert_eq!(consoles(), CONSOLES);
+        assert!(new.exists() && paths[7..].iter().all(|path| path.exists()));
     }
 }

@@ -41,6 +41,9 @@ pub fn reports(console: &str) -> Vec<String> {
     for (number, line) in console.lines().enumerate() {
         let text = message(line);
         injected |= text.starts_with("FAULT_INJECTION: ");
+        if starts(text) && open.as_ref().is_some_and(Open::may_have_ended) {
+            open = None;
+        }
         if let (Some(report), Some(last)) = (&mut open, reports.last_mut()) {
             last.push_str(line.trim_end());
             last.push('\n');
@@ -69,6 +72,7 @@ pub fn reports(console: &str) -> Vec<String> {
                 framed: framed(text),
                 traced,
                 bare: is_bare(text),
+                foreign: 0,
                 head: line,
             });
         } else if text.contains("</TASK>") || is_bare(text) {
@@ -89,15 +93,24 @@ struct Open<'a> {
     traced: bool,
     /// Whether no line closes its trace.
     bare: bool,
+    /// Number of lines after such a trace. One alone may be of another processor, within the trace.
+    foreign: usize,
 }
 
 impl Open<'_> {
+    /// Whether this may have been its last line, though none says so.
+    fn may_have_ended(&self) -> bool {
+        self.bare && self.traced && !self.framed
+    }
+
     /// Whether the report ends with this line.
     fn ends(&mut self, text: &str) -> bool {
         self.lines += 1;
+        let in_trace = is_bare(text) || text.contains("+0x");
+        self.foreign = if in_trace { 0 } else { self.foreign + 1 };
         let end = match self {
             Self { framed: true, .. } => text.starts_with("====="),
-            Self { bare: true, .. } => !is_bare(text) && !text.contains("+0x"),
+            Self { bare: true, foreign, .. } => *foreign > 1,
             _ => text.contains("</TASK>"),
         };
         end || text.starts_with("---[ end ") || self.lines == LONGEST

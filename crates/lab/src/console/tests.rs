@@ -126,6 +126,7 @@ const ARM64: &str = "\
 [   12.000004]  dump_backtrace+0x94/0xec
 [   12.000005]  fault_sleep+0x2c/0x40 [lab_selftest]
 [   13.000000] remoteproc remoteproc0: powering up vcoproc.0
+[   13.500000] remoteproc remoteproc0: Booting fw image vcoproc.elf, size 1000
 [   14.000000] remoteproc remoteproc0: remote processor vcoproc.0 is now up
 [   15.000000] FAULT_INJECTION: forcing a failure.
 [   15.000001] Call trace:
@@ -139,6 +140,41 @@ fn trace_without_an_end_ends_with_its_functions() {
     assert!(found[0].contains("fault_sleep"), "{}", found[0]);
     assert!(!found[0].contains("is now up"), "{}", found[0]);
     assert_eq!(reports(&format!("{ARM64}[   16.000000] Call trace:\n")).len(), 2);
+}
+
+#[test]
+fn a_line_of_another_processor_does_not_end_a_trace() {
+    let console = "\
+[  793.434826] WARNING: CPU: 1 PID: 1936 at kernel/dma/debug.c:1146 check_sync+0x6bc/0xdb4
+[  793.437806] Call trace:
+[  793.437873]  warn_slowpath_fmt from check_sync+0x6bc/0xdb4
+[  793.437870] usb 2-1: usbfs: process 1935 (busbar) did not claim interface 0 before use
+[  793.437923]  check_sync from debug_dma_sync_sg_for_cpu+0x150/0x174
+[  793.437939]  debug_dma_sync_sg_for_cpu from system_heap_dma_buf_begin_cpu_access+0x4c/0x60
+[  793.438637] Exception stack(0xf0af5fa8 to 0xf0af5ff0)
+[  793.438853] 5fa0:                   b6cbd000 00010000 00000017 40086200 becfe640 becfe640
+[  793.438898] ---[ end trace 0000000000000000 ]---
+";
+    let found = reports(console);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("system_heap_dma_buf_begin_cpu_access"), "{}", found[0]);
+}
+
+#[test]
+fn a_report_after_a_trace_without_an_end_is_its_own() {
+    let after = [
+        "BUG: Bad rss-counter state mm:00000000 type:MM_FILEPAGES val:1",
+        "WARNING: CPU: 0 PID: 1 at mm/page_alloc.c:1 other+0x10/0x20",
+        "BUG: KASAN: slab-use-after-free in other+0x10/0x20",
+    ];
+    for head in after {
+        for between in ["", "[   13.000000] remoteproc remoteproc0: powering up vcoproc.0\n"] {
+            let (begun, _) = ARM64.split_once("[   13.000000]").unwrap();
+            let found = reports(&format!("{begun}{between}[   14.000000] {head}\n"));
+            assert_eq!(found.len(), 2, "{found:?}");
+            assert!(!found[0].contains(head) && found[1].contains(head), "{found:?}");
+        }
+    }
 }
 
 #[test]
