@@ -1,7 +1,10 @@
 //! Configures and builds the kernel.
 
+use std::env;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::available_parallelism;
@@ -10,7 +13,7 @@ use busbar::{Error, Result};
 
 use crate::architecture::Architecture;
 use crate::at;
-use crate::cache::Cache;
+use crate::cache::{Cache, remove};
 use crate::config;
 use crate::key::Key;
 use crate::progress::Progress;
@@ -20,6 +23,9 @@ use crate::variant::Variant;
 
 /// Part of the cache key. Increment it when a change here results in another kernel.
 const RECIPE: &str = "1";
+
+/// Where Debian's ccache has links with the names of compilers.
+const CCACHE: &str = "/usr/lib/ccache";
 
 /// One kernel, built or to be built.
 pub(crate) struct Kernel {
@@ -71,12 +77,19 @@ impl Kernel {
         cache.folder(&name, |folder| {
             tools::require(&[tools::BUILD, self.variant.architecture.tools()].concat())?;
             let source = source.unpacked(cache)?;
-            let make = Make { source: &source, folder, variant: self.variant };
+            // Inside of the source, so that the compiler's command line has the same relative paths for each set of
+            // patches: ccache looks results up by it.
+            let output = source.join(".build").join(self.name());
+            remove(&output)?;
+            let ccache = cache.path("ccache");
+            let make = Make { source: &source, folder, output, ccache, variant: self.variant };
             self.configure(&make)?;
             make.kernel()?;
             make.install_modules()?;
-            drop_objects(&make.output())?;
-            move_makefile(&make.output(), folder, &cache.path(&name))
+            drop_objects(&make.output)?;
+            let build = folder.join("build");
+            fs::rename(&make.output, &build).map_err(at("rename", &make.output))?;
+            move_makefile(&build, &make.output, &cache.path(&name).join("build"))
         })
     }
 
@@ -84,11 +97,11 @@ impl Kernel {
         let what = "configure the kernel of";
         let mut progress = Progress::new("configuring the kernel", None);
         make.run(what, &["tinyconfig"], &mut progress)?;
-        let output = make.output();
+        let output = &make.output;
         let mut merge = tools::bound("sh", "TERM");
         merge.arg(make.source.join("scripts/kconfig/merge_config.sh"));
-        merge.args(["-m", "-O"]).arg(&output).arg(output.join(".config"));
-        merge.args(&self.fragments).current_dir(&output);
+        merge.args(["-m", "-O"]).arg(output).arg(output.join(".config"));
+        merge.args(&self.fragments).current_dir(output);
         tools::step(&mut merge, what, &make.log(), &mut progress)?;
         make.run(what, &["olddefconfig"], &mut progress)?;
         self.check(&output.join(".config"))
@@ -136,23 +149,21 @@ fn compiler(architecture: Architecture) -> Result<String> {
 struct Make<'a> {
     source: &'a Path,
     folder: &'a Path,
+    output: PathBuf,
+    ccache: PathBuf,
     variant: Variant,
 }
 
 impl Make<'_> {
-    fn output(&self) -> PathBuf {
-        self.folder.join("build")
-    }
-
     fn log(&self) -> PathBuf {
         self.folder.join("make.log")
     }
 
     fn run(&self, what: &str, arguments: &[&str], progress: &mut Progress) -> Result<()> {
-        let output = self.output();
-        fs::create_dir_all(&output).map_err(at("create", &output))?;
+        let output = &self.output;
+        fs::create_dir_all(output).map_err(at("create", output))?;
         let mut command = make(self.source);
-        command.args(self.variant.architecture.make());
+        command.args(self.variant.architecture.make()).envs(self.ccache());
         command.arg(format!("O={}", output.display())).args(arguments);
         // Otherwise it would contain who built it, where and when.
         command.env("KBUILD_BUILD_USER", "busbar").env("KBUILD_BUILD_HOST", "lab");
@@ -162,6 +173,23 @@ impl Make<'_> {
             self.variant.flavour.covered().iter().map(|name| format!("KCOV_INSTRUMENT_{name}=y")),
         );
         tools::step(&mut command, what, &self.log(), progress)
+    }
+
+    /// Variables by which ccache, where it is installed, compiles only what differs from the kernels built before.
+    fn ccache(&self) -> Vec<(&'static str, OsString)> {
+        if !Path::new(CCACHE).is_dir() {
+            return Vec::new();
+        }
+        let path = env::var_os("PATH").unwrap_or_default();
+        let all = iter::once(PathBuf::from(CCACHE)).chain(env::split_paths(&path));
+        vec![
+            // It has no folder with a colon in its name.
+            ("PATH", env::join_paths(all).unwrap_or(path)),
+            ("CCACHE_DIR", self.ccache.clone().into()),
+            ("CCACHE_MAXSIZE", "5G".into()),
+            ("CCACHE_BASEDIR", self.source.into()),
+            ("CCACHE_NOHASHDIR", "1".into()),
+        ]
     }
 
     fn kernel(&self) -> Result<()> {
