@@ -27,6 +27,8 @@ use crate::{Built, Flavour, Lab, at, root, tools, tsc, virtme};
 const BOOT: Limits = Limits { first: MINUTES, time: MINUTES, work: Duration::from_secs(300) };
 /// Limit of a boot, on a busy host too.
 const MINUTES: Duration = Duration::from_secs(1800);
+/// How often a guest is booted at most if QEMU's fault ends its boot ([`Process::may_boot_again`]).
+const BOOTS: u32 = 3;
 /// Seconds that the trial of KVM may take, if not [`TRIAL`]: in a guest, KVM works and is slow.
 const TRIAL_VARIABLE: &str = "BUSBAR_KVM_TRIAL";
 const TRIAL: Duration = Duration::from_secs(30);
@@ -107,11 +109,20 @@ impl Machine<'_> {
     }
 
     fn run(&self, job: &Job, accelerator: Accelerator) -> Result<Outcome> {
-        let progress = Progress::new("booting", None);
-        let mut guest = self.boot(job, accelerator)?;
-        let up = guest.up(BOOT);
-        let boot = progress.elapsed();
-        drop(progress);
+        let mut boots = 1;
+        let (mut guest, up, boot) = loop {
+            let progress = Progress::new("booting", None);
+            let mut guest = self.boot(job, accelerator)?;
+            let up = guest.up(BOOT);
+            let boot = progress.elapsed();
+            drop(progress);
+            let is_emulated = accelerator != Accelerator::Kvm;
+            if up.is_ok() || boots == BOOTS || !is_emulated || !guest.may_boot_again() {
+                break (guest, up, boot);
+            }
+            eprintln!("busbar: QEMU executed a breakpoint that Linux had removed: booting again");
+            boots += 1;
+        };
         let end = match (up, guest.interrupted()) {
             (_, Some(signal)) => End::Interrupted(signal),
             (Err(error), None) => return Err(error),

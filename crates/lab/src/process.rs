@@ -126,6 +126,17 @@ impl Process {
         }
     }
 
+    /// Whether a fault of QEMU's has ended the boot, and nothing of stdin was taken.
+    ///
+    /// QEMU before 8.1 may execute a breakpoint that another emulated processor has removed already, while Linux changes
+    /// its own code.
+    pub fn may_boot_again(&self) -> bool {
+        let console = fs::read(&self.console).unwrap_or_default();
+        self.interrupted().is_none()
+            && !self.streams.has_input()
+            && console::reports(&String::from_utf8_lossy(&console)).iter().any(|it| is_int3(it))
+    }
+
     /// Ends the guest; the error has the reason and the end of its console.
     fn failed(&mut self, tried: &str, why: &str) -> Error {
         self.kill();
@@ -293,6 +304,11 @@ enum Next {
     Late,
 }
 
+/// Whether a report is of a breakpoint where none is.
+fn is_int3(report: &str) -> bool {
+    report.lines().next().is_some_and(|line| line.contains("Oops: int3:"))
+}
+
 /// The meaning of the kernel's taint flags.
 fn tainted(flags: u64) -> Option<String> {
     let set = TAINTS.iter().filter(|(bit, _)| flags >> bit & 1 == 1);
@@ -304,6 +320,18 @@ fn tainted(flags: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_breakpoint_that_was_removed_is_a_fault_of_qemu() {
+        let of_qemu = "\
+[    2.518291] Oops: int3: 0000 [#1] PREEMPT SMP NOPTI
+[    2.518291] CPU: 1 UID: 0 PID: 0 Comm: swapper/1 Not tainted 6.12.117+deb12-amd64 #1
+[    2.518291] RIP: 0010:sched_clock_cpu+0x6/0x190
+";
+        assert!(console::reports(of_qemu).iter().any(|report| is_int3(report)));
+        let other = of_qemu.replace("int3", "0002");
+        assert!(!console::reports(&other).iter().any(|report| is_int3(report)));
+    }
 
     #[test]
     fn taint_flags_are_named() {

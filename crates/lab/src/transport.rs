@@ -203,13 +203,17 @@ impl Streams {
             let events = events.clone();
             match peer {
                 Peer::Control => control(port, events),
-                Peer::Input(from) => input(port, from),
+                Peer::Input(from) => {
+                    connected.has_input = true;
+                    input(port, from);
+                }
                 Peer::Output(sink) => {
                     connected.outputs.push(output(port, sink.clone(), events));
                     connected.sinks.push(sink);
                 }
                 Peer::Terminal(input, output) => {
                     connected.raw = Some(Raw::new(&input)?);
+                    connected.has_input = true;
                     terminal(port, input, output, events);
                 }
             }
@@ -225,6 +229,7 @@ pub(crate) struct Connected {
     outputs: Vec<Arc<Carried>>,
     sinks: Vec<Sink>,
     raw: Option<Raw>,
+    has_input: bool,
 }
 
 impl Connected {
@@ -236,6 +241,11 @@ impl Connected {
     /// Whether an output waits for its reader on this host.
     pub fn is_writing(&self) -> bool {
         self.outputs.iter().any(|output| output.writing.load(Ordering::Acquire))
+    }
+
+    /// Whether bytes of this process's stdin may have been taken.
+    pub fn has_input(&self) -> bool {
+        self.has_input
     }
 
     /// The captured stdout and stderr.
