@@ -2,7 +2,7 @@
 # Boots Debian's own kernel for arm64, loads each module and uses each path: messages and blocks for a coprocessor, then
 # the demonstration. Compiles the commands for it, where rustup can add the target; without, it only loads the modules.
 #
-# Usage: tests/arm64.sh
+# Usage: tests/arm64.sh [--modules]    --modules: only loads them
 set -eu
 cd "$(dirname "$0")/.."
 modules=$(sed -n 's/^ALL := //p' kernel/Makefile)
@@ -35,6 +35,7 @@ staged() {
 guest() {
     [ "$(uname -m)" = aarch64 ]
     case $(uname -r) in *+deb*-arm64) ;; *) echo "not Debian's kernel: $(uname -r)" >&2; exit 1 ;; esac
+    echo "boots: $(uname -r)"
     for module in $modules; do
         modprobe "$module"
         echo "loads: $module"
@@ -56,7 +57,9 @@ unset BUSBAR_LINUX
 own=target/release/busbar
 # shellcheck disable=SC2086
 root=$($own lab build $which --json | jq -r .root)
-if command -v rustup >/dev/null; then
+if [ "${1-}" = --modules ]; then
+    :
+elif command -v rustup >/dev/null; then
     . tools/cross
     cross arm64 "$root"
     cargo build --locked -p busbar-cli -p busbar-dev --target "$triple"

@@ -55,11 +55,6 @@ build() {
     case $failed in *" $1:"*) cat "$folder/log" ;; esac
 }
 
-# Prints the oldest version of a series' source that the suite has. Usage: oldest_source SERIES
-oldest_source() {
-    apt-cache madison "linux-source-$1" | cut -d '|' -f 2 | tr -d ' ' | sort -V | head -n 1
-}
-
 # Unpacks a source that a suite has: the files that the patches change. Usage: unpack SUITE SERIES newest|oldest
 unpack() {
     suite=$1 series=$2
@@ -68,7 +63,8 @@ unpack() {
     files=$({ echo MAINTAINERS && sed -n 's,^--- a/,,p; s,^+++ b/,,p' $patches; } | sort -u)
     APT_CONFIG=$cache/apt/$suite-amd64/apt.conf
     export APT_CONFIG
-    version=$("$3_source" "$series")
+    case $3 in newest) line='$' ;; oldest) line=1 ;; esac
+    version=$(source_versions "$series" | sed -n "${line}p")
     [ -n "$version" ] || return 0
     exec 8>"$cache/source.lock"
     flock 8
@@ -163,7 +159,8 @@ trap 'rm -rf "$work"' EXIT
 each_source apply
 
 # What must have been there, so that a server without kernels does not pass.
-for expected in '6\.12\..* amd64' '6\.12\..* arm64' '6\.12\..* armhf' '[7-9]\..* amd64' '[7-9]\..* arm64'; do
+for expected in '6\.12\..* amd64' '6\.12\..* arm64' '6\.12\..*-armmp armhf' \
+    '6\.12\..*-armmp-lpae armhf' '[7-9]\..* amd64' '[7-9]\..* arm64'; do
     echo "$kernels" | grep -q "^$expected " || failed="$failed no-kernel:$expected"
 done
 [ -z "$failed" ] || { echo "builds: failed:$failed" >&2; exit 1; }

@@ -3,7 +3,7 @@
 # folder: all modules, all but one, and those that a kernel without IIO supports, beside one that does not build.
 set -eu
 cd "$(dirname "$0")/.."
-built=$(${BUSBAR:-target/release/busbar} lab build --debug --json)
+built=$(${BUSBAR:-target/release/busbar} lab build --json)
 build=$(echo "$built" | jq -r .build)
 release=$(echo "$built" | jq -r .release)
 

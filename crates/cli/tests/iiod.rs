@@ -354,7 +354,11 @@ fn a_loss_of_a_device_of_libiios_own_server_is_told() {
     converter.rx.inject("lose_samples", 777);
     let summary = support::finish(child);
     assert!(summary["verified"].as_u64() >= Some(99_000), "{summary}");
-    assert_eq!((&summary["lost"], &summary["unknown"]), (&777.into(), &0.into()), "{summary}");
+    assert_eq!(summary["unknown"], 0, "{summary}");
+    // A busy machine loses more, which the converter counts until its buffer is enabled again.
+    let overruns = converter.rx.get("overruns").parse().unwrap();
+    let lost = summary["lost"].as_u64().unwrap();
+    assert!((777..=overruns).contains(&lost), "of {overruns}: {summary}");
 }
 
 #[test]

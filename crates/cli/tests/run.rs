@@ -721,7 +721,7 @@ fn blocks_land_in_device_memory_and_nobody_copies_them() {
     );
     let receiver = files.pipeline("r", &receiver).spawn().unwrap();
     let sender = format!(
-        "[source.adc]\nfrom = \"iio:vconv0\"\n\
+        "[pipeline]\ndrain = \"60s\"\n[source.adc]\nfrom = \"iio:vconv0\"\n\
          channels = [\"voltage0_i\", \"voltage0_q\", \"voltage1_i\", \"voltage1_q\"]\n\
          [stage.sum]\ninput = \"adc\"\ndo = \"checksum\"\n\
          [sink.net]\ninput = \"sum\"\nto = \"tcp:{here}:4960\"\n"

@@ -14,8 +14,8 @@ const SIZE: usize = 128 << 10;
 const INIT_TRACE: u32 = 0x8008_6301;
 const ENABLE: u32 = 0x6364;
 const DISABLE: u32 = 0x6365;
-/// Lowest address of kernel code.
-const KERNEL: u64 = 0xffff_ffff_8000_0000;
+/// Lowest address of the kernel, on x86-64 and arm64.
+const KERNEL: u64 = 1 << 63;
 
 /// A set of places: addresses in the kernel's code.
 pub type Places = HashSet<u64, BuildHasherDefault<PlaceHasher>>;

@@ -156,11 +156,14 @@ pub fn rounds(full: u64, quick: u64) -> u64 {
     if std::env::var_os("BUSBAR_QUICK").is_some() { quick } else { full }
 }
 
-/// Waits until `done`, and fails after five minutes: an emulated debug kernel beside another guest is slow.
+/// How long a test waits for others: an emulated debug kernel beside another guest is slow.
+pub const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Waits until `done`, and fails after [`PATIENCE`].
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(300);
+    let until = Instant::now() + PATIENCE;
     while !done() {
-        assert!(Instant::now() < until, "{what}: not within five minutes");
+        assert!(Instant::now() < until, "{what}: not within {PATIENCE:?}");
         sleep(Duration::from_millis(10));
     }
 }

@@ -16,7 +16,7 @@ use usb_gadget::function::custom::{Custom, Endpoint, EndpointDirection, Interfac
 use usb_gadget::{Class, Config, Gadget, Id, RegGadget, Strings};
 
 use super::iiod::Server;
-use super::{command, modprobe, signal, text, wait_until};
+use super::{PATIENCE, command, modprobe, signal, text, wait_until};
 
 pub const HOST: &str = "usb:1209:0001";
 /// `dummy_hcd` does not enumerate a device that comes sooner after another one has left.
@@ -154,12 +154,19 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// A device that comes and goes may keep it from its next peer for longer than 30 s.
     pub fn start(from: &str, to: &str) -> Self {
+        Self::with_patience(from, to, PATIENCE.as_secs())
+    }
+
+    /// One that ends with an error if its peer has gone for so many seconds.
+    pub fn with_patience(from: &str, to: &str, seconds: u64) -> Self {
         let said = NamedTempFile::new().unwrap();
-        let mut child = command(&["stream", from, to, "--json"])
-            .stderr(said.reopen().unwrap())
-            .spawn()
-            .unwrap();
+        let mut child =
+            command(&["stream", from, to, "--json", "--patience", &seconds.to_string()])
+                .stderr(said.reopen().unwrap())
+                .spawn()
+                .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines, samples: 0, last: Value::Null, said }
     }
