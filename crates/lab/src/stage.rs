@@ -141,6 +141,11 @@ impl Side {
             let on = format!("process {}", child.id());
             child.kill().and_then(|()| child.wait()).map_err(|why| Error::new("kill", on, why))?;
         }
+        self.gone()
+    }
+
+    /// Waits until the channels of a coprocessor that has crashed are gone: before that, its control device is the old one.
+    pub fn gone(&mut self) -> Result<()> {
         // Without recovery the channels stay; that is right.
         if fs::read_to_string(self.remoteproc.join("recovery"))
             .is_ok_and(|on| on.trim() != "enabled")

@@ -995,6 +995,15 @@ struct Stress {
     given: AtomicU64,
 }
 
+/// Ends the threads, also if the test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 impl Stress {
     /// Creates an endpoint and gives parts to the remote. A call may fail only because another thread
     /// has the part or because the remote has gone.
@@ -1092,6 +1101,7 @@ fn buffers_change_hands_in_any_order_while_the_remote_crashes() {
         given: AtomicU64::new(0),
     };
     std::thread::scope(|scope| {
+        let _over = Over(&stress.over);
         for seed in 0..4 {
             let stress = &stress;
             scope.spawn(move || {
@@ -1107,8 +1117,7 @@ fn buffers_change_hands_in_any_order_while_the_remote_crashes() {
         let mut remote = remote;
         for _ in 0..rounds {
             Stress::serve(&remote, 50, &mut rng);
-            remote.crash();
-            remote = Remote::on(side.core());
+            remote = remote.again(&mut side);
             bind(&mut side);
             *stress.controller.lock().unwrap() = side.controller().to_path_buf();
         }

@@ -169,6 +169,13 @@ impl Remote {
         self.end();
     }
 
+    /// A crash, after which another coprocessor starts once Linux has removed the devices of this one.
+    pub fn again(self, side: &mut Side) -> Self {
+        self.crash();
+        side.gone().expect("a recovery");
+        Self::on(side.core())
+    }
+
     fn end(&mut self) {
         self.stop.stop_at_once();
         if let Some(thread) = self.thread.take() {
@@ -222,8 +229,7 @@ impl Bench {
     pub fn crash(self) -> Self {
         let Self { remote, mut side, control } = self;
         drop(control);
-        remote.crash();
-        let remote = Remote::on(side.core());
+        let remote = remote.again(&mut side);
         let control = bind(&mut side);
         Self { remote, side, control }
     }
@@ -268,7 +274,7 @@ pub fn set_timeout(milliseconds: u32) {
 
 /// Gives the control device of `side` to `rpmsg_eptfd` and opens it.
 ///
-/// Call it after the remote has started: before, it may be the device of the previous one.
+/// Call it after the remote has started, and after a crash only behind [`Remote::again`].
 pub fn bind(side: &mut Side) -> File {
     wait_until("the remote", || {
         let devices = std::fs::read_dir("/sys/bus/rpmsg/devices").unwrap().flatten();
