@@ -81,8 +81,8 @@ impl Kernel {
             // patches: ccache looks results up by it.
             let output = source.join(".build").join(self.name());
             remove(&output)?;
-            let ccache = cache.path("ccache");
-            let make = Make { source: &source, folder, output, ccache, variant: self.variant };
+            let objects = cache.path("ccache");
+            let make = Make { source: &source, folder, output, objects, variant: self.variant };
             self.configure(&make)?;
             make.kernel()?;
             make.install_modules()?;
@@ -150,7 +150,7 @@ struct Make<'a> {
     source: &'a Path,
     folder: &'a Path,
     output: PathBuf,
-    ccache: PathBuf,
+    objects: PathBuf,
     variant: Variant,
 }
 
@@ -185,7 +185,7 @@ impl Make<'_> {
         vec![
             // It has no folder with a colon in its name.
             ("PATH", env::join_paths(all).unwrap_or(path)),
-            ("CCACHE_DIR", self.ccache.clone().into()),
+            ("CCACHE_DIR", self.objects.clone().into()),
             ("CCACHE_MAXSIZE", "5G".into()),
             ("CCACHE_BASEDIR", self.source.into()),
             ("CCACHE_NOHASHDIR", "1".into()),

@@ -187,7 +187,13 @@ pub(crate) fn extract(cache: &Cache, names: &[String], folder: &Path, log: &Path
     extract_from(&tarball(Series::default(), cache)?, names, folder, log)
 }
 
-fn extract_from(tarball: &Path, names: &[String], folder: &Path, log: &Path) -> Result<()> {
+/// The same from a tarball elsewhere.
+pub(crate) fn extract_from(
+    tarball: &Path,
+    names: &[String],
+    folder: &Path,
+    log: &Path,
+) -> Result<()> {
     let mut progress = Progress::new("unpacking drivers of the kernel's source", None);
     let mut tar = tools::bound("tar", "TERM");
     // tar ends when it has found each of them once.

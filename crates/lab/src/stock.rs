@@ -20,6 +20,9 @@ use crate::variant::Series;
 /// Part of the cache key. Increment it when a change here results in another kernel.
 const RECIPE: &str = "2";
 
+/// The release that is taken where apt knows it, so that it is the same one tomorrow.
+const TESTED: &str = include_str!("../../../kernel/lab/stock/release");
+
 /// The program that mounts the root, before there is a C library.
 const BUSYBOX: &str = "busybox-static";
 /// Debian's archives with the kernel for another processor, and with everything else.
@@ -164,12 +167,19 @@ enum Compiler {
 }
 
 impl Stock {
-    /// Asks apt for the newest kernel of the series that it knows.
+    /// Asks apt for the kernel that Busbar was tested with, or else for the newest of the series.
     pub fn find(architecture: Architecture, cache: &Cache) -> Result<Self> {
         let sources = Sources::of(architecture, cache).map_err(|error| advice(&error))?;
         let kernel = &sources.kernel;
-        let meta = meta(architecture).map(|name| kernel.name(&name));
-        let image = newest(&kernel.show(&meta)?).ok_or_else(unknown)?;
+        let tested = format!("linux-image-{}-{}", TESTED.trim(), architecture.debian());
+        let image = if find(&kernel.show(&[kernel.name(&tested)])?, &tested).is_some() {
+            tested
+        } else {
+            let meta = meta(architecture).map(|name| kernel.name(&name));
+            let image = newest(&kernel.show(&meta)?).ok_or_else(unknown)?;
+            eprintln!("busbar: apt does not know {tested}: taking {image}");
+            image
+        };
         let release = image.trim_start_matches("linux-image-").to_owned();
         let headers = format!("linux-headers-{release}");
         let own = [&image, &headers].map(|name| kernel.name(name));
@@ -224,7 +234,7 @@ impl Stock {
             let unpacked = Unpacked { folder, architecture, release: release.clone() };
             self.packages.unpack(&self.sources, &unpacked)?;
             unpacked.relocate_headers()?;
-            unpacked.take_drivers(cache)?;
+            unpacked.take_drivers(cache, &self.sources.kernel)?;
             unpacked.make_initrd()
         })?;
         Ok(Unpacked { folder, architecture, release })
@@ -368,11 +378,23 @@ impl Unpacked {
         fs::write(&file, relocated(&text)).map_err(at("write", &file))
     }
 
-    fn take_drivers(&self, cache: &Cache) -> Result<()> {
+    fn take_drivers(&self, cache: &Cache, apt: &Apt) -> Result<()> {
         let folder = self.folder.join("drivers");
         fs::create_dir_all(&folder).map_err(at("create", &folder))?;
         let names = DRIVERS.map(|name| format!("drivers/{name}"));
-        source::extract(cache, &names, &folder, &self.log())
+        if source::is_there(Series::default(), cache) {
+            return source::extract(cache, &names, &folder, &self.log());
+        }
+        let package = self.folder.join("source");
+        fs::create_dir_all(&package).map_err(at("create", &package))?;
+        let mut progress = Progress::new("downloading the kernel's source", None);
+        let name = format!("linux-source-{}", Series::default().name());
+        apt.download(&[name], &package, &self.log(), &mut progress)?;
+        let mut unpack = tools::bound("sh", "TERM");
+        unpack.args(["-euc", TARBALL]).current_dir(&package);
+        tools::step(&mut unpack, "unpack the source of", &self.log(), &mut progress)?;
+        source::extract_from(&package.join("tarball"), &names, &folder, &self.log())?;
+        remove(&package)
     }
 
     /// An initial file system with everything that mounting the root needs.
@@ -405,6 +427,9 @@ impl Unpacked {
         if old.exists() { old } else { new }
     }
 }
+
+/// Takes the tarball out of a package of the kernel's source.
+const TARBALL: &str = "dpkg-deb --fsys-tarfile *.deb | tar -x -O --wildcards './usr/src/linux-source-*.tar.xz' >tarball";
 
 /// Makes an archive `$2` of this folder, with the text `$1` as its program.
 const PACK: &str = r#"printf %s "$1" >init; chmod 755 init
