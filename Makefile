@@ -1,4 +1,4 @@
-# The two main commands, on a fresh Debian 12 as root: make demo, make test.
+# The two main commands, on a fresh Debian 12: make demo, make test.
 
 BUSBAR := target/release/busbar
 # The developers' command, which `busbar lab`, `bench` and `report` execute.
@@ -12,11 +12,9 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
-.PHONY: demo test test-host test-python test-clients wheel test-wheels test-cargo-c test-c32 test-armv7 test-features test-targets \
-	test-checkpatch test-kernel-style test-pairs test-lab test-lab-itself test-arm64 test-kvm test-race test-rest test-full test-dkms \
-	test-builds test-boards test-install test-packages test-yocto test-demo bench figures report deps build \
-	install install-c install-dev soapy soapy-module install-soapy uninstall install-modules uninstall-modules packages soak fuzz fuzz-kernel \
-	miri upstream clean
+.PHONY: demo test test-kernel test-all features test-builds test-packages bench figures report deps build \
+	install install-c install-dev soapy soapy-module install-soapy uninstall install-modules uninstall-modules packages wheel soak \
+	fuzz fuzz-kernel miri upstream clean
 
 # The script says at the start how long it takes. It runs on Debian's own kernel; DEMO_KERNEL= for the release kernel.
 export DEMO_KERNEL ?= --stock
@@ -24,155 +22,41 @@ demo:
 	@tools/deps demo
 	@demo/run
 
-# How long each has taken is said at the end, also if that comes early.
-test: deps
-	@mkdir -p target && >target/times; \
-	trap 'cat target/times >&2' EXIT; \
-	trap 'exit 143' TERM; \
-	$(MAKE) test-pairs && begun=$$(date +%s) && $(MAKE) test-lab && \
-	echo "test-lab: passed after $$(($$(date +%s) - begun)) s" >>target/times
+# Each installs the packages that it lacks, as root; `tests/run --list` has the parts. A part that has passed with the same
+# inputs is not run again: RUN=--again runs it. test is a newcomer's; test-kernel is for modules and patches; test-all is
+# every part, for a night.
+RUN ?=
+test:
+	@tools/deps tests && tests/run $(RUN) test
 
-# What needs no lab, or little of it: two at a time, as most of them keep one processor busy.
-test-pairs: deps
-	tests/pairs.sh test-host test-checkpatch test-builds test-arm64 test-python test-dkms test-install test-yocto \
-		test-lab-itself test-demo test-clients
+test-kernel:
+	@tools/deps tests && tests/run $(RUN) kernel
 
-# What `make test` has no time for: the library with each feature alone, 32 bit, more checks of kernel code, and in the lab
-# the attacks in the debug kernel, an IOMMU, bounce buffers, programs of others and benchmarks.
-test-rest: test-features test-c32 test-kernel-style
-	$(MAKE) test-lab-itself LAB_TESTS="output_is_exact a_signal_ends_all debians_own_kernel"
-	$(MAKE) test-lab LAB=--rest
-
-# Every test in the debug kernel, with more rounds, all of the lab's own tests, and 32 bit: two hours or more.
-test-full: export LAB_TESTS :=
-test-full: export LAB := --full
-test-full: FUZZ_SECONDS := 600
-test-full: test test-features test-c32 test-kernel-style fuzz-kernel
-
-# Tests that do not need the lab's kernel.
-test-host: deps test-targets
-	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
-	cargo test --workspace --all-features --locked
-	mandoc -T lint -W style docs/man/*
-
-# The library and the C programs on 32 bit, where rustup can add the target.
-I686 := i686-unknown-linux-gnu
-test-c32: deps
-	if ! command -v rustup >/dev/null; then \
-		echo "test-c32: skipped: there is no rustup"; \
-	else \
-		rustup -q target add $(I686) && \
-		export CARGO_TARGET_I686_UNKNOWN_LINUX_GNU_LINKER=gcc && \
-		cargo test -p busbar -p busbar-uapi --locked --target $(I686) && \
-		cargo build -p busbar-c --locked --target $(I686) && \
-		BUSBAR_C_LIBRARY=$(CURDIR)/target/$(I686)/debug/libbusbar_c.so BUSBAR_C_FLAGS=-m32 \
-			cargo test -p busbar-c --test c --test c_examples --locked -- --skip valgrind; \
-	fi
-
-# The Python package: the part of its tests that needs no kernel of Busbar's. The other part runs in the lab.
-test-python: deps
-	tests/python.sh host
-
-# Programs of others as clients of `busbar serve`: pylibiio, pyadi-iio, GNU Radio. The lab runs these tests as well.
-test-clients: deps
-	tests/python.sh install
-	cargo test --workspace --all-features --test clients --locked -- --ignored --skip lab::
-
-# The Python package as wheels in target/wheels: one for each of these machines serves CPython 3.11 and later.
-WHEELS ?= x86_64 aarch64 armv7
-wheel: deps
-	tests/python.sh wheel $(WHEELS)
-
-# The wheels for other processors, on these, which QEMU emulates.
-test-wheels: wheel
-	tests/wheels.sh $(filter-out x86_64,$(WHEELS))
-
-# The library for C by cargo-c, which takes minutes to build and is no part of make test.
-test-cargo-c: build
-	tests/cargo_c.sh
+test-all:
+	@tools/deps tests && tests/run $(RUN) all
 
 # The library with each of its features alone, and with none.
 FEATURES := block bulk dns-sd endpoint pipeline iiod receive stream wait picture tokio usb
-test-features: deps
+features:
 	cargo clippy -q -p busbar --locked --no-default-features -- -D warnings
 	for feature in $(FEATURES); do \
 		cargo clippy -q -p busbar --locked --no-default-features --features $$feature -- -D warnings || exit 1; \
 	done
 
-# The library's tests, and the unit tests of the other crates, as programs for armv7 in emulation, as root: seven minutes.
-test-armv7: deps
-	tests/armv7.sh
-
-# What a board gets compiles for other processors, where rustup can add a target.
-TARGETS := armv7-unknown-linux-gnueabihf aarch64-unknown-linux-gnu
-test-targets: deps
-	@command -v rustup >/dev/null || echo "test-targets: skipped: there is no rustup"
-	for target in $(TARGETS); do \
-		command -v rustup >/dev/null || break; \
-		rustup -q target add $$target && \
-		cargo check -q -p busbar -p busbar-coprocessor -p busbar-cli --locked --target $$target || exit 1; \
-	done
-
-# checkpatch, and the generated code, with the lab kernel's sources.
-test-checkpatch: build
-	$(BUSBAR) lab build
-	cargo test --workspace --all-features --test rpmsg_netlink_spec --locked -- --ignored what_is_generated
-	tools/checkpatch
-
-# Also sparse, W=1 and Coccinelle, and a check of the patches as they would be mailed.
-test-kernel-style: test-checkpatch
-	tools/kernel-style
-	tools/upstream --check
+# The Python package as wheels in target/wheels: one for each of these machines serves CPython 3.11 and later.
+WHEELS ?= x86_64 aarch64 armv7
+wheel:
+	tests/python.sh wheel $(WHEELS)
 
 # Writes the patches as they would be mailed, by series, to target/upstream.
 upstream: build
 	tools/upstream
 
-# Tests that need the lab's kernels, in as few boots as possible.
-LAB ?= --short
-test-lab: build
-	tests/lab.sh $(LAB)
-
-# The lab's own tests run on the host and boot one guest after another: a selection, or with LAB_TESTS= all.
-LAB_TESTS ?= exit_codes_are a_timeout_is the_release_kernel_reports
-test-lab-itself: build
-	$(BUSBAR) lab build
-	cargo test --workspace --all-features --test lab --locked -- --ignored --test-threads=1 $(LAB_TESTS)
-
-# Debian's own kernel for arm64, emulated: loads each module. `make test-boards BOARDS=debian-arm64` also uses them.
-test-arm64: build
-	tests/arm64.sh --modules
-
-# The lab with KVM, in a guest to which QEMU gives one, and with a KVM that hangs, if there is /dev/kvm: five minutes.
-test-kvm:
-	$(MAKE) test-lab-itself LAB_TESTS=a_kvm_that$(if $(wildcard /dev/kvm),,_works)
-
-# The tests of the modules in the race kernel (KCSAN).
-test-race: build
-	tests/lab.sh --race
-
-# Builds and installs the modules as on a board, with DKMS.
-test-dkms: build
-	tests/dkms.sh
-
-# Builds the modules for the oldest and the newest of Debian's kernels of each series from 6.12 on, for amd64, arm64 and
-# armhf, as root: it changes the root directory. BUILDS=--all for each of these kernels.
+# Builds the modules for the kernels of Debian's that tests/versions names, as root. BUILDS=--newest tells of those that are
+# not in it, BUILDS=--all builds each that Debian offers.
 BUILDS ?=
-test-builds: deps
+test-builds:
 	tests/builds.sh $(BUILDS)
-
-# What the targets above leave out for boards, into a table of docs/board.md, as root. BOARDS="--again kvm" for this part
-# in any case.
-BOARDS ?=
-test-boards: deps
-	@tools/deps boards
-	tests/boards.sh $(BOARDS)
-
-# Installs and uninstalls the command and all files that belong to it.
-test-install: soapy
-	tests/install.sh
 
 # Ten minutes of crashes, links that go down and clocks that are set. SOAK_KERNEL=--debug uses the debug
 # kernel. For these reports see tests/known-reports; no allocation is made to fail.
@@ -182,10 +66,6 @@ soak: build
 	$(BUSBAR) lab run $(SOAK_KERNEL) --timeout $$(($(SOAK_SECONDS) * 3 + 900)) \
 		--known 'rpmsg_eptdev_poll+' --known 'virtio_rpmsg_announce_create+' \
 		--known 'add_dma_entry+' -- tests/soak.sh $(SOAK_SECONDS) $(SEED)
-
-# The same as `make demo`, as a test.
-test-demo: deps
-	demo/run
 
 bench: build
 	$(BUSBAR) lab run -- $(BUSBAR) bench endpoint
@@ -201,11 +81,14 @@ figures: build
 report: build
 	$(BUSBAR) report --output target/report.html
 
-build: deps
+# It installs nothing: it says what is missing.
+build:
+	@tools/deps --check build
 	cargo build --release --locked --workspace --exclude busbar-python
 
+# Installs what the build and the demonstration need, as root.
 deps:
-	@tools/deps
+	@tools/deps demo
 
 # Installs the command of a board, its manual pages and completions, the library and the headers for C. It does not build, so
 # that root does not have to.
@@ -291,10 +174,6 @@ packages: soapy
 # Installs, uses and purges them in a fresh Debian 12, and in one for arm64 in the lab, as root.
 test-packages: packages
 	tests/packages.sh $(PACKAGES)
-
-# Parses the recipes for Yocto, with OECORE=FOLDER by the classes of openembedded-core in that folder.
-test-yocto: deps
-	tests/yocto.sh
 
 # Installs the kernel modules with DKMS. MODULES="rpmsg_eptfd rpmsg_netlink" selects some of them.
 install-modules uninstall-modules:

@@ -2,8 +2,9 @@
 # Builds each module for each kernel of Debian's (tools/kernels) on amd64, arm64 and armhf, where the kernel's
 # configuration allows it. A warning is an error. Then applies the patches to sources of Debian's. Prints a table.
 #
-# Usage: tests/builds.sh [--all]    --all: each kernel that Debian offers, not only the oldest and newest of each
-#                                   series; one more source
+# Usage: tests/builds.sh [--all | --newest]    default: those that tests/versions names
+#   --all     each kernel that Debian offers; one more source
+#   --newest  builds nothing: names the releases that tests/versions does not have yet
 set -eu
 cd "$(dirname "$0")/.."
 cache=${BUSBAR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/busbar}/boards
@@ -11,6 +12,7 @@ cache=${BUSBAR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/busbar}/boards
 modules=$(sed -n 's/^ALL := //p' kernel/Makefile)
 unset MAKEFLAGS MFLAGS MAKELEVEL
 all=${1-}
+if [ "$all" = --newest ]; then exec tools/kernels --newest; fi
 mkdir -p "$cache"
 exec 7>"$cache/builds.lock"
 flock 7

@@ -34,6 +34,25 @@ udevadm control --reload
 # The lab searches for leaks at the end. So each of the searches in between, which take minutes in all, is one too many.
 [ ! -e /sys/kernel/debug/kmemleak ] || echo scan=off >/sys/kernel/debug/kmemleak
 
+# Runs the program, and sets its exit code. Usage: execute ARGUMENT…
+execute() {
+    # shellcheck disable=SC2086
+    { timeout --kill-after=20 "$limit" $run /tmp/test "$@" </dev/null; echo $? >/tmp/code; } 2>&1 | tee /tmp/output
+    code=$(cat /tmp/code)
+}
+
+# Runs those tests of Rust's harness that have failed once more, each alone. It fails if one fails again.
+again() {
+    tests=$(sed -n '/^failures:$/,/^test result:/s/^    \([A-Za-z0-9_:]*\)$/\1/p' /tmp/output)
+    [ -n "$tests" ] || return 1
+    for test in $tests; do
+        echo "== $name: again: $test"
+        execute --ignored --test-threads=1 --exact "$test"
+        [ "$code" = 0 ] || return 1
+        echo "unstable: $name $test"
+    done
+}
+
 while read -r name program; do
     # With the guest's uptime, which shows what takes long.
     echo "== $name ($(cut -d. -f1 /proc/uptime) s)"
@@ -57,12 +76,13 @@ while read -r name program; do
     bench:*) set -- bench "${name#bench:}" --quick ;;
     esac
     cp "$program" /tmp/test
-    # shellcheck disable=SC2086
-    timeout --kill-after=20 "$limit" $run /tmp/test "$@" </dev/null
-    case $? in
+    execute "$@"
+    case $code in
     0) ;;
     # The line before names the test.
     124 | 137) printf '\n== out of time, or killed: %s\n' "$name"; failed="$failed $name" ;;
+    # Of Rust's harness.
+    101) again || failed="$failed $name" ;;
     *) failed="$failed $name" ;;
     esac
     case $name in

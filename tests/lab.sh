@@ -4,12 +4,14 @@
 # kernel, together with a quick run of each benchmark.
 # Tests that need an IOMMU, or an otherwise idle machine, run in separate boots.
 #
-# Usage: tests/lab.sh [--linux SERIES] [--short | --rest | --full | --race | --arm64 | --armv7] [TEST-PROGRAM…]
+# Usage: tests/lab.sh [--linux SERIES] [--modules | --library | --attacks | --patches | --full | --race | --arm64 | --armv7]
+#                     [TEST-PROGRAM…]
 #   TEST-PROGRAM…  names as cargo prints them, or selftests, python, drvnet; default all
 #   --linux   in kernels of this series, such as 7.3; default 6.12
-#   --short   what make test has time for: all in the release kernel, without benchmarks and those tests that need the debug
-#             kernel, an IOMMU, bounce buffers, programs of others, valgrind, or an idle machine
-#   --rest    what --short leaves out, and the attacks in the debug kernel
+#   --modules the modules' own tests, in Debian's own kernel
+#   --library the library over the modules, in Debian's own kernel
+#   --attacks the modules in the debug kernel: faults, hostile programs, unit tests
+#   --patches the same of the patches, and the kernel's own tests of them
 #   --full    all tests in the debug kernel, except those that take too long there; five times as many crashes; blocks of
 #             16 MiB; all cases of the kernel's tests for NICs
 #   --race    tests of the kernel's parts, in the race kernel (KCSAN), which cannot inject faults
@@ -24,6 +26,11 @@ full="" quick="env BUSBAR_QUICK=1" skip="--skip sixteen_me --skip what_is_genera
 kernels="debug release" foreign="" arch="" target=target/release crates="--workspace --all-features" emulator=""
 # Two tests of programs that run in the release kernel as well need the debug kernel.
 without_debug="--skip a_stuck_remote --skip long_frames_take_no_long"
+# Debian's own kernel has no patches of Busbar's, and no sample drivers of Linux.
+stock="--skip blocks_are_reported_in_order_with_their_times --skip blocks_of_a_disabled_buffer_are_reported
+    --skip a_block_that_is_detached_is_not_reported --skip reports_end_with_the_file_of_the_buffer --skip enqueue_twice
+    --skip attach_to_a_driver_without_dmabufs --skip dequeue --skip rpmsg_client_sample_gets_its_hundred_answers
+    --skip an_error_of_a_transmitter_is_told --skip a_cable_that_comes_back_has_lost_no_block"
 # A variable of tests/sources.sh.
 unset architecture
 usage() { sed -n '7,/^set/s/^# //p' "$0" >&2; exit 2; }
@@ -35,8 +42,8 @@ fi
 case ${1-} in
 --full) full=1 quick="" skip=""; shift ;;
 --race) kernels=race; shift ;;
---rest) kernels=rest; shift ;;
---short) kernels=short skip="$skip $without_debug"; shift ;;
+--modules | --library) kernels=${1#--} skip="$skip $without_debug $stock"; shift ;;
+--attacks | --patches) kernels=${1#--}; shift ;;
 --arm64 | --armv7)
     foreign=${1#--} kernels=foreign
     # These compile a program in the guest, which has no compiler.
@@ -99,14 +106,26 @@ kernel_of() {
         esac
         return
     fi
-    if [ "$kernels" = short ]; then
-        case $1 in
-        kunit | *_fault | fuzz_kernel | devmem_guess | vnic_iommu | *_bounce | usb_stress | iiod_usb_stress | \
-            vnic_ncdevmem | clients | c_lab) ;;
-        *) echo release ;;
-        esac
+    case $kernels:$2:$1 in
+    # They need the debug kernel, an IOMMU, bounce buffers, or programs of others or of the kernel's source.
+    modules:*_bounce | modules:*_fault | modules:*_iommu | modules:*_stress | modules:*:vnic_ncdevmem | \
+        modules:*:rpmsg_netlink_spec) return ;;
+    modules:*/kernel/modules/*) echo stock; return ;;
+    modules:*) return ;;
+    library:*/kernel/* | library:*_stress | library:*:clients | library:*:c_lab | library:*:iiod_events | library:*:wait | library:*:usb | \
+        library:*:kunit) return ;;
+    library:*) echo stock; return ;;
+    # That of the modules comes with them.
+    attacks:*_bounce | attacks:*:vnic_iommu | attacks:*:vnic_ncdevmem) return ;;
+    attacks:*:kunit | attacks:*_fault | attacks:*_hostile | attacks:*_stress | attacks:*_dmabuf | attacks:*_ends | \
+        attacks:*_remote | attacks:*:vcoproc_iommu | attacks:*:vnic_memory)
+        case $2 in */kernel/modules/* | */kunit.rs) echo debug ;; esac
         return
-    fi
+        ;;
+    attacks:*) return ;;
+    patches:*/kernel/patches/* | patches:*:wait | patches:*:vconv_errno | patches:*:iiod_events) echo debug; return ;;
+    patches:*) return ;;
+    esac
     case $1 in
     vnic_iommu | *_bounce) echo "${1##*_}"; return ;;
     # They need Python.
@@ -116,9 +135,6 @@ kernel_of() {
         rpmsg_eptfd_ends | rpmsg_netlink_remote | vcoproc_iommu | vnic_memory) echo debug; return ;;
     esac
     case $kernels:$1 in
-    # valgrind takes minutes.
-    rest:c_lab) echo release ;;
-    rest:*) ;;
     *:bulk | *:rpmsg_netlink_spec) echo release ;;
     *:rpmsg_netlink_blocks | *:vnic_link | *:vnic_settings | *:vnic_tools) echo "release${full:+ debug}" ;;
     *) if [ "$full" ]; then echo debug; else echo release; fi ;;
@@ -147,30 +163,28 @@ if grep -qs '^vnic_ncdevmem ' "$plan".*; then tests/ncdevmem.sh; fi
 if grep -qs '^clients ' "$plan".*; then tests/python.sh install; fi
 # Its C programs are compiled here, since a compiler takes long under emulation.
 for program in $(sed -n 's/^c_lab //p' "$plan".* 2>/dev/null); do "$program" --quiet; done
-if [ "$kernels" != race ] && [ "$foreign" != armv7 ] && is_asked selftests; then
+if [[ " race modules library attacks " != *" $kernels "* ]] && [ "$foreign" != armv7 ] && is_asked selftests; then
     selftests=$(tests/selftests.sh ${full:+--all} ${foreign:+--$foreign})
     for program in $selftests; do
         case $kernels:$full:$program in
-        # Two of its tests need what the release kernel lacks: without sleep, EPOLLWAKEUP does nothing.
-        short:*/epoll_hold_test*) continue ;;
-        short:* | *::*/devmem_tokens | *:*/epoll_wakeup_test) kernel=release ;;
+        "debug release::"*/devmem_tokens | foreign::*/devmem_tokens | *:*/epoll_wakeup_test) kernel=release ;;
         *) kernel=debug ;;
         esac
-        [ "$kernels:$kernel" = rest:release ] || echo "selftest:$(basename "$program") $program" >>"$plan.$kernel"
+        echo "selftest:$(basename "$program") $program" >>"$plan.$kernel"
     done
 fi
 # The Python package's.
-if [[ $kernels == "debug release" || $kernels == short ]] && is_asked python; then
+if [ "$kernels" = "debug release" ] && is_asked python; then
     echo "selftest:python tests/python.sh" >>"$plan.release"
 fi
 # The kernel's own tests for drivers of NICs run in the release kernel, as Python takes too long in the debug
 # kernel. They run alone, because with two guests at a time they exceed their time limits, such as 2 s for
 # csum.py's receiver.
-if [[ $kernels == "debug release" || $kernels == rest ]] && is_asked drvnet; then
+if [ "$kernels" = "debug release" ] && is_asked drvnet; then
     tests/drvnet.sh build
     echo "selftest:drvnet tests/drvnet.sh" >>"$plan.alone"
 fi
-if [[ $kernels == "debug release" || $kernels == rest ]] && [ $# = 0 ]; then
+if [ "$kernels" = "debug release" ] && [ $# = 0 ]; then
     for bench in endpoint bulk wait stream receive languages iiod; do
         echo "bench:$bench $busbar"
     done >>"$plan.release"
@@ -195,13 +209,6 @@ if [ -s "$plan.debug" ]; then
     mv "$plan.log" "$plan.debug"
 fi
 
-# There is only the release kernel, for two guests.
-if [ "$kernels" = short ] && [ -s "$plan.release" ]; then
-    sort -o "$plan.release" "$plan.release"
-    split --number=r/2 "$plan.release" "$plan.half."
-    mv "$plan.half.aa" "$plan.release"
-fi
-
 in_lab() {
     # shellcheck disable=SC2046,SC2086
     "$busbar" lab run $arch $(sed '/^#/d; /^$/d; s/^/--known /' tests/known-reports) "$@" | tee -a "$plan.out"
@@ -214,7 +221,6 @@ if [ -s "$plan.debug" ]; then "$busbar" lab build $arch --debug; fi
 # shellcheck disable=SC2086
 if [ -s "$plan.release" ]; then "$busbar" lab build $arch; fi
 limit=7200 release=""
-if [ "$kernels" = short ]; then limit=2700; fi
 if [ -s "$plan.release" ]; then
     # shellcheck disable=SC2086
     in_lab --timeout "$limit" -- $quick tests/guest.sh "$plan.release" $skip >"$plan.log" 2>&1 &
@@ -228,9 +234,9 @@ if [ -s "$plan.debug" ]; then
     # shellcheck disable=SC2086
     in_lab --debug $known --timeout "$limit" -- $quick tests/guest.sh "$plan.debug" --skip sixteen_me $always || status=$?
 fi
-if [ -s "$plan.half.ab" ]; then
+if [ -s "$plan.stock" ]; then
     # shellcheck disable=SC2086
-    in_lab --timeout "$limit" -- $quick tests/guest.sh "$plan.half.ab" $skip || status=$?
+    in_lab --stock --timeout "$limit" -- $quick tests/guest.sh "$plan.stock" $skip || status=$?
 fi
 # More boots of the debug kernel: on a machine with an IOMMU, and with bounce buffers for each device's DMA.
 for boot in iommu bounce; do

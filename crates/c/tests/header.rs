@@ -77,7 +77,7 @@ fn compilers_of_c_and_cpp_accept_the_headers() {
             command.arg(standard).args(machine);
             command.args(["-x", if compiler == "gcc" { "c" } else { "c++" }]);
             let output = command.arg(folder().join("include").join(header)).output();
-            let output = output.expect("gcc and g++: tools/deps installs them");
+            let output = output.expect("gcc and g++: see tests/parts.toml");
             let said = text(&output.stderr);
             assert!(output.status.success(), "{compiler} {standard} {machine:?}: {said}");
         }
@@ -238,7 +238,7 @@ fn interface(machine: &[&str]) -> String {
     fs::write(&source, program).unwrap();
     let mut gcc = Command::new("gcc");
     gcc.args(machine).arg("-I").arg(folder().join("include")).arg("-o").args([&binary, &source]);
-    let output = gcc.output().expect("gcc: tools/deps installs it");
+    let output = gcc.output().expect("gcc: see tests/parts.toml");
     assert!(output.status.success(), "{}", text(&output.stderr));
     let said = text(&Command::new(binary).output().unwrap().stdout);
     lines.extend(said.lines().map(String::from));

@@ -182,7 +182,7 @@ fn soapysdrutil_measures_the_rate() {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .expect("SoapySDRUtil: tools/deps installs it");
+            .expect("SoapySDRUtil: see tests/parts.toml");
         thread::sleep(Duration::from_millis(5500));
         let pid = Pid::from_raw(i32::try_from(test.id()).unwrap()).unwrap();
         kill_process(pid, Signal::INT).unwrap();

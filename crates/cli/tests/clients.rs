@@ -49,7 +49,7 @@ fn gnuradio() -> Command {
 }
 
 #[test]
-#[ignore = "make test-clients"]
+#[ignore = "tests/run clients"]
 fn pylibiio_reads_attributes_and_every_sample() {
     let server = Server::start(&["adc=synth:counter"]);
     let arguments = [&server.uri(), "adc", "busbar_report_loss", "1", "busbar_lost", "13"];
@@ -57,14 +57,14 @@ fn pylibiio_reads_attributes_and_every_sample() {
 }
 
 #[test]
-#[ignore = "make test-clients"]
+#[ignore = "tests/run clients"]
 fn pyadi_iio_receives_every_sample_with_a_class_of_its_own() {
     let server = Server::start(&["axi-adrv9009-rx-hpc=synth:counter", "adc=synth:counter"]);
     succeed(program(&python(), "with_pyadi_iio.py"), &[&server.uri(), "adc"]);
 }
 
 #[test]
-#[ignore = "make test-clients"]
+#[ignore = "tests/run clients"]
 fn gnu_radio_receives_every_sample() {
     let server = Server::start(&["synth:counter"]);
     succeed(gnuradio(), &[&server.uri(), "counter", "1000000"]);

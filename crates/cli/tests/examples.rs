@@ -84,8 +84,7 @@ fn talk(folder: &Path) -> PathBuf {
     let headers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/uapi");
     let mut gcc = Command::new("gcc");
     gcc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"]).arg(headers);
-    let output =
-        gcc.arg("-o").args([&talk, &source]).output().expect("gcc: tools/deps installs it");
+    let output = gcc.arg("-o").args([&talk, &source]).output().expect("gcc: see tests/parts.toml");
     assert!(output.status.success(), "{}", text(&output.stderr));
     talk
 }

@@ -164,7 +164,7 @@ fn nothing_that_is_ignored_is_in_the_tree() {
         .args(["ls-files", "--cached", "--ignored", "--exclude-standard"])
         .current_dir(root())
         .output()
-        .expect("git: tools/deps installs it");
+        .expect("git: see tests/parts.toml");
     let said = [output.stdout, output.stderr].concat();
     assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
 }

@@ -131,7 +131,7 @@ mod tests {
                 .args(["-T", "lint", "-W", "error,stop"])
                 .arg(folder.path().join(&name))
                 .output()
-                .expect("mandoc: tools/deps installs it");
+                .expect("mandoc: apt-get install mandoc");
             let said = String::from_utf8_lossy(&linted.stdout).into_owned();
             assert!(linted.status.success(), "{name}: {said}");
         }
@@ -155,7 +155,7 @@ mod tests {
                 .arg("-n")
                 .stdin(Stdio::piped())
                 .spawn()
-                .unwrap_or_else(|why| panic!("{shell}, which tools/deps installs: {why}"));
+                .unwrap_or_else(|why| panic!("{shell}, of tests/parts.toml: {why}"));
             child.stdin.take().unwrap().write_all(&text).unwrap();
             assert!(child.wait().unwrap().success(), "{shell}");
         }

@@ -1,4 +1,4 @@
-"""What the tests share. Those marked `lab` need the lab's kernel: `make test-python` runs the others."""
+"""What the tests share. Those marked `lab` need the lab's kernel: `tests/run python` runs the others."""
 
 import contextlib
 import os

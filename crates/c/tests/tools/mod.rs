@@ -53,7 +53,7 @@ pub fn compile(source: &Path, flags: &[&str], to: &Path) {
     gcc.arg("-I").arg(self::folder().join("include")).arg("-I").arg(self::folder().join("tests/c"));
     gcc.arg("-o").arg(to).arg(source).arg(&library).arg("-lm");
     gcc.arg(format!("-Wl,-rpath,{}", folder.display()));
-    let output = gcc.output().expect("gcc: tools/deps installs it");
+    let output = gcc.output().expect("gcc: see tests/parts.toml");
     assert!(output.status.success(), "{}: {}", source.display(), text(&output.stderr));
 }
 
@@ -130,7 +130,7 @@ pub fn built_soapy(way: Way) -> PathBuf {
     make.arg(format!("BUSBAR_CFLAGS=-I{}", folder().join("include").display()));
     let library = beside(&place);
     make.arg(format!("BUSBAR_LIBS={} -Wl,-rpath,{}", library.display(), place.display()));
-    let output = make.output().expect("make: tools/deps installs it");
+    let output = make.output().expect("make: see tests/parts.toml");
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     place
 }
