@@ -4,14 +4,15 @@
 # kernel, together with a quick run of each benchmark.
 # Tests that need an IOMMU, or an otherwise idle machine, run in separate boots.
 #
-# Usage: tests/lab.sh [--linux SERIES] [--modules | --library | --attacks | --patches | --full | --race | --arm64 | --armv7]
-#                     [TEST-PROGRAM…]
+# Usage: tests/lab.sh [--linux SERIES] [--modules | --library | --attacks | --patches | --selftests | --full | --race |
+#                     --arm64 | --armv7] [TEST-PROGRAM…]
 #   TEST-PROGRAM…  names as cargo prints them, or selftests, python, drvnet; default all
 #   --linux   in kernels of this series, such as 7.3; default 6.12
 #   --modules the modules' own tests, in Debian's own kernel
 #   --library the library over the modules, in Debian's own kernel
 #   --attacks the modules in the debug kernel: faults, hostile programs, unit tests
-#   --patches the same of the patches, and the kernel's own tests of them
+#   --patches the same of the patches
+#   --selftests the kernel's own tests of the patches, in the debug kernel
 #   --full    all tests in the debug kernel, except those that take too long there; five times as many crashes; blocks of
 #             16 MiB; all cases of the kernel's tests for NICs
 #   --race    tests of the kernel's parts, in the race kernel (KCSAN), which cannot inject faults
@@ -30,7 +31,8 @@ without_debug="--skip a_stuck_remote --skip long_frames_take_no_long"
 stock="--skip blocks_are_reported_in_order_with_their_times --skip blocks_of_a_disabled_buffer_are_reported
     --skip a_block_that_is_detached_is_not_reported --skip reports_end_with_the_file_of_the_buffer --skip enqueue_twice
     --skip attach_to_a_driver_without_dmabufs --skip dequeue --skip rpmsg_client_sample_gets_its_hundred_answers
-    --skip an_error_of_a_transmitter_is_told --skip a_cable_that_comes_back_has_lost_no_block"
+    --skip an_error_of_a_transmitter_is_told --skip a_cable_that_comes_back_has_lost_no_block
+    --skip a_driver_without_dmabufs_is_read"
 # A variable of tests/sources.sh.
 unset architecture
 usage() { sed -n '7,/^set/s/^# //p' "$0" >&2; exit 2; }
@@ -43,7 +45,7 @@ case ${1-} in
 --full) full=1 quick="" skip=""; shift ;;
 --race) kernels=race; shift ;;
 --modules | --library) kernels=${1#--} skip="$skip $without_debug $stock"; shift ;;
---attacks | --patches) kernels=${1#--}; shift ;;
+--attacks | --patches | --selftests) kernels=${1#--}; shift ;;
 --arm64 | --armv7)
     foreign=${1#--} kernels=foreign
     # These compile a program in the guest, which has no compiler.
@@ -112,8 +114,8 @@ kernel_of() {
         modules:*:rpmsg_netlink_spec) return ;;
     modules:*/kernel/modules/*) echo stock; return ;;
     modules:*) return ;;
-    library:*/kernel/* | library:*_stress | library:*:clients | library:*:c_lab | library:*:iiod_events | library:*:wait | library:*:usb | \
-        library:*:kunit) return ;;
+    library:*/kernel/* | library:*_stress | library:*:clients | library:*:c_lab | library:*:iiod_events | library:*:usb | \
+        library:*:wait | library:*:servers | library:*:busbar_uapi | library:*:kunit) return ;;
     library:*) echo stock; return ;;
     # That of the modules comes with them.
     attacks:*_bounce | attacks:*:vnic_iommu | attacks:*:vnic_ncdevmem) return ;;
@@ -123,8 +125,9 @@ kernel_of() {
         return
         ;;
     attacks:*) return ;;
-    patches:*/kernel/patches/* | patches:*:wait | patches:*:vconv_errno | patches:*:iiod_events) echo debug; return ;;
-    patches:*) return ;;
+    patches:*/kernel/patches/* | patches:*:wait | patches:*:servers | patches:*:busbar_uapi | patches:*:vconv_errno | \
+        patches:*:iiod_events) echo debug; return ;;
+    patches:* | selftests:*) return ;;
     esac
     case $1 in
     vnic_iommu | *_bounce) echo "${1##*_}"; return ;;
@@ -163,7 +166,7 @@ if grep -qs '^vnic_ncdevmem ' "$plan".*; then tests/ncdevmem.sh; fi
 if grep -qs '^clients ' "$plan".*; then tests/python.sh install; fi
 # Its C programs are compiled here, since a compiler takes long under emulation.
 for program in $(sed -n 's/^c_lab //p' "$plan".* 2>/dev/null); do "$program" --quiet; done
-if [[ " race modules library attacks " != *" $kernels "* ]] && [ "$foreign" != armv7 ] && is_asked selftests; then
+if [[ " race modules library attacks patches " != *" $kernels "* ]] && [ "$foreign" != armv7 ] && is_asked selftests; then
     selftests=$(tests/selftests.sh ${full:+--all} ${foreign:+--$foreign})
     for program in $selftests; do
         case $kernels:$full:$program in

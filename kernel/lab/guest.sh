@@ -61,6 +61,11 @@ if ! refusal=$({ mkdir -p /lib/firmware && cp "$here"/firmware/* /lib/firmware; 
 	printf %s "$here/firmware" >/sys/module/firmware_class/parameters/path
 fi
 
+# As systemd does it; in Debian's kernel it is a module.
+config=/sys/kernel/config
+[ -d $config ] || modprobe -q configfs
+if [ -d $config ] && ! mountpoint -q $config; then mount -t configfs configfs $config; fi
+
 # By default the kernel reports only the first DMA mapping error, so a known one would hide others.
 dma=/sys/kernel/debug/dma-api/num_errors
 [ ! -e "$dma" ] || echo 1000000 >"$dma"
