@@ -168,7 +168,9 @@ uninstall:
 # Debian packages of the command, libbusbar, the module for SoapySDR and the sources of the kernel modules, in
 # target/packages: for amd64, arm64 and armhf as root where there is rustup, else for this machine's processor.
 PACKAGES ?=
-packages: soapy
+packages:
+	@tools/deps packages
+	@$(MAKE) --no-print-directory soapy
 	tools/packages $(PACKAGES)
 
 # Installs, uses and purges them in a fresh Debian 12, and in one for arm64 in the lab, as root.

@@ -22,7 +22,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/cross
 busbar=target/release/busbar
-# What is generated is compared on the host, by `make test-checkpatch`, as it needs no kernel.
+# What is generated is compared on the host, by `tests/run checkpatch`, as it needs no kernel.
 full="" quick="env BUSBAR_QUICK=1" skip="--skip sixteen_me --skip what_is_generated" always=""
 kernels="debug release" foreign="" arch="" target=target/release crates="--workspace --all-features" emulator=""
 # Two tests of programs that run in the release kernel as well need the debug kernel.

@@ -4,6 +4,8 @@
 # kernel's YNL. Where the files lie depends on the series.
 set -eu
 cd "$(dirname "$0")/.."
+# It runs in the release kernel.
+SOURCES_KERNEL=
 . tests/sources.sh
 
 specs=$source/Documentation/netlink/specs

@@ -2,7 +2,7 @@
 # Read by the scripts that build the kernel's own tests, for another processor if they set `architecture`. Sets built, what
 # the lab says of its kernel; source, the source of that; selftests, its tests; out, the folder for what is built; and
 # include, options of the compiler for the kernel's headers.
-built=$(target/release/busbar lab build --debug ${architecture:+--arch "$architecture"} --json)
+built=$(target/release/busbar lab build ${SOURCES_KERNEL---debug} ${architecture:+--arch "$architecture"} --json)
 source=$(readlink -f "$(echo "$built" | jq -r .build)/source")
 selftests=$source/tools/testing/selftests
 out=$PWD/target/selftests${architecture:+/$architecture}
