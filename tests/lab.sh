@@ -27,12 +27,14 @@ full="" quick="env BUSBAR_QUICK=1" skip="--skip sixteen_me --skip what_is_genera
 kernels="debug release" foreign="" arch="" target=target/release crates="--workspace --all-features" emulator=""
 # Two tests of programs that run in the release kernel as well need the debug kernel.
 without_debug="--skip a_stuck_remote --skip long_frames_take_no_long"
-# Debian's own kernel has no patches of Busbar's, and no sample drivers of Linux.
+# Debian's own kernel has no patches of Busbar's, and no sample drivers of Linux. Without patch 0009, memory that is held when
+# its device goes is unmapped by a device that is no more: an oops, now and then.
 stock="--skip blocks_are_reported_in_order_with_their_times --skip blocks_of_a_disabled_buffer_are_reported
     --skip a_block_that_is_detached_is_not_reported --skip reports_end_with_the_file_of_the_buffer --skip enqueue_twice
     --skip attach_to_a_driver_without_dmabufs --skip dequeue --skip rpmsg_client_sample_gets_its_hundred_answers
     --skip an_error_of_a_transmitter_is_told --skip a_cable_that_comes_back_has_lost_no_block
-    --skip a_driver_without_dmabufs_is_read"
+    --skip a_driver_without_dmabufs_is_read --skip views_outlive_the_module
+    --skip a_device_that_goes_is_an_error_and_no_more"
 # A variable of tests/sources.sh.
 unset architecture
 usage() { sed -n '7,/^set/s/^# //p' "$0" >&2; exit 2; }
