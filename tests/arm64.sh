@@ -2,7 +2,7 @@
 # Boots Debian's own kernel for arm64, loads each module and uses each path: messages and blocks for a coprocessor, then
 # the demonstration. Compiles the commands for it, where rustup can add the target; without, it only loads the modules.
 #
-# Usage: tests/arm64.sh [--modules]    --modules: only loads them
+# Usage: tests/arm64.sh
 set -eu
 cd "$(dirname "$0")/.."
 modules=$(sed -n 's/^ALL := //p' kernel/Makefile)
@@ -57,9 +57,7 @@ unset BUSBAR_LINUX
 own=target/release/busbar
 # shellcheck disable=SC2086
 root=$($own lab build $which --json | jq -r .root)
-if [ "${1-}" = --modules ]; then
-    :
-elif command -v rustup >/dev/null; then
+if command -v rustup >/dev/null; then
     . tools/cross
     cross arm64 "$root"
     cargo build --locked -p busbar-cli -p busbar-dev --target "$triple"

@@ -7,6 +7,7 @@ version=0.10.15
 tool=$PWD/target/cargo-c-$version
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
+trap 'exit 143' TERM
 [ -x "$tool/bin/cargo-cinstall" ] || cargo install --quiet --locked --root "$tool" --version "$version" cargo-c
 PATH=$tool/bin:$PATH cargo cinstall --locked --release -p busbar-c --destdir "$root/cargo" --prefix /usr --libdir lib
 make --silent install DESTDIR="$root/make" PREFIX=/usr >/dev/null

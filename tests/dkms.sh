@@ -9,6 +9,7 @@ release=$(echo "$built" | jq -r .release)
 
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
+trap 'exit 143' TERM
 mkdir -p "$root/tree" "$root/installed/$release"
 
 kernel=kernel

@@ -34,11 +34,16 @@ udevadm control --reload
 # The lab searches for leaks at the end. So each of the searches in between, which take minutes in all, is one too many.
 [ ! -e /sys/kernel/debug/kmemleak ] || echo scan=off >/sys/kernel/debug/kmemleak
 
+mkfifo /tmp/pipe
 # Runs the program, and sets its exit code. Usage: execute ARGUMENT…
 execute() {
+    tee /tmp/output </tmp/pipe &
+    copy=$!
     # shellcheck disable=SC2086
-    { timeout --kill-after=20 "$limit" $run /tmp/test "$@" </dev/null; echo $? >/tmp/code; } 2>&1 | tee /tmp/output
-    code=$(cat /tmp/code)
+    timeout --kill-after=20 "$limit" $run /tmp/test "$@" </dev/null >/tmp/pipe 2>&1
+    code=$?
+    # The copy ends with the pipe, unless a process that the program has left behind keeps that open.
+    timeout 20 tail -f -s 0.1 --pid="$copy" /dev/null || kill "$copy"
 }
 
 # Runs those tests of Rust's harness that have failed once more, each alone. It fails if one fails again.

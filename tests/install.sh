@@ -6,6 +6,7 @@ cd "$(dirname "$0")/.."
 busbar=${BUSBAR:-target/release/busbar}
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
+trap 'exit 143' TERM
 to=$root/opt/busbar
 # Tells whether the list of libraries was made anew.
 mkdir "$root/bin"

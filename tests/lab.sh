@@ -119,8 +119,6 @@ kernel_of() {
     library:*/kernel/* | library:*_stress | library:*:clients | library:*:c_lab | library:*:iiod_events | library:*:usb | \
         library:*:wait | library:*:servers | library:*:busbar_uapi | library:*:kunit) return ;;
     library:*) echo stock; return ;;
-    # That of the modules comes with them.
-    attacks:*_bounce | attacks:*:vnic_iommu | attacks:*:vnic_ncdevmem) return ;;
     attacks:*:kunit | attacks:*_fault | attacks:*_hostile | attacks:*_stress | attacks:*_dmabuf | attacks:*_ends | \
         attacks:*_remote | attacks:*:vcoproc_iommu | attacks:*:vnic_memory)
         case $2 in */kernel/modules/* | */kunit.rs) echo debug ;; esac

@@ -8,6 +8,8 @@
 #   lab      the others: in the guest, from the root of the tree; tests/lab.sh calls it
 #   wheel    wheels in target/wheels, for x86_64, aarch64, armv7; Zig links them, so that no other packages are needed
 set -eu
+# Otherwise dash runs no EXIT trap when a signal ends it.
+trap 'exit 143' TERM
 case ${1-lab} in
 install | build | host | wheel) cd "$(dirname "$0")/.." ;;
 esac
@@ -71,13 +73,15 @@ host)
     [ $# != 0 ] || fresh
     log=$(mktemp)
     trap 'rm -f "$log" "$log.code"' EXIT
-    python() { "$environment/bin/python" -m pytest -q -p no:cacheprovider -rf -m "not lab" "$@"; }
+    python() { "$environment/bin/python" -m pytest -q -p no:cacheprovider -rfE -m "not lab" "$@"; }
     { python "$@" && echo 0 >"$log.code" || echo $? >"$log.code"; } | tee "$log"
     # 1: some tests have failed. Each runs once more, alone.
     case $(cat "$log.code") in
     0) ;;
     1)
-        sed -n 's/^FAILED \([^ ]*\).*/\1/p' "$log" | while read -r test; do
+        failed=$(sed -n 's/^\(FAILED\|ERROR\) \([^ ]*\).*/\2/p' "$log" | sort -u)
+        [ -n "$failed" ] || exit 1
+        for test in $failed; do
             python "$test"
             echo "unstable: $test"
         done

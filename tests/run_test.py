@@ -284,6 +284,15 @@ class RunTest(unittest.TestCase):
     def test_after_sigkill_nothing_of_a_part_is_left_and_it_is_not_recalled(self):
         self.interrupt(signal.SIGKILL)
 
+    def test_when_nobody_reads_what_it_prints_the_run_ends_with_what_it_has_started(self):
+        self.table(hold=HOLD, first='until [ -e "$OUT/go" ]; do sleep 0.1; done', after="true")
+        process = subprocess.Popen([self.runner, "all"], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.until(lambda: (self.out / "up").exists())
+        process.stdout.close()
+        (self.out / "go").touch()
+        self.assertEqual(process.wait(120), 141)
+        self.until(lambda: not self.processes())
+
     @unittest.skipUnless(OWN, "needs root")
     def test_what_a_part_leaves_behind_ends_with_it(self):
         self.table(part=STRAY)
