@@ -19,7 +19,7 @@ GENERATE ?= $(BUSBAR)
 # The script says at the start how long it takes. It runs on Debian's own kernel; DEMO_KERNEL= for the release kernel.
 export DEMO_KERNEL ?= --stock
 demo:
-	@tools/deps demo
+	@tools/deps $(if $(DEMO_KERNEL),demo,kernel)
 	@demo/run
 
 # Each installs the packages that it lacks, as root; `tests/run --list` has the parts. A part that has passed with the same
@@ -56,6 +56,7 @@ upstream: build
 # not in it, BUILDS=--all builds each that Debian offers.
 BUILDS ?=
 test-builds:
+	@tools/deps builds
 	tests/builds.sh $(BUILDS)
 
 # Ten minutes of crashes, links that go down and clocks that are set. SOAK_KERNEL=--debug uses the debug
@@ -129,7 +130,9 @@ install-c:
 # The module by which programs of SoapySDR use libbusbar (docs/soapy.md).
 soapy_build := $(CURDIR)/target/soapy
 soapy_module = $(lib_to)/SoapySDR/modules0.8/libbusbarSupport.so
-soapy: build
+soapy:
+	@tools/deps --check soapy
+	@$(MAKE) --no-print-directory build
 	@$(MAKE) --no-print-directory soapy-module
 
 # The same of what is built, for another processor with its compiler (tools/packages).

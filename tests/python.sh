@@ -14,11 +14,19 @@ case ${1-lab} in
 install | build | host | wheel) cd "$(dirname "$0")/.." ;;
 esac
 environment=$PWD/target/python
+# Of what is installed, and of what builds it.
+export PIP_CONSTRAINT="$PWD/crates/python/tests/constraints.txt"
+export PIP_BUILD_CONSTRAINT="$PIP_CONSTRAINT"
 
+# One at a time: more than one part of the tests installs.
 install() {
+    mkdir -p target
+    exec 9>"$environment.lock"
+    flock 9
     [ -x "$environment/bin/pip" ] || python3 -m venv "$environment"
     # Where all of it is there, this asks no server.
     "$environment/bin/pip" install -q --disable-pip-version-check "$@"
+    exec 9>&-
 }
 
 maturin() {
@@ -102,10 +110,10 @@ lab)
     ;;
 wheel)
     shift
-    install 'maturin[zig]>=1.9,<2' 'auditwheel>=6,<7'
+    install 'maturin[zig]' auditwheel
     # Debian's Rust has no library for other processors, so a Rust of its own is installed into the environment.
     if ! command -v rustup >/dev/null; then
-        install 'puccinialin>=0.1,<0.2'
+        install puccinialin
         "$environment/bin/python" -m puccinialin --location "$environment/rust" >/dev/null
         export CARGO_HOME="$environment/rust/cargo" RUSTUP_HOME="$environment/rust/rustup"
         PATH=$CARGO_HOME/bin:$PATH

@@ -190,6 +190,19 @@ class RunTest(unittest.TestCase):
     def test_a_part_is_recalled_after_a_file_that_is_not_its_own_has_changed(self):
         self.after(lambda: (self.root / "other").write_text("two"), 1)
 
+    def test_a_part_is_recalled_after_its_files_are_again_what_they_were(self):
+        self.after(lambda: (self.root / "in/file").write_text("two"), 2)
+        (self.root / "in/file").write_text("one")
+        self.assertIn("with the same inputs", self.run_parts("part"))
+
+    def test_the_oldest_results_of_a_part_are_removed(self):
+        self.table(part=self.counted())
+        for number in range(24):
+            (self.root / "in/file").write_text(f"{number}")
+            self.run_parts("part")
+        self.assertEqual(len(list((self.cache / "passed").iterdir())), 20)
+        self.assertIn("with the same inputs", self.run_parts("part"))
+
     def test_a_part_whose_file_changes_while_it_runs_is_not_recalled(self):
         self.table(part=self.counted(run='echo run | tee -a "$OUT/part" >> in/file'))
         self.assertIn("changed meanwhile", self.run_parts("part"))
@@ -236,6 +249,27 @@ class RunTest(unittest.TestCase):
             lines = self.run_parts(chosen, code=code).splitlines()
             self.assertEqual(lines[-2:], ["skipped: part (there is no no-such)", f"{1 - code} passed, 0 failed, 1 skipped"])
         self.assertEqual(self.times("build"), 0)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs root")
+    def test_a_part_with_a_package_that_apt_does_not_know_is_skipped_and_others_run(self):
+        self.program("apt-cache", "package\nother")
+        self.table(one=self.counted(packages=["no-such"]), two=self.counted("two"))
+        self.assertIn("skipped: one (apt does not know no-such)", self.run_parts("all"))
+        self.assertEqual((self.times("part"), self.times("two")), (0, 1))
+
+    def test_without_rust_a_part_runs_that_needs_none(self):
+        # All programs of the machine, without its Rust.
+        bin = self.folder / "bin"
+        for path in filter(None, map(shutil.which, ("bash", "cat", "git", "python3", "setpriv", "sh", "true", "unshare"))):
+            if not (bin / pathlib.Path(path).name).exists():
+                (bin / pathlib.Path(path).name).symlink_to(path)
+        (bin / "cargo").unlink()
+        self.program("apt-cache", "")
+        self.env["PATH"] = str(bin)
+        self.table({"build": "true"}, one=self.counted(run="cargo x"), two=self.counted(uses=["build"]), three="true")
+        printed = self.run_parts("all")
+        self.assertRegex(printed, "skipped: one .*rustc-web.*, two .*rustc-web")
+        self.check_last("1 passed, 0 failed, 2 skipped", printed)
 
     def test_what_uses_a_step_that_fails_is_skipped(self):
         self.table({"build": "false"}, part=self.counted(uses=["build"]), other=self.counted("other"))

@@ -7,5 +7,5 @@ cd "$(dirname "$0")/.."
 environment=$PWD/target/yocto
 [ -x "$environment/bin/pip" ] || python3 -m venv "$environment"
 # Where it is there, this asks no server.
-"$environment/bin/pip" install -q --disable-pip-version-check bitbake-setup==2.19.0
+"$environment/bin/pip" install -q --disable-pip-version-check -c crates/python/tests/constraints.txt bitbake-setup
 exec "$environment/bin/python" tests/yocto.py

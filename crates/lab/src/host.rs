@@ -138,7 +138,7 @@ mod tests {
         let (first, start) = (read(), Instant::now());
         let mut last = read();
         while seconds(&last, "guest") < seconds(&first, "guest") + 0.1 {
-            assert!(start.elapsed() < Duration::from_secs(20), "{first} {last}");
+            assert!(start.elapsed() < Duration::from_secs(60), "{first} {last}");
             last = read();
         }
         child.kill().unwrap();

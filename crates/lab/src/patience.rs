@@ -153,7 +153,7 @@ mod tests {
         let group = Pid::from_child(&child);
         let start = Instant::now();
         while work(group) < Duration::from_millis(50) {
-            assert!(start.elapsed() < Duration::from_secs(20));
+            assert!(start.elapsed() < Duration::from_secs(60));
         }
         child.kill().unwrap();
         child.wait().unwrap();

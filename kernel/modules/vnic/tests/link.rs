@@ -11,6 +11,8 @@ use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::num::NonZero;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -391,14 +393,18 @@ fn ends_that_go_down_under_load_lose_nothing_for_good() {
 fn the_module_takes_its_pairs_with_it() {
     let _pair = Pair::new();
     let listener = TcpListener::bind((NEAR[0], PORT)).unwrap();
-    let sender = thread::spawn(|| {
+    let has_gone = Arc::new(AtomicBool::new(false));
+    let its = Arc::clone(&has_gone);
+    let sender = thread::spawn(move || {
         let mut stream = connect(NEAR[0]);
         stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
-        while stream.write_all(&vec![0; 65536]).is_ok() {}
+        // A slow machine may not take it in time before the module goes, either.
+        while stream.write(&[0; 65536]).is_ok() || !its.load(Ordering::Acquire) {}
     });
     let (mut stream, _) = listener.accept().unwrap();
     stream.read_exact(&mut vec![0; 1_000_000]).unwrap();
     run("rmmod vnic");
+    has_gone.store(true, Ordering::Release);
     assert!(!exists(DEVICE));
     drop((stream, listener));
     sender.join().unwrap();

@@ -29,10 +29,19 @@ fn complaint(arguments: &str) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Whether a datagram from the far end arrives.
+/// Whether a datagram from the far end arrives; a slow machine has a minute for it.
 fn arrives(index: usize) -> bool {
+    arrives_within(index, Duration::from_secs(60))
+}
+
+/// Whether a datagram from the far end does not arrive.
+fn is_dropped(index: usize) -> bool {
+    !arrives_within(index, Duration::from_secs(1))
+}
+
+fn arrives_within(index: usize, limit: Duration) -> bool {
     let receiver = UdpSocket::bind((NEAR[index], PORT)).unwrap();
-    receiver.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    receiver.set_read_timeout(Some(limit)).unwrap();
     far(|| {
         let sender = UdpSocket::bind((FAR[index], PORT)).unwrap();
         sender.send_to(b"x", (NEAR[index], PORT)).unwrap();
@@ -93,7 +102,7 @@ fn rules_drop_what_they_match() {
             (format!("{kind} dst-port {} m 0xfffe", (PORT + 1) & 0xff), false),
         ] {
             run(&format!("ethtool -N {DEVICE} flow-type {rule} action -1 loc 7"));
-            assert_eq!(arrives(index), !matches, "{rule}");
+            assert!(if matches { is_dropped(index) } else { arrives(index) }, "{rule}");
             run(&format!("ethtool -N {DEVICE} delete 7"));
         }
         assert!(arrives(index));
@@ -103,7 +112,7 @@ fn rules_drop_what_they_match() {
     run(&format!("ethtool -N {DEVICE} flow-type udp4 dst-port {PORT} action -1 loc 5"));
     assert!(arrives(0));
     run(&format!("ethtool -N {DEVICE} delete 4"));
-    assert!(!arrives(0));
+    assert!(is_dropped(0));
     // Switching them off and on deletes all rules.
     run(&format!("ethtool -K {DEVICE} ntuple off"));
     assert!(arrives(0));
@@ -381,7 +390,7 @@ fn a_kernel_that_logs_over_it_does_not_make_it_deaf() {
         ended.store(true, Ordering::Relaxed);
     });
     run("modprobe -r netconsole");
-    assert!((0..5).any(|_| arrives(0)), "it is deaf");
+    assert!((0..60).any(|_| !is_dropped(0)), "it is deaf");
 }
 
 #[test]
