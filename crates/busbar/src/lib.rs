@@ -53,6 +53,8 @@
 //! | `picture` | `stream::picture`, not by default; drawing, PNG |
 //! | `tokio` | `endpoint::AsyncEndpoint`, not by default; tokio |
 
+// Sums of times that panic; see clippy.toml.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 // Paths share private code; with some features off, a part of it has no user.
 #![cfg_attr(not(feature = "pipeline"), allow(dead_code, unused_imports))]
 
@@ -78,6 +80,6 @@ pub mod wait;
 
 pub use error::{Error, Input, Reason, Result};
 #[cfg(any(feature = "block", feature = "endpoint", feature = "wait"))]
-pub use poll::quit_when;
+pub use poll::{later, quit_when};
 /// The error numbers of the system, as [`Error::errno`] returns them.
 pub use rustix::io::Errno;

@@ -108,7 +108,7 @@ use self::message::{Action, Name, Report, Request};
 use self::node::{Producer, SinkNode};
 use self::nodes::Nodes;
 use self::source::{Farewell, Source, Taken};
-use crate::poll::Bell;
+use crate::poll::{Bell, later};
 use crate::wait::{Events, Interest, Poller};
 use crate::{Error, Reason, Result};
 
@@ -300,7 +300,7 @@ impl Pipeline {
         if self.deadline.is_some() {
             return;
         }
-        self.deadline = Some(Instant::now() + self.config.drain.unwrap_or(DRAIN));
+        self.deadline = Some(later(Instant::now(), self.config.drain.unwrap_or(DRAIN)));
         for control in &mut self.nodes.controls {
             for source in control.config.sources.clone() {
                 if let Ok(name) = source.parse() {

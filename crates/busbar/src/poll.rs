@@ -54,6 +54,24 @@ impl Deadline {
     }
 }
 
+/// A century.
+const FAR: Duration = Duration::from_secs(36_525 * 24 * 3600);
+
+/// The time `wait` after `at`. Where the clock cannot represent that, it is a century after `at`, or `at` itself if that
+/// cannot be represented either; `at + wait` panics there.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+///
+/// let now = Instant::now();
+/// assert_eq!(busbar::later(now, Duration::from_secs(1)), now + Duration::from_secs(1));
+/// assert!(busbar::later(now, Duration::MAX) > now + Duration::from_secs(1_000_000_000));
+/// ```
+#[must_use]
+pub fn later(at: Instant, wait: Duration) -> Instant {
+    at.checked_add(wait).or_else(|| at.checked_add(FAR)).unwrap_or(at)
+}
+
 /// Repeats `attempt`, without a deadline, until it returns something.
 pub(crate) fn forever<T>(
     mut attempt: impl FnMut(Deadline) -> crate::Result<Option<T>>,

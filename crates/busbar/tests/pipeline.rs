@@ -764,6 +764,18 @@ fn a_sender_whose_samples_nobody_takes_is_refused_and_ends_nothing_else() {
 }
 
 #[test]
+fn no_time_limit_is_too_long() {
+    let from = SourceKind::Device("synth:counter?rate=1M".into());
+    let source = SourceConfig::new("from", from).count(10_000).patience(Duration::MAX);
+    let sink = SinkConfig::new("to", Edge::new("from"), SinkKind::Null).patience(Duration::MAX);
+    let config = Config::new().drain(Duration::MAX).source(source).sink(sink);
+    let mut pipeline = Pipeline::open(config).unwrap();
+    pipeline.turn_timeout(Duration::ZERO).unwrap();
+    pipeline.stop();
+    finish(&mut pipeline).unwrap();
+}
+
+#[test]
 fn a_sender_that_comes_back_with_other_samples_is_refused() {
     let port = port();
     let listen = SourceKind::Listen(format!("127.0.0.1:{port}"));

@@ -3,6 +3,8 @@
 //! It wraps the crate `busbar` and implements nothing of it again. `include/busbar.h` is made of these sources by
 //! cbindgen, with their comments; so these are written for readers of C.
 
+// Sums of times that panic; see clippy.toml.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 #![allow(unsafe_code)]
 // The names are those of the header.
 #![allow(non_camel_case_types)]

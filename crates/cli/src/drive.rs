@@ -4,7 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use busbar::pipeline::{Config, Counters, Event, Pipeline, State};
-use busbar::{Error, Result};
+use busbar::{Error, Result, later};
 use busbar_coprocessor::Stop;
 
 use crate::progress::{EACH, TICK, explain_listen};
@@ -32,7 +32,7 @@ pub fn turns(
     audience: &mut impl Audience,
     mut is_enough: impl FnMut(&Pipeline) -> bool,
 ) -> Result<()> {
-    let (mut next, mut count) = (Instant::now() + EACH, 0);
+    let (mut next, mut count) = (later(Instant::now(), EACH), 0);
     loop {
         let state = pipeline.turn_timeout(TICK);
         for event in pipeline.take_events() {
@@ -50,7 +50,7 @@ pub fn turns(
             pipeline.stop();
         }
         if Instant::now() >= next {
-            next = Instant::now() + EACH;
+            next = later(Instant::now(), EACH);
             audience.progress(pipeline.counters())?;
         }
     }

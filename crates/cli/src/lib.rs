@@ -4,6 +4,9 @@
 //!
 //! What only developers need is in a command of its own, `busbar-dev`: [`developers`].
 
+// Sums of times that panic; see clippy.toml.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+
 mod bulk;
 mod coprocessor;
 pub mod developers;

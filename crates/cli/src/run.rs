@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use busbar::pipeline::{Config, Counters, Event, Pipeline};
-use busbar::{Error, Result};
+use busbar::{Error, Result, later};
 
 use self::journal::Journal;
 use self::metrics::Metrics;
@@ -82,7 +82,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let journal = args.journal.as_deref().map(Journal::open).transpose()?;
     let mut pipeline = drive::open(config, &stop)?;
     let mut run = Run { view: View::new(args.json), metrics, journal };
-    let until = args.seconds.map(|seconds| Instant::now() + seconds);
+    let until = args.seconds.map(|seconds| later(Instant::now(), seconds));
     let is_enough = |_: &Pipeline| until.is_some_and(|until| Instant::now() >= until);
     let result = drive::turns(&mut pipeline, &stop, &mut run, is_enough);
     let summed = run.sum_up(&pipeline);

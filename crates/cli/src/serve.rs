@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use busbar::stream::Lost;
 use busbar::stream::iiod::{Peer, Server, ServerEvent, ServerSetup};
 use busbar::stream::usb::{Address, Gadget};
-use busbar::{Error, Result};
+use busbar::{Error, Result, later};
 use clap::value_parser;
 use serde::Serialize;
 
@@ -91,12 +91,12 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         server.devices().map(|(id, name)| (id.to_owned(), name.map(ToOwned::to_owned))).collect();
     let begun = Instant::now();
     say(args, Line::Listening { address: server.address().to_string(), devices })?;
-    let until = args.seconds.map(|seconds| begun + seconds);
+    let until = args.seconds.map(|seconds| later(begun, seconds));
     let mut next = Instant::now();
     while !is_stopped(&stop) && until.is_none_or(|until| Instant::now() < until) {
         server.turn_timeout(TICK)?;
         if Instant::now() >= next {
-            next = Instant::now() + EACH;
+            next = later(Instant::now(), EACH);
             server.take_events().into_iter().try_for_each(|event| say(args, event.into()))?;
         }
     }

@@ -31,6 +31,8 @@
 //! # }
 //! ```
 
+// Sums of times that panic; see clippy.toml.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 // What only the rings use.
 #![cfg_attr(not(target_pointer_width = "64"), allow(dead_code))]
 

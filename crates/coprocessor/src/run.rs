@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use busbar::{Error, Result};
+use busbar::{Error, Result, later};
 use busbar_uapi::vcoproc::{EVENT_START, EVENT_STOP, Event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -208,7 +208,7 @@ impl<D: Device> Run<'_, '_, D> {
 
     /// Stops the remoteproc if this run has started it, once the start is done.
     fn stop(&mut self) -> Result<()> {
-        let limit = Instant::now() + self.options.remoteproc_timeout;
+        let limit = later(Instant::now(), self.options.remoteproc_timeout);
         self.phase = match self.options.remoteproc.filter(|_| self.started) {
             None => Phase::Ended,
             Some(_) if self.work.is_some() => Phase::Starting(limit),
@@ -272,7 +272,8 @@ impl<D: Device> Run<'_, '_, D> {
     fn ask_to_end(&mut self, request: Request) -> Result<()> {
         match self.phase {
             Phase::Serving if request == Request::InOrder => {
-                self.phase = Phase::Withdrawing(Instant::now() + self.options.withdraw_timeout);
+                self.phase =
+                    Phase::Withdrawing(later(Instant::now(), self.options.withdraw_timeout));
                 self.machine.close()?;
             }
             Phase::Serving | Phase::Withdrawing(_) if self.work.is_none() => {
@@ -281,7 +282,8 @@ impl<D: Device> Run<'_, '_, D> {
             // What is under way on Linux's side would start or stop the core of whoever opens the device next.
             Phase::Serving | Phase::Withdrawing(_) => {
                 self.machine.halt();
-                self.phase = Phase::Finishing(Instant::now() + self.options.remoteproc_timeout);
+                self.phase =
+                    Phase::Finishing(later(Instant::now(), self.options.remoteproc_timeout));
             }
             Phase::Starting(limit) => self.phase = Phase::Finishing(limit),
             Phase::Finishing(_) | Phase::Ended => {}

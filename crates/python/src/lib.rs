@@ -3,6 +3,8 @@
 //! Nothing is implemented here again. Waits release the interpreter and return to it every 100 ms, so that signals
 //! are handled; memory is exported by the buffer protocol.
 
+// Sums of times that panic; see clippy.toml.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 // The macros of PyO3 take arguments by value and have methods that do not need `self`. The documentation of classes is
 // for Python.
 #![allow(clippy::doc_markdown, clippy::needless_pass_by_value, clippy::unused_self)]

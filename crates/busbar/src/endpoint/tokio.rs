@@ -10,7 +10,7 @@ use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 
 use super::Endpoint;
-use crate::poll::{Pause, Timer};
+use crate::poll::{Pause, Timer, later};
 use crate::{Error, Result};
 
 /// An [`Endpoint`] whose calls wait in the tokio runtime.
@@ -99,7 +99,7 @@ fn wait_failed(error: std::io::Error) -> Error {
 /// A timer without tokio's, which panics if it is not enabled in the runtime.
 fn timer(after: Duration) -> Result<AsyncFd<Timer>> {
     let timer = Timer::new()?;
-    timer.set(Some(Instant::now() + after))?;
+    timer.set(Some(later(Instant::now(), after)))?;
     register(timer, Interest::READABLE).map_err(wait_failed)
 }
 

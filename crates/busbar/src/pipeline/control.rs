@@ -9,6 +9,7 @@ use super::counters::ControlCounters;
 use super::endpoint;
 use super::message::{Report, Request};
 use crate::endpoint::{Controller, Endpoint, MAX_MESSAGE};
+use crate::poll::later;
 use crate::{Error, Result};
 
 /// The pause between two attempts to reach a coprocessor.
@@ -135,7 +136,7 @@ impl Control {
         if let Err(error) = heard {
             // Messages that wait have no receiver any more.
             self.outgoing.clear();
-            self.state = State::Down { again: Instant::now() + PAUSE };
+            self.state = State::Down { again: later(Instant::now(), PAUSE) };
             turn.trouble = Some(error);
         }
         turn
@@ -145,7 +146,7 @@ impl Control {
         let (controller, endpoint) = match endpoint::open(&self.config.endpoint) {
             Ok(opened) => opened,
             Err(error) => {
-                self.state = State::Down { again: Instant::now() + PAUSE };
+                self.state = State::Down { again: later(Instant::now(), PAUSE) };
                 return Err(error);
             }
         };

@@ -44,7 +44,7 @@ impl Item {
 
     /// The time since the block was complete.
     pub(super) fn latency(&self) -> Duration {
-        self.age + self.came.elapsed()
+        self.age.saturating_add(self.came.elapsed())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::config::Config;
+use crate::poll::later;
 use crate::stream::net::Options;
 use crate::{Error, Result};
 
@@ -53,7 +54,7 @@ impl Retry {
         if self.is_over() {
             return Err(error);
         }
-        self.at = Instant::now() + self.pause;
+        self.at = later(Instant::now(), self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         Ok(error)
     }

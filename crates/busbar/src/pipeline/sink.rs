@@ -18,7 +18,7 @@ use super::counters::SinkCounters;
 use super::edge::{Edge, Item, NOTHING, Next, sum};
 use super::retry::{Retry, patience};
 use super::shape::Shape;
-use crate::poll;
+use crate::poll::{self, later};
 use crate::stream::Lost;
 use crate::{Error, Result};
 
@@ -139,7 +139,7 @@ impl Sink {
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.state {
             State::Down(retry) => Some(retry.at),
-            State::Opening(..) => Some(Instant::now() + LOOK),
+            State::Opening(..) => Some(later(Instant::now(), LOOK)),
             _ => None,
         }
     }

@@ -15,6 +15,7 @@ use super::edge::{Item, NOTHING, sum};
 use super::retry::{Retry, patience};
 use super::shape::Shape;
 use crate::block::{Memory, Purpose};
+use crate::poll::later;
 use crate::stream::net::{Count, FrameReceiver};
 use crate::stream::{Interface, Lost, Samples, StreamSetup};
 use crate::{Error, Result};
@@ -208,7 +209,7 @@ impl Source {
                         Farewell::Enough => receiver.leave_content(ENOUGH),
                         Farewell::Because(reason) => receiver.leave(reason),
                     }
-                    self.leaving = Some((receiver, Instant::now() + FAREWELL));
+                    self.leaving = Some((receiver, later(Instant::now(), FAREWELL)));
                 }
                 lost
             }

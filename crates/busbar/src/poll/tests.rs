@@ -92,6 +92,20 @@ fn times_beyond_what_the_kernel_counts_are_the_last() {
     assert_eq!(timespec(Duration::MAX), last);
 }
 
+#[test]
+fn no_time_is_too_long_to_wait_for() {
+    let now = Instant::now();
+    let year = Duration::from_secs(365 * 24 * 3600);
+    let mut at = now;
+    for wait in
+        [Duration::MAX, Duration::from_secs(1 << 62), Duration::from_secs(1 << 62), Duration::MAX]
+    {
+        let next = later(at, wait);
+        assert!(next >= at && next - now > year, "{wait:?}");
+        at = next;
+    }
+}
+
 /// The signals that a thread has blocked.
 fn blocked_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();

@@ -38,7 +38,7 @@ impl WallClock {
     }
 
     pub(super) fn time_of(&mut self, at: Duration) -> SystemTime {
-        if at < self.checked + Self::CHECK {
+        if at < self.checked.saturating_add(Self::CHECK) {
             return self.at(at);
         }
         let (before, wall, after) = Self::look();

@@ -25,7 +25,7 @@ use super::clock::{WallClock, monotonic};
 use super::device::{Control, Direction};
 use super::driver::{Filled, HasBlock, LOOK, Pending, Receiver, Taken};
 use crate::block::Block;
-use crate::poll::{Oldest, Set, Timer};
+use crate::poll::{Oldest, Set, Timer, later};
 use crate::{Error, Result};
 
 /// How long until the next attempt to queue a block that another device or process still uses.
@@ -268,7 +268,7 @@ impl<L: HasBlock> Queue<L> {
             (Some(End::Fence(fence, _)), _) => Pending::File(Arc::clone(fence), PollFlags::IN),
             (Some(End::Report), Some(reports)) => reports.pending(),
             (None, _) if self.waiting.is_empty() => Pending::Block,
-            _ => Pending::Until(Instant::now() + RETRY),
+            _ => Pending::Until(later(Instant::now(), RETRY)),
         }
     }
 
@@ -343,13 +343,13 @@ impl<L: HasBlock> Queue<L> {
 
     fn ring(&self) -> Result<()> {
         let Some(watch) = &self.watch else { return Ok(()) };
-        let at = (!self.waiting.is_empty()).then(|| Instant::now() + RETRY);
+        let at = (!self.waiting.is_empty()).then(|| later(Instant::now(), RETRY));
         watch.retry.set(at)
     }
 
     fn ring_for_look(&self) -> Result<()> {
         let Some(watch) = &self.watch else { return Ok(()) };
-        watch.look.set(Some(self.looked + LOOK))
+        watch.look.set(Some(later(self.looked, LOOK)))
     }
 
     /// Stops the device, restores its settings, and drops the blocks.

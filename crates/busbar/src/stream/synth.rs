@@ -17,7 +17,7 @@ use super::loss::Detector;
 use super::scan::{self, Type};
 use super::setup::{Interface, StreamSetup};
 use crate::block::{Block, BytesMut, Memory, Purpose};
-use crate::poll::{Set, Timer};
+use crate::poll::{Set, Timer, later};
 use crate::{Error, Result};
 
 const VALUES: [&str; 4] = ["voltage0_i", "voltage0_q", "voltage1_i", "voltage1_q"];
@@ -220,7 +220,7 @@ impl Synth {
         // The clock cannot represent a time that far away.
         self.started
             .checked_add(elapsed)
-            .unwrap_or_else(|| Instant::now() + Duration::from_secs(3600))
+            .unwrap_or_else(|| later(Instant::now(), Duration::from_secs(3600)))
     }
 
     fn ready(&self) -> Option<Instant> {
@@ -260,7 +260,9 @@ impl Receiver for Synth {
         let Some(Queued { mut block, first, lost }) = self.queued.pop_front() else {
             return Ok(Taken::Nothing);
         };
-        let time = self.rate.and_then(|_| self.started_wall.checked_add(ready - self.started));
+        let time = self.rate.and_then(|_| {
+            self.started_wall.checked_add(ready.saturating_duration_since(self.started))
+        });
         let time = time.unwrap_or_else(SystemTime::now);
         let samples = usize::try_from(self.samples).unwrap_or(usize::MAX);
         let filled = block.write().map(|mut filling| {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use busbar::endpoint::MAX_MESSAGE;
-use busbar::{Error, Reason, Result};
+use busbar::{Error, Reason, Result, later};
 use busbar_coprocessor::Stop;
 use rustix::event::{PollFd, PollFlags};
 use serde::Serialize;
@@ -121,7 +121,7 @@ impl Ping<'_> {
         if !self.is_all_sent() {
             return Some(if self.is_due() { now } else { self.due() });
         }
-        let last = self.statistics.last_sent().unwrap_or(now) + self.args.timeout;
+        let last = later(self.statistics.last_sent().unwrap_or(now), self.args.timeout);
         (last > now && !self.statistics.are_all_answered()).then_some(last)
     }
 
@@ -133,7 +133,7 @@ impl Ping<'_> {
     fn due(&self) -> Instant {
         let waits = self.args.interval.is_zero() && !self.statistics.is_last_answered();
         match self.statistics.last_sent() {
-            Some(last) if waits => last + self.args.timeout,
+            Some(last) if waits => later(last, self.args.timeout),
             _ => self.next,
         }
     }
@@ -153,9 +153,9 @@ impl Ping<'_> {
         if self.connection.endpoint.try_send(message)? {
             self.statistics.sent(at);
             // Counted from when it was due, not from when it was sent, so that the rate is kept.
-            self.next = (self.next + self.args.interval).max(at);
+            self.next = later(self.next, self.args.interval).max(at);
         } else {
-            self.next = at + RETRY;
+            self.next = later(at, RETRY);
         }
         Ok(())
     }

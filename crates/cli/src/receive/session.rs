@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use busbar::receive::{Connection, Listener, Receiver};
 use busbar::wait::{Events, Interest, Poller};
-use busbar::{Error, Reason, Result};
+use busbar::{Error, Reason, Result, later};
 use busbar_coprocessor::Stop;
 
 use super::Args;
@@ -38,7 +38,7 @@ fn pass(args: &Args, stop: &Stop, receiver: &Receiver, report: &mut Report) -> R
     let poller = Poller::new()?;
     poller.add(stop, STOP, Interest::READABLE)?;
     poller.add(&listener, OTHERS, Interest::READABLE)?;
-    let until = args.seconds.map(|seconds| Instant::now() + seconds);
+    let until = args.seconds.map(|seconds| later(Instant::now(), seconds));
     let mut session =
         Session { args, receiver, listener, poller, report, links: Vec::new(), done: 0 };
     session.run(until)

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use busbar::pipeline::Counters;
-use busbar::{Error, Result};
+use busbar::{Error, Result, later};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -48,7 +48,7 @@ impl Metrics {
     }
 
     fn answer(&self, mut socket: TcpStream, patience: Duration) -> std::io::Result<()> {
-        let mut socket = Patient { socket: &mut socket, until: Instant::now() + patience };
+        let mut socket = Patient { socket: &mut socket, until: later(Instant::now(), patience) };
         let (status, body) = match target(&mut socket)?.as_deref() {
             Some("/metrics") => ("200 OK", self.text()),
             Some(_) => ("404 Not Found", "see /metrics\n".into()),

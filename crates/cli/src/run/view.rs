@@ -87,7 +87,7 @@ impl View {
             self.last = now;
             return self.line("progress", counters, None);
         }
-        let seconds = (now.time - self.last.time).as_secs_f64().max(1e-9);
+        let seconds = now.time.saturating_duration_since(self.last.time).as_secs_f64().max(1e-9);
         let share = 100.0 * (now.cpu - self.last.cpu) / seconds;
         for source in &counters.sources {
             let text = source_text(source, now.rate(&self.last, &source.name, seconds));

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use busbar::Result;
 use busbar::pipeline::{
     Config, Counters, Edge, Pipeline, SinkConfig, SinkKind, SourceConfig, SourceKind, StageConfig,
     Work,
 };
+use busbar::{Result, later};
 
 use super::report::Report;
 use super::{Expected, Flags};
@@ -30,7 +30,7 @@ pub fn run(from: SourceKind, to: SinkKind, flags: &Flags) -> Result<()> {
     let is_enough = |pipeline: &Pipeline| {
         let now = Instant::now();
         if until.is_none() && flags.seconds.is_some() && has_begun(&pipeline.counters()) {
-            until = flags.seconds.map(|seconds| now + seconds);
+            until = flags.seconds.map(|seconds| later(now, seconds));
             return false;
         }
         until.is_some_and(|until| now >= until)

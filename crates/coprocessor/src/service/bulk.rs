@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use busbar::bulk::packet::{
     BufferMessage, Content, Control, Direction, Encoded, Event, Kind, Received, errno,
 };
-use busbar::{Error, Result};
+use busbar::{Error, Result, later};
 use busbar_uapi::rpmsg_bulk::{STATUS_NO_BUFFERS, STATUS_NO_DATA, STATUS_PROTOCOL};
 
 use self::given::{Given, Outcome};
@@ -249,7 +249,7 @@ impl Bulk {
         if self.delay.is_zero() {
             return self.answer_now(port, to, answer);
         }
-        self.late.push_back(Late { due: Instant::now() + self.delay, to, answer });
+        self.late.push_back(Late { due: later(Instant::now(), self.delay), to, answer });
         Ok(())
     }
 

@@ -22,7 +22,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use busbar::pipeline::message::{Action, Name, Report, Request};
-use busbar::{Error, Result};
+use busbar::{Error, Result, later};
 
 use super::{Port, Service};
 
@@ -225,8 +225,8 @@ impl Lead {
 impl Event {
     fn tell(&mut self, port: &mut Port<'_>, to: u32, now: Instant) -> Result<()> {
         self.count += 1;
-        let next = self.due + self.period;
-        self.due = if next > now { next } else { now + self.period };
+        let next = later(self.due, self.period);
+        self.due = if next > now { next } else { later(now, self.period) };
         let report = Report::Event { name: self.name.parse()?, value: Some(self.count) };
         port.send(to, &report.encode()?)
     }

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use busbar::Result;
+use busbar::{Result, later};
 
 use super::{Port, Service};
 use crate::message::MTU;
@@ -37,7 +37,7 @@ impl Converter {
     /// When the next message is due.
     fn due(&self) -> Instant {
         let nanoseconds = u128::from(self.sent + SAMPLES) * 1_000_000_000 / u128::from(self.rate);
-        self.begun + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX))
+        later(self.begun, Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX)))
     }
 }
 

@@ -26,7 +26,7 @@
 
 use std::time::{Duration, Instant};
 
-use busbar::{Error, Result};
+use busbar::{Error, Result, later};
 
 use super::data;
 use super::{Port, Service};
@@ -168,7 +168,7 @@ impl Job {
             0 => self.begun,
             rate => {
                 let nanoseconds = u64::from(self.sent) * 1_000_000_000 / u64::from(rate);
-                self.begun + Duration::from_nanos(nanoseconds)
+                later(self.begun, Duration::from_nanos(nanoseconds))
             }
         }
     }

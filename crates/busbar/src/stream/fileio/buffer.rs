@@ -10,7 +10,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use crate::block::Block;
-use crate::poll::{self, Set, Timer};
+use crate::poll::{self, Set, Timer, later};
 use crate::stream::device::Control;
 use crate::stream::dmabuf;
 use crate::stream::driver::{LOOK, Pending};
@@ -130,7 +130,7 @@ impl Buffer {
 
     fn ring(&self) -> Result<()> {
         let Some(watch) = self.watch.as_ref().filter(|it| it.is_in) else { return Ok(()) };
-        watch.look.set(Some(Instant::now() + LOOK))
+        watch.look.set(Some(later(Instant::now(), LOOK)))
     }
 
     /// Starts the device again; with `skip`, the kernel goes on with the other of the driver's blocks.
@@ -181,7 +181,7 @@ impl Buffer {
             watch.set.remove(file)?;
         }
         watch.is_in = wanted;
-        watch.look.set(wanted.then(|| Instant::now() + LOOK))
+        watch.look.set(wanted.then(|| later(Instant::now(), LOOK)))
     }
 
     pub(in crate::stream) fn stop(&mut self) -> Result<()> {

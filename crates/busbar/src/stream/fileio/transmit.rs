@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::buffer::Buffer;
 use crate::Result;
 use crate::block;
-use crate::poll::Set;
+use crate::poll::{Set, later};
 use crate::stream::driver::{HasBlock, Pending};
 
 /// How often to look whether all that was written is transmitted.
@@ -110,7 +110,7 @@ impl<L: HasBlock> Transmit<L> {
     pub(in crate::stream) fn pending(&self) -> Pending {
         if self.queued.is_empty() {
             // The driver does not tell when it has transmitted what was written.
-            return Pending::Until(Instant::now() + DRAINING);
+            return Pending::Until(later(Instant::now(), DRAINING));
         }
         self.buffer.pending()
     }

@@ -20,6 +20,7 @@ use super::sysfs;
 use super::transmit::Progress;
 use super::worker::{Answer, Job, Worker};
 use super::{GIT_TAG, MAJOR, MINOR};
+use crate::poll::later;
 use crate::stream::net::transmit::Queued;
 
 /// Most steps in one turn, so that others have theirs.
@@ -444,7 +445,7 @@ impl Client {
             }
             Command::Close(device) => match find(hub, device) {
                 Ok(device) if hub.transmit(device, self.who.client).is_ok() => {
-                    self.doing = Doing::Draining { device, until: Instant::now() + DRAIN };
+                    self.doing = Doing::Draining { device, until: later(Instant::now(), DRAIN) };
                 }
                 found => {
                     let closed = found.and_then(|device| self.close(device, hub));

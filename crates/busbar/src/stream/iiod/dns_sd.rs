@@ -23,7 +23,7 @@ use self::network::{Link, PORT, until};
 use self::responder::{Heard, Names, Responder};
 use self::wire::{MOST_LABEL, MOST_MESSAGE, Name};
 use super::ServerEvent;
-use crate::poll::{Bell, spawn};
+use crate::poll::{Bell, later, spawn};
 use crate::{Error, Result};
 
 /// The kind of service, the same as `iiod`'s.
@@ -75,7 +75,7 @@ impl Announcement {
 impl Drop for Announcement {
     fn drop(&mut self) {
         let _ = self.stop.ring();
-        let end = Instant::now() + FAREWELL;
+        let end = later(Instant::now(), FAREWELL);
         // The thread has ended once its end of the channel is gone. The process may end after that.
         while self.events.recv_timeout(until(end)).is_ok() {}
     }
@@ -118,11 +118,11 @@ impl Announcer {
             let now = Instant::now();
             if now >= look {
                 self.look(now);
-                look = now + LOOK;
+                look = later(now, LOOK);
             }
             if now >= second {
                 self.networks.iter_mut().for_each(|it| it.left = MOST_HEARD);
-                second = now + SECOND;
+                second = later(now, SECOND);
             }
             self.send(now);
             let sends = self.networks.iter().filter_map(|it| it.responder.next());
@@ -209,7 +209,7 @@ impl Announcer {
             let Some(message) = network.responder.due(&self.names, now) else { continue };
             if let Err(why) = network.socket.send_to(&message, network.link.group()) {
                 // Nobody has heard it, so all begins again.
-                network.responder.restart(now + SECOND);
+                network.responder.restart(later(now, SECOND));
                 network.refused = network.refused.saturating_add(1);
                 if network.refused >= REFUSED {
                     let name = network.link.name.clone();
@@ -248,7 +248,7 @@ impl Announcer {
         self.names = names(self.address.port(), self.conflicts);
         self.has_told = false;
         let wait = if self.conflicts > MOST_NAMES { MINUTE } else { Duration::ZERO };
-        self.networks.iter_mut().for_each(|it| it.responder.restart(now + wait));
+        self.networks.iter_mut().for_each(|it| it.responder.restart(later(now, wait)));
     }
 }
 

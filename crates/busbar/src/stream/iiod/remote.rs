@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::PORT;
 use super::context::{Channel, Context, Device};
+use crate::poll::later;
 use crate::stream::device::is_same;
 use crate::{Error, Result};
 
@@ -189,7 +190,7 @@ pub(super) struct Connection {
 
 impl Connection {
     fn open(host: &str) -> Result<Self> {
-        let until = Instant::now() + WHOLE;
+        let until = later(Instant::now(), WHOLE);
         let name = format!("the IIO server {host}");
         let addresses =
             host.to_socket_addrs().map_err(|why| Error::new("find", name.as_str(), why))?;

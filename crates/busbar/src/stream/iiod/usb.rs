@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
 pub(super) use self::pipe::Pipe;
-use crate::poll::{self, Bell};
+use crate::poll::{self, Bell, later};
 use crate::stream::usb::Gadget;
 use crate::stream::usb::gadget::{Function, Shape, refuse};
 use crate::{Error, Result};
@@ -134,7 +134,7 @@ impl Drop for Usb {
         self.verdicts = None;
         // An eventfd that exists can be rung.
         let _ = self.stop.ring();
-        let until = Instant::now() + LINGER;
+        let until = later(Instant::now(), LINGER);
         // The thread waits for a host that takes no answer. It ends when the gadget is removed.
         while let Some(left) = until.checked_duration_since(Instant::now())
             && self.requests.recv_timeout(left) != Err(RecvTimeoutError::Disconnected)

@@ -71,7 +71,7 @@ impl Options {
 
     /// How long a frame with a payload of so many bytes may take.
     pub(super) fn frame_time(&self, len: u32) -> Duration {
-        self.mute_after() + Duration::from_secs((len / SLOWEST).into())
+        self.mute_after().saturating_add(Duration::from_secs((len / SLOWEST).into()))
     }
 }
 

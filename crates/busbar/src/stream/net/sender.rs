@@ -17,7 +17,7 @@ use super::transmit::{self, Queued, ZeroCopy};
 use super::watch::Watch;
 use super::wire::Port;
 use crate::block::BytesMut;
-use crate::poll::{self, Deadline};
+use crate::poll::{self, Deadline, later};
 use crate::stream::format::{Format, Lost};
 use crate::stream::frame::{self, Header, Hello, Kind};
 use crate::stream::samples::Samples;
@@ -638,7 +638,7 @@ impl FrameSender {
             }
             Link::Down { .. } => {}
         }
-        self.link = Link::Down { until: Instant::now() + self.pause };
+        self.link = Link::Down { until: later(Instant::now(), self.pause) };
         self.pause = (self.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
         if self.fruitless > MOST_FRUITLESS {
             return Err(error.help("each connection fails like this before a block is taken over"));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 
 use crate::Result;
-use crate::poll::{Keys, Set, Timer};
+use crate::poll::{Keys, Set, Timer, later};
 
 /// Identifies a watched descriptor.
 pub(in crate::stream) type Token = u64;
@@ -46,7 +46,7 @@ impl Watch {
     }
 
     fn tick(&self) -> Result<()> {
-        self.timer.set(Some(Instant::now() + TICK))
+        self.timer.set(Some(later(Instant::now(), TICK)))
     }
 }
 

@@ -11,6 +11,7 @@ use super::meta::{Capture, Extension, Global, Meta, VERSION};
 use super::paths::paths;
 use super::time;
 use crate::block;
+use crate::poll::later;
 use crate::stream::format::{Format, Lost};
 use crate::stream::samples::Samples;
 use crate::{Error, Result};
@@ -189,7 +190,7 @@ impl Recorder {
             .map_err(failed)?;
         made.keep();
         self.is_stale = false;
-        self.next_update = began + UPDATE.max(began.elapsed() * SHARE);
+        self.next_update = later(began, UPDATE.max(began.elapsed() * SHARE));
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ use super::address::{Address, Gadget};
 use super::gadget::{self, Endpoints, Events, Function, Guests, Shape};
 use super::{CHUNK, LINGER, MOST_RAW};
 use crate::block;
-use crate::poll::{Oldest, Set};
+use crate::poll::{Oldest, Set, later};
 use crate::stream::samples::Samples;
 use crate::stream::setup::Interface;
 use crate::{Error, Result};
@@ -227,7 +227,7 @@ impl RawSender {
 
     /// Forgets what was queued at endpoints: the host has reset them.
     fn begin_anew(&mut self) -> Result<()> {
-        let until = Instant::now() + LINGER;
+        let until = later(Instant::now(), LINGER);
         // All have ended, but the results may come a moment later. They tell what the host has read.
         while self.link.requests.under_way() > 0 && Instant::now() < until {
             // Why the others have ended does not matter: they are sent again.

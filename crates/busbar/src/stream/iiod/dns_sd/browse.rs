@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::SERVICE;
 use super::network::{Link, until};
 use super::wire::{self, Data, MOST_MESSAGE, Message, Name, PTR, Writer};
-use crate::poll::Deadline;
+use crate::poll::{Deadline, later};
 use crate::{Error, Result};
 
 /// Most servers that are listed.
@@ -52,7 +52,7 @@ pub fn servers(time: Duration) -> Result<Vec<ServerInfo>> {
     let mut buffer = vec![0; MOST_MESSAGE];
     while !end.has_passed() {
         if Instant::now() >= next {
-            next = Instant::now() + AGAIN;
+            next = later(Instant::now(), AGAIN);
             for (link, socket) in &networks {
                 let _ = socket.send_to(&question(), link.group());
             }

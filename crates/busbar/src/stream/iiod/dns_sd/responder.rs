@@ -1,6 +1,7 @@
 //! What a server says of itself on one network: RFC 6762, sections 6 to 10. It keeps nothing of what others say, so they
 //! cannot fill its memory.
 
+use crate::poll::later;
 use std::cmp::Ordering;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -86,7 +87,7 @@ impl Responder {
 
     /// Starts again, with another name or after a while; and a random time more, as others may start with it.
     pub(super) fn restart(&mut self, at: Instant) {
-        (self.phase, self.next) = (Phase::Probing(0), Some(at + random(PROBE)));
+        (self.phase, self.next) = (Phase::Probing(0), Some(later(at, random(PROBE))));
     }
 
     /// When [`due`](Self::due) has something.
@@ -105,7 +106,7 @@ impl Responder {
         }
         let (phase, wait) = match self.phase {
             Phase::Probing(count @ ..PROBES) => {
-                (self.phase, self.next) = (Phase::Probing(count + 1), Some(now + PROBE));
+                (self.phase, self.next) = (Phase::Probing(count + 1), Some(later(now, PROBE)));
                 return Some(self.probe(names));
             }
             Phase::Probing(_) => (Phase::Announcing(1), Some(PAUSE)),
@@ -116,7 +117,7 @@ impl Responder {
             }
             Phase::Announcing(_) | Phase::Known => (Phase::Known, None),
         };
-        (self.phase, self.next, self.told) = (phase, wait.map(|wait| now + wait), Some(now));
+        (self.phase, self.next, self.told) = (phase, wait.map(|wait| later(now, wait)), Some(now));
         Some(self.answer(names, Writer::answer(0), To::All))
     }
 
@@ -185,14 +186,14 @@ impl Responder {
                 Phase::Probing(_) => Heard::Conflict,
                 // Both ask again; who is not answered keeps the name.
                 _ => {
-                    self.restart(now + LOST);
+                    self.restart(later(now, LOST));
                     Heard::Nothing
                 }
             };
         }
         if let Phase::Probing(_) = self.phase {
             if names.is_lost(message, &self.addresses, own) {
-                self.restart(now + LOST);
+                self.restart(later(now, LOST));
             }
             return Heard::Nothing;
         }
@@ -208,8 +209,11 @@ impl Responder {
         // Who probes has to be answered at once.
         let is_probe = question.kind == ANY && !message.records.is_empty();
         let pause = if is_probe { PROBE } else { PAUSE };
-        let at = now + if is_probe { Duration::ZERO } else { DELAY + random(DELAY_MORE) };
-        let at = self.told.map_or(at, |told| at.max(told + pause));
+        let at = later(
+            now,
+            if is_probe { Duration::ZERO } else { DELAY.saturating_add(random(DELAY_MORE)) },
+        );
+        let at = self.told.map_or(at, |told| at.max(later(told, pause)));
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
         Heard::Nothing
     }
@@ -277,7 +281,7 @@ impl Names {
 
 /// A random time up to this one.
 fn random(most: Duration) -> Duration {
-    most.mul_f64(fastrand::f64())
+    Duration::try_from_secs_f64(most.as_secs_f64() * fastrand::f64()).unwrap_or(most)
 }
 
 /// The records of addresses in the order in which they are compared.
@@ -360,7 +364,7 @@ mod tests {
         // One that has it asks again before it gives it up.
         let (mut responder, now) = known();
         assert_eq!(hear(&mut responder, &answer(4001), true, now), Heard::Nothing);
-        assert!(!responder.is_announced() && responder.next() >= Some(now + LOST));
+        assert!(!responder.is_announced() && responder.next() >= Some(later(now, LOST)));
     }
 
     #[test]

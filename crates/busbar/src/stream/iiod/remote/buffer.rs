@@ -70,7 +70,7 @@ impl Buffer {
         // An estimate.
         #[allow(clippy::cast_precision_loss)]
         let seconds = self.format.rate.map(|rate| self.samples as f64 / rate);
-        seconds.map(|seconds| Duration::from_secs_f64(seconds.min(LONGEST)))
+        seconds.map(|seconds| Duration::try_from_secs_f64(seconds.min(LONGEST)).unwrap_or_default())
     }
 
     /// Whether the device has an attribute.

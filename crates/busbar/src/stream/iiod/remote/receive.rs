@@ -27,7 +27,7 @@ pub(in crate::stream) fn open(remote: &Remote, setup: &StreamSetup) -> Result<Op
     let mut buffer = Buffer::find(remote, setup, Direction::Receive)?;
     let is_counter = buffer.says("pattern", "counter")? && !buffer.says("loopback", "1")?;
     let (count, len) = (setup.count(), buffer.block_len());
-    buffer.open(PATIENCE + buffer.block_time().unwrap_or_default(), count)?;
+    buffer.open(PATIENCE.saturating_add(buffer.block_time().unwrap_or_default()), count)?;
     let memory = setup.memory.clone().unwrap_or_else(|| Memory::choose(Purpose::Program));
     let blocks: VecDeque<_> = Block::several(count, len, &memory)?;
     let detector = Detector::new(&buffer.format, is_counter);

@@ -44,7 +44,7 @@ pub(in crate::stream) fn transmit(
     // An even number: of a buffer that drivers without DMABUFs have, one half is transmitted at a time.
     let count = setup.count().clamp(2, BUFFERS as usize) & !1;
     let time = buffer.block_time();
-    let patience = PATIENCE + time.map_or(UNKNOWN, |time| time * BUFFERS);
+    let patience = PATIENCE.saturating_add(time.map_or(UNKNOWN, |time| time * BUFFERS));
     // A server that does not know the command has as many as libiio asks for.
     let count = if buffer.open(patience, count)? { count } else { BUFFERS as usize };
     let (label, watch) = (buffer.label.clone(), Watch::new()?);
@@ -65,7 +65,7 @@ pub(in crate::stream) fn transmit(
         id,
         open,
         half,
-        patience: patience + GRACE,
+        patience: patience.saturating_add(GRACE),
         linger: time.map_or(LINGER, |time| time * (BUFFERS + 1)),
         zero_copy: ZeroCopy::new(&socket),
         talk: Some(Talk::new(socket)),

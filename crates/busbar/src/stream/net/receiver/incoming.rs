@@ -189,7 +189,7 @@ impl Incoming {
                 return Ok(());
             }
         };
-        self.waited += turn.min(LONGEST_TURN);
+        self.waited = self.waited.saturating_add(turn.min(LONGEST_TURN));
         if self.waited < options.frame_time(len) {
             return Ok(());
         }

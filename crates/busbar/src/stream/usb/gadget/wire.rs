@@ -16,7 +16,7 @@ use super::super::{CHUNK, LINGER, PACKET, Role, cut, padding, short_end};
 use super::guests::Guests;
 use super::{Endpoints, broken, too_long};
 use crate::block::{self, Block, Bytes, BytesMut};
-use crate::poll::{Oldest, Set};
+use crate::poll::{Oldest, Set, later};
 use crate::stream::frame::HEADER_LEN;
 use crate::stream::net::Wire;
 use crate::stream::samples::Samples;
@@ -368,7 +368,7 @@ impl Wire for GadgetWire {
     }
 
     fn linger(&mut self) {
-        let until = Instant::now() + LINGER;
+        let until = later(Instant::now(), LINGER);
         while self.writes > 0 && self.dead.is_none() && Instant::now() < until {
             if self.reap().is_err() {
                 return;

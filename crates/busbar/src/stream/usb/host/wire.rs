@@ -16,7 +16,7 @@ use super::super::{CHUNK, LINGER, PACKET, Role, padding, short_end};
 use super::Ringer;
 use crate::Result;
 use crate::block::{Block, BytesMut};
-use crate::poll::Bell;
+use crate::poll::{Bell, later};
 use crate::stream::frame::HEADER_LEN;
 use crate::stream::net::Wire;
 use crate::stream::samples::Samples;
@@ -285,7 +285,7 @@ impl Wire for HostWire {
     }
 
     fn linger(&mut self) {
-        let until = Instant::now() + LINGER;
+        let until = later(Instant::now(), LINGER);
         while !self.sends.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || self.to.pending() == 0 {
