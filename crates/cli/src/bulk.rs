@@ -13,7 +13,7 @@ use busbar::{Error, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::print::{complain, print_json, print_line};
+use crate::print::{complain, print_json, print_line, stdout_failed};
 use crate::quantity::seconds;
 
 #[derive(clap::Args)]
@@ -203,7 +203,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
         if out.is_terminal() {
             return Err(Error::invalid("the file", "-", "a file; standard output is a terminal"));
         }
-        return out.write_all(bytes).and_then(|()| out.flush()).map_err(failed);
+        return out.write_all(bytes).and_then(|()| out.flush()).map_err(stdout_failed);
     }
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");

@@ -22,9 +22,7 @@ mod run {
     }
 }
 
-use std::fmt::Display;
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -33,6 +31,8 @@ use busbar_coprocessor::remoteproc::{Coprocessor, Remoteproc};
 use busbar_coprocessor::service::Spec;
 use busbar_coprocessor::table::Image;
 use serde_json::{Value, json};
+
+use crate::print::print_line;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -129,23 +129,17 @@ fn buffers(text: &str) -> Result<u16> {
     Ok(Image::default().entries(number)?.count())
 }
 
-/// Prints a line, and ignores an error: a coprocessor runs on without a reader.
-fn say(line: &dyn Display) {
-    let _ = writeln!(io::stdout(), "{line}");
-}
-
 fn list(json: bool) -> Result<()> {
     let coprocessors = Coprocessor::all()?;
     if json {
         let array = coprocessors.iter().map(coprocessor_json).collect::<Result<Value>>()?;
-        say(&array);
-        return Ok(());
+        return print_line(&array.to_string());
     }
-    say(&format_args!("{:<16}{:<14}{:<10}PROCESS", "DEVICE", "REMOTEPROC", "STATE"));
+    print_line(&format!("{:<16}{:<14}{:<10}PROCESS", "DEVICE", "REMOTEPROC", "STATE"))?;
     for each in &coprocessors {
         let process = if each.attached { "attached" } else { "free" };
         let (node, Remote { name, state }) = (each.node.display().to_string(), remote(each)?);
-        say(&format_args!("{node:<16}{name:<14}{state:<10}{process}"));
+        print_line(&format!("{node:<16}{name:<14}{state:<10}{process}"))?;
     }
     Ok(())
 }

@@ -25,7 +25,8 @@ pub fn open(config: Config, stop: &Stop) -> Result<Pipeline> {
     Ok(pipeline)
 }
 
-/// Turns it until it has finished. A signal, or `is_enough`, stops it in order; a second signal at once.
+/// Turns it until it has finished. A signal, `is_enough` or an error of the audience stops it in order; a second signal at
+/// once.
 pub fn turns(
     pipeline: &mut Pipeline,
     stop: &Stop,
@@ -33,32 +34,27 @@ pub fn turns(
     mut is_enough: impl FnMut(&Pipeline) -> bool,
 ) -> Result<()> {
     let (mut next, mut count) = (later(Instant::now(), EACH), 0);
+    // Its first error.
+    let mut told = Ok(());
     loop {
         let state = pipeline.turn_timeout(TICK);
         for event in pipeline.take_events() {
-            audience.event(&event)?;
+            told = told.and(audience.event(&event));
         }
         if state? == State::Finished {
-            return Ok(());
+            return told;
         }
-        count += signals(stop);
+        count += stop.requests();
         if count > 1 {
             let why = io::Error::from(io::ErrorKind::Interrupted);
             return Err(Error::new("deliver", "the blocks in flight", why));
         }
-        if count == 1 || is_enough(pipeline) {
+        if count == 1 || told.is_err() || is_enough(pipeline) {
             pipeline.stop();
         }
         if Instant::now() >= next {
             next = later(Instant::now(), EACH);
-            audience.progress(pipeline.counters())?;
+            told = told.and(audience.progress(pipeline.counters()));
         }
     }
-}
-
-/// How many signals have come since the last call.
-fn signals(stop: &Stop) -> usize {
-    let mut bytes = [0; 8];
-    // An error is no signal either.
-    rustix::io::read(stop, &mut bytes).unwrap_or(0)
 }

@@ -1,6 +1,6 @@
 //! `busbar`: one command for every path.
 //!
-//! Exit codes: 0, 1 for a failure, 2 for usage.
+//! Exit codes: 0, 1 for a failure, 2 for usage, 141 once the reader of standard output has left.
 //!
 //! What only developers need is in a command of its own, `busbar-dev`: [`developers`].
 
@@ -78,10 +78,17 @@ pub fn main() -> ExitCode {
     exit_code(execute(&env::args_os().skip(1).collect::<Vec<_>>()))
 }
 
-/// The exit code of a command: its own, or 1 after its error was printed on standard error.
+/// The exit code of a program that `SIGPIPE` has ended, as a shell tells it.
+const PIPE: u8 = 128 + 13;
+
+/// The exit code of a command: its own, or 1 after its error was printed on standard error. Nothing is printed if the
+/// reader of standard output has left.
 #[must_use]
 pub fn exit_code(result: Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|error| {
+        if print::has_reader_left(&error) {
+            return ExitCode::from(PIPE);
+        }
         print::complain(&format!("busbar: {error}"));
         ExitCode::FAILURE
     })

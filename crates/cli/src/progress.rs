@@ -1,6 +1,7 @@
 //! What the commands that pass data on share: progress, and what ends them.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use busbar::{Error, Result};
@@ -37,9 +38,14 @@ pub fn explain_listen(error: Error) -> Error {
     }
 }
 
-/// SIGINT and SIGTERM as a descriptor: settings and memory have to be given back before the end.
+/// SIGINT, SIGTERM and SIGHUP as a descriptor: settings and memory have to be given back before the end, and recordings
+/// to be completed. SIGUSR1 and SIGUSR2 have no effect: other servers know them, so they are sent by habit.
 pub fn interruption() -> Result<Stop> {
-    Stop::new()?.on_signal(Signal::INT.as_raw())?.on_signal(Signal::TERM.as_raw())
+    for signal in [Signal::USR1, Signal::USR2] {
+        signal_hook::flag::register(signal.as_raw(), Arc::default())
+            .map_err(|why| Error::new("catch", "SIGUSR1 and SIGUSR2", why))?;
+    }
+    Stop::new()?.on_signal(Signal::INT.as_raw())?.on_signal(Signal::TERM.as_raw())?.on_hangup()
 }
 
 /// Processor time of this process in seconds, in user space and in the kernel.

@@ -15,7 +15,7 @@ use busbar::{Error, Result, later};
 
 use self::journal::Journal;
 use self::metrics::Metrics;
-use self::view::View;
+use self::view::{Summary, View};
 use crate::drive::{self, Audience};
 use crate::print::print_line;
 use crate::progress::interruption;
@@ -113,22 +113,25 @@ struct Run {
 
 impl Audience for Run {
     fn event(&mut self, event: &Event) -> Result<()> {
-        self.view.event(event)?;
-        self.journal.as_mut().map_or(Ok(()), |journal| journal.write(event))
+        // Whoever reads one of them does not depend on the other's reader.
+        let shown = self.view.event(event);
+        shown.and(self.journal.as_mut().map_or(Ok(()), |journal| journal.write(event)))
     }
 
     fn progress(&mut self, counters: Counters) -> Result<()> {
-        self.view.progress(&counters)?;
+        let shown = self.view.progress(&counters);
         if let Some(metrics) = &self.metrics {
             metrics.set(counters);
         }
-        Ok(())
+        shown
     }
 }
 
 impl Run {
     fn sum_up(&mut self, pipeline: &Pipeline) -> Result<()> {
-        let summary = self.view.summary(&pipeline.counters(), &pipeline.remaining())?;
-        self.journal.as_mut().map_or(Ok(()), |journal| journal.write(&summary))
+        let counters = pipeline.counters();
+        let shown = self.view.summary(&counters, &pipeline.remaining());
+        let summary = Summary::new(counters);
+        shown.and(self.journal.as_mut().map_or(Ok(()), |journal| journal.write(&summary)))
     }
 }

@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use busbar::{Error, Result};
 use signal_hook::SigId;
@@ -17,6 +18,8 @@ pub struct Stop {
     requests: UnixStream,
     handle: StopHandle,
     signals: Vec<SigId>,
+    is_asked: AtomicBool,
+    has_hung_up: Arc<AtomicBool>,
 }
 
 /// Asks for the end of a run, from any thread.
@@ -37,7 +40,9 @@ impl Stop {
     /// Without a request yet.
     pub fn new() -> Result<Self> {
         let (requests, writer) = pair().map_err(|error| Error::new("make", "a stop", error))?;
-        Ok(Self { requests, handle: StopHandle(Arc::new(writer)), signals: Vec::new() })
+        let handle = StopHandle(Arc::new(writer));
+        let (is_asked, has_hung_up) = Default::default();
+        Ok(Self { requests, handle, signals: Vec::new(), is_asked, has_hung_up })
     }
 
     /// Takes a signal, such as `SIGINT` and `SIGTERM`, as a request until this is dropped.
@@ -51,6 +56,26 @@ impl Stop {
         Ok(self)
     }
 
+    /// Takes `SIGHUP`, which the end of a terminal sends, as a request in order until this is dropped. Often both the
+    /// kernel and a shell send it: from the first one on, signals do not ask for an end at once any more. A process that
+    /// ignores it, as one that `nohup` has started, goes on to do so.
+    pub fn on_hangup(mut self) -> Result<Self> {
+        if busbar_uapi::signal::is_ignored(libc::SIGHUP) {
+            return Ok(self);
+        }
+        // Before the request, so that whoever reads the request knows.
+        let flag = signal_hook::flag::register(libc::SIGHUP, Arc::clone(&self.has_hung_up));
+        self.signals.push(flag.map_err(|error| Error::new("catch", "SIGHUP", error))?);
+        self.on_signal(libc::SIGHUP)
+    }
+
+    /// The number of requests since the last call: the first one of all is in order, any more are at once.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        let worth = |request| if request == Request::AtOnce { 2 } else { 1 };
+        std::iter::from_fn(|| self.take()).map(worth).sum()
+    }
+
     /// Another way to ask for the end.
     #[must_use]
     pub fn handle(&self) -> StopHandle {
@@ -61,11 +86,16 @@ impl Stop {
     pub(crate) fn take(&self) -> Option<Request> {
         let (mut requests, mut byte) = (&self.requests, [0]);
         // One byte at a time: two simultaneous requests count as two.
-        match requests.read(&mut byte) {
-            Ok(1) if byte == [AT_ONCE] => Some(Request::AtOnce),
-            Ok(1) => Some(Request::InOrder),
-            _ => None,
+        while let Ok(1) = requests.read(&mut byte) {
+            if byte == [AT_ONCE] {
+                return Some(Request::AtOnce);
+            }
+            let is_another = self.is_asked.swap(true, Ordering::Relaxed);
+            if !is_another || !self.has_hung_up.load(Ordering::Relaxed) {
+                return Some(Request::InOrder);
+            }
         }
+        None
     }
 }
 
@@ -135,5 +165,22 @@ mod tests {
         poll(&mut polled, Some(&Timespec { tv_sec: 10, tv_nsec: 0 })).unwrap();
         assert_eq!(stop.take(), Some(Request::InOrder));
         assert_eq!(stop.take(), None);
+    }
+
+    #[test]
+    fn a_terminal_that_has_gone_asks_once_however_often_it_says_so() {
+        let stop = Stop::new().unwrap().on_hangup().unwrap();
+        let hang_up = || {
+            kill_process(getpid(), Signal::HUP).unwrap();
+            let mut polled = [PollFd::new(&stop, PollFlags::IN)];
+            poll(&mut polled, Some(&Timespec { tv_sec: 10, tv_nsec: 0 })).unwrap();
+        };
+        hang_up();
+        assert_eq!(stop.take(), Some(Request::InOrder));
+        hang_up();
+        assert_eq!(stop.requests(), 0);
+        // A program still can.
+        stop.handle().stop_at_once();
+        assert_eq!(stop.requests(), 2);
     }
 }

@@ -10,7 +10,7 @@ use busbar_bench::languages::{self, From, Work};
 use busbar_bench::{
     Controllers, Extent, Report, bulk, endpoint, iiod, receive, stream, usual, wait,
 };
-use busbar_cli::print::{json_line, print_line};
+use busbar_cli::print::{complain, json_line, print_line};
 use busbar_cli::quantity::{seconds, size};
 use busbar_lab::stage::{self, Stage};
 use indicatif::ProgressBar;
@@ -229,7 +229,9 @@ fn all(common: Common) -> Result<()> {
         let runs_anywhere =
             matches!(&path, Path::Wait(_) | Path::Stream(StreamArgs { native: true, .. }));
         match one(&path) {
-            Err(error) if !runs_anywhere && !is_lab => eprintln!("left out: {name}: {error}"),
+            Err(error) if !runs_anywhere && !is_lab => {
+                complain(&format!("left out: {name}: {error}"));
+            }
             done => done?,
         }
     }

@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode};
 
 use busbar::{Error, Result};
 use busbar_bench::{Report, figures, page};
+use busbar_cli::print::{complain, print_line};
 
 /// The directory of the figures that come with Busbar.
 const FIGURES: &str = "docs/figures";
@@ -47,7 +48,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     fs::write(&args.output, page::render(&reports))
         .map_err(|why| failed("write", &args.output, why))?;
     let (output, count) = (args.output.display(), reports.len());
-    println!("{output}: the page of {count} report{}", if count == 1 { "" } else { "s" });
+    print_line(&format!(
+        "{output}: the page of {count} report{}",
+        if count == 1 { "" } else { "s" }
+    ))?;
     if args.open {
         open(&args.output)?;
     }
@@ -101,12 +105,13 @@ fn tables(files: &[PathBuf], check: bool) -> Result<ExitCode> {
         let name = file.display();
         if check {
             for marker in &updated.stale {
-                eprintln!("busbar: {name}: `{marker}` is stale (busbar report --update {name})");
+                let how = format!("busbar report --update {name}");
+                complain(&format!("busbar: {name}: `{marker}` is stale ({how})"));
                 code = ExitCode::FAILURE;
             }
         } else if !updated.stale.is_empty() {
             fs::write(file, &updated.text).map_err(|why| failed("write", file, why))?;
-            println!("{name}: {} updated", updated.stale.len());
+            print_line(&format!("{name}: {} updated", updated.stale.len()))?;
         }
     }
     Ok(code)
@@ -118,8 +123,7 @@ fn open(page: &Path) -> Result<()> {
         Ok(status) => Err(failed("show", page, io::Error::other(format!("xdg-open: {status}")))),
         Err(why) if why.kind() == io::ErrorKind::NotFound => {
             let page = fs::canonicalize(page).unwrap_or_else(|_| page.into());
-            println!("There is no xdg-open: open {} with a browser.", page.display());
-            Ok(())
+            print_line(&format!("There is no xdg-open: open {} with a browser.", page.display()))
         }
         Err(why) => Err(failed("show", page, why)),
     }

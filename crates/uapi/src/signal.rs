@@ -9,6 +9,16 @@ use libc::{SIG_BLOCK, SIG_SETMASK, sigset_t};
 const OWN: [i32; 6] =
     [libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGSYS, libc::SIGTRAP];
 
+/// Whether this process ignores a signal, as one that `nohup` has started does with `SIGHUP`.
+#[must_use]
+pub fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action, the call only fills the old one.
+    let result = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: filled after success.
+    result == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+}
+
 /// While this exists, the thread that has made it gets no signal, and the threads that it starts get none as long as
 /// they exist. Signals that an instruction causes are excepted.
 #[derive(Debug)]
@@ -49,5 +59,18 @@ impl Drop for Blocked {
             // SAFETY: the set is there.
             unsafe { libc::pthread_sigmask(SIG_SETMASK, &raw const before, ptr::null_mut()) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ignored_is_known() {
+        assert!(!is_ignored(libc::SIGURG));
+        // SAFETY: an action without a function.
+        unsafe { libc::signal(libc::SIGURG, libc::SIG_IGN) };
+        assert!(is_ignored(libc::SIGURG) && !is_ignored(libc::SIGKILL) && !is_ignored(-1));
     }
 }

@@ -11,11 +11,11 @@ use busbar_coprocessor::service::{ServiceStatistics, Services, Transfer};
 use busbar_coprocessor::{Core, Options};
 use serde_json::{Value, json};
 
-use super::{RunArgs, say};
-use crate::print::complain;
+use super::RunArgs;
+use crate::print::{complain, json_line, print_line};
 use crate::progress::interruption;
 
-/// Runs the services until Ctrl-C.
+/// Runs the services until a signal comes, or the reader of standard output has left.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let mut services = Services::default();
     for spec in &args.services {
@@ -33,22 +33,33 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let remoteproc = Some(&coprocessor.remoteproc).filter(|_| !args.no_start);
     let options = Options { stop: Some(&stop), remoteproc, ..Options::default() };
     let name = coprocessor.name.as_str();
+    let mut told = Ok(());
     let (statistics, result) = core.run(&mut services, &options, &mut |notice| {
         if matches!(notice, Notice::Transferred { .. }) && !args.blocks {
             return;
         }
-        if args.json {
-            say(&notice_json(name, &notice));
-        } else {
-            say(&format_args!("{name}: {}", notice_text(&notice)));
+        if told.is_ok() {
+            told = say(
+                args.json,
+                || notice_json(name, &notice),
+                || format!("{name}: {}", notice_text(&notice)),
+            );
+            // Once, as a second request is for an end at once.
+            if told.is_err() {
+                stop.handle().stop();
+            }
         }
     });
-    if args.json {
-        say(&json!({ "event": "statistics", "device": name, "statistics": statistics }));
-    } else if statistics.boots > 0 {
-        say(&statistics_text(name, &statistics));
+    if args.json || statistics.boots > 0 {
+        let line = || json!({ "event": "statistics", "device": name, "statistics": statistics });
+        told = told.and_then(|()| say(args.json, line, || statistics_text(name, &statistics)));
     }
-    result.map(|()| ExitCode::SUCCESS)
+    result.and(told).map(|()| ExitCode::SUCCESS)
+}
+
+/// Prints a line of one kind or the other.
+fn say(json: bool, value: impl FnOnce() -> Value, text: impl FnOnce() -> String) -> Result<()> {
+    if json { json_line(&value()) } else { print_line(&text()) }
 }
 
 fn notice_text(notice: &Notice<'_>) -> String {

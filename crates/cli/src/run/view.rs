@@ -59,6 +59,12 @@ pub struct Summary {
     counters: Counters,
 }
 
+impl Summary {
+    pub fn new(counters: Counters) -> Self {
+        Self { what: "summary", counters }
+    }
+}
+
 impl View {
     pub fn new(json: bool) -> Self {
         let target = if json { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
@@ -112,16 +118,14 @@ impl View {
         line.tick();
     }
 
-    /// Prints the summary, and returns it for the journal.
-    pub fn summary(&self, counters: &Counters, remaining: &[(String, usize)]) -> Result<Summary> {
+    /// Prints the summary.
+    pub fn summary(&self, counters: &Counters, remaining: &[(String, usize)]) -> Result<()> {
         self.lines.values().for_each(ProgressBar::finish_and_clear);
         if self.json {
             let remaining = remaining.iter().map(|(name, left)| (name.as_str(), *left)).collect();
-            self.line("summary", counters, Some(remaining))?;
-        } else {
-            print_line(self.text(counters, remaining).trim_end())?;
+            return self.line("summary", counters, Some(remaining));
         }
-        Ok(Summary { what: "summary", counters: counters.clone() })
+        print_line(self.text(counters, remaining).trim_end())
     }
 
     fn text(&self, counters: &Counters, remaining: &[(String, usize)]) -> String {
