@@ -124,7 +124,7 @@ fn a_file_is_checked_without_starting_anything() {
     assert!(text(&output.stdout).contains("1 source, 1 sink"));
     let output = check(&good.replace("input", "inputs"));
     let said = failure(&output);
-    for part in ["a.toml, line 3", "`sink.b.input`", "the name of a source"] {
+    for part in ["a.toml, line 4", "`sink.b.inputs`", "did you mean `input`?"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     let output = files.pipeline("b.toml", good).output().unwrap();

@@ -1,5 +1,7 @@
 //! Parses configurations from TOML.
 
+mod keys;
+
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
@@ -68,14 +70,13 @@ fn position(table: &DeTable<'_>, path: &[String]) -> usize {
 struct Keys<'a> {
     path: Vec<String>,
     table: &'a DeTable<'a>,
-    known: Vec<&'static str>,
 }
 
 impl<'a> Keys<'a> {
     fn new(path: &[&str], value: &'a Spanned<DeValue<'a>>) -> Result<Self, Fault> {
         let path: Vec<_> = path.iter().map(ToString::to_string).collect();
         match value.get_ref() {
-            DeValue::Table(table) => Ok(Self { path, table, known: Vec::new() }),
+            DeValue::Table(table) => Ok(Self { path, table }),
             other => {
                 let allowed = format!("a table: [{}]", path.join("."));
                 Err(Fault { path, value: other.type_str().into(), allowed })
@@ -83,10 +84,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn get(&mut self, key: &'static str) -> Option<&'a DeValue<'a>> {
-        if !self.known.contains(&key) {
-            self.known.push(key);
-        }
+    fn get(&self, key: &'static str) -> Option<&'a DeValue<'a>> {
         self.table.get(key).map(Spanned::get_ref)
     }
 
@@ -96,7 +94,7 @@ impl<'a> Keys<'a> {
         Fault { path, value: value.to_string(), allowed: allowed.to_string() }
     }
 
-    fn text(&mut self, key: &'static str) -> Result<Option<&'a str>, Fault> {
+    fn text(&self, key: &'static str) -> Result<Option<&'a str>, Fault> {
         match self.get(key) {
             None => Ok(None),
             Some(DeValue::String(text)) => Ok(Some(text)),
@@ -104,39 +102,31 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn required(&mut self, key: &'static str, allowed: &str) -> Result<&'a str, Fault> {
+    fn required(&self, key: &'static str, allowed: &str) -> Result<&'a str, Fault> {
         let text = self.text(key)?;
         text.ok_or_else(|| self.fault(key, "nothing", format!("{key} = {allowed}")))
     }
 
     /// A value that is parsed from text; the error tells what is allowed.
-    fn parsed<T: FromStr<Err = Error>>(&mut self, key: &'static str) -> Result<Option<T>, Fault> {
+    fn parsed<T: FromStr<Err = Error>>(&self, key: &'static str) -> Result<Option<T>, Fault> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         let parsed = text.parse().map_err(|error: Error| self.fault(key, text, allowed(&error)));
         parsed.map(Some)
     }
 
-    fn number(
-        &mut self,
-        key: &'static str,
-        range: RangeInclusive<u64>,
-    ) -> Result<Option<u64>, Fault> {
+    fn number(&self, key: &'static str, range: RangeInclusive<u64>) -> Result<Option<u64>, Fault> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let number = integer(value).filter(|number| range.contains(number));
         let allowed = || format!("a number from {} to {}", range.start(), range.end());
         number.map(Some).ok_or_else(|| self.fault(key, shown(value), allowed()))
     }
 
-    fn count(
-        &mut self,
-        key: &'static str,
-        range: RangeInclusive<u64>,
-    ) -> Result<Option<usize>, Fault> {
+    fn count(&self, key: &'static str, range: RangeInclusive<u64>) -> Result<Option<usize>, Fault> {
         let number = self.number(key, range)?;
         Ok(number.map(|number| usize::try_from(number).unwrap_or(usize::MAX)))
     }
 
-    fn size(&mut self, key: &'static str) -> Result<Option<usize>, Fault> {
+    fn size(&self, key: &'static str) -> Result<Option<usize>, Fault> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let size = match value {
             DeValue::String(text) => {
@@ -148,7 +138,7 @@ impl<'a> Keys<'a> {
         size.map(Some).ok_or_else(|| self.fault(key, shown(value), SIZES))
     }
 
-    fn time(&mut self, key: &'static str) -> Result<Option<Duration>, Fault> {
+    fn time(&self, key: &'static str) -> Result<Option<Duration>, Fault> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         let units = [("us", 1), ("ms", 1_000), ("min", 60_000_000), ("s", 1_000_000)];
         let time =
@@ -157,7 +147,7 @@ impl<'a> Keys<'a> {
         time.map(Duration::from_micros).map(Some).ok_or_else(|| self.fault(key, text, TIMES))
     }
 
-    fn boolean(&mut self, key: &'static str, default: bool) -> Result<bool, Fault> {
+    fn boolean(&self, key: &'static str, default: bool) -> Result<bool, Fault> {
         match self.get(key) {
             None => Ok(default),
             Some(DeValue::Boolean(value)) => Ok(*value),
@@ -165,42 +155,28 @@ impl<'a> Keys<'a> {
         }
     }
 
-    fn texts(&mut self, key: &'static str) -> Result<Vec<String>, Fault> {
+    fn texts(&self, key: &'static str) -> Result<Vec<String>, Fault> {
         let Some(value) = self.get(key) else { return Ok(Vec::new()) };
         texts(value).ok_or_else(|| self.fault(key, shown(value), "texts: [\"one\", \"other\"]"))
-    }
-
-    /// Fails if the table has other keys.
-    fn end(self) -> Result<(), Fault> {
-        let strange = self.table.keys().find(|key| !self.known.contains(&key.get_ref().as_ref()));
-        match strange {
-            None => Ok(()),
-            Some(key) => {
-                let allowed = format!("the keys {}", self.known.join(", "));
-                Err(self.fault(key.get_ref(), key.get_ref(), allowed))
-            }
-        }
     }
 }
 
 fn config(table: &DeTable<'_>) -> Result<Config, Fault> {
+    keys::check(table)?;
     let mut config = Config::default();
     for (key, value) in table {
         match key.get_ref().as_ref() {
             "pipeline" => {
-                let mut keys = Keys::new(&["pipeline"], value)?;
+                let keys = Keys::new(&["pipeline"], value)?;
                 config.drain = keys.time("drain")?;
                 config.fail_fast = keys.boolean("fail-fast", false)?;
-                keys.end()?;
             }
             "source" => config.sources = nodes("source", value, source)?,
             "stage" => config.stages = nodes("stage", value, stage)?,
             "sink" => config.sinks = nodes("sink", value, sink)?,
             "control" => config.controls = nodes("control", value, control)?,
-            strange => {
-                let allowed = "the tables pipeline, source, stage, sink, control";
-                return Err(Fault::new(&[strange], strange, allowed));
-            }
+            // There are no others.
+            _ => {}
         }
     }
     Ok(config)
@@ -210,21 +186,20 @@ fn config(table: &DeTable<'_>) -> Result<Config, Fault> {
 fn nodes<'a, T>(
     kind: &str,
     value: &'a Spanned<DeValue<'a>>,
-    node: impl Fn(String, &mut Keys<'a>) -> Result<T, Fault>,
+    node: impl Fn(String, &Keys<'a>) -> Result<T, Fault>,
 ) -> Result<Vec<T>, Fault> {
     let Keys { table, .. } = Keys::new(&[kind, "NAME"], value)?;
     let mut nodes: Vec<(Range<usize>, T)> = Vec::new();
     for (name, value) in table {
-        let mut keys = Keys::new(&[kind, name.get_ref()], value)?;
-        nodes.push((name.span(), node(name.get_ref().to_string(), &mut keys)?));
-        keys.end()?;
+        let keys = Keys::new(&[kind, name.get_ref()], value)?;
+        nodes.push((name.span(), node(name.get_ref().to_string(), &keys)?));
     }
     // In their order in the file.
     nodes.sort_by_key(|(span, _)| span.start);
     Ok(nodes.into_iter().map(|(_, node)| node).collect())
 }
 
-fn source(name: String, keys: &mut Keys<'_>) -> Result<SourceConfig, Fault> {
+fn source(name: String, keys: &Keys<'_>) -> Result<SourceConfig, Fault> {
     keys.required("from", "a source such as \"iio:NAME\" or \"synth:counter\"")?;
     let Some(from) = keys.parsed::<SourceKind>("from")? else {
         return Err(keys.fault("from", "nothing", "a source"));
@@ -243,7 +218,7 @@ fn source(name: String, keys: &mut Keys<'_>) -> Result<SourceConfig, Fault> {
     })
 }
 
-fn edge(keys: &mut Keys<'_>) -> Result<Edge, Fault> {
+fn edge(keys: &Keys<'_>) -> Result<Edge, Fault> {
     let default = Edge::new(keys.required("input", "the name of a source or stage")?);
     Ok(Edge {
         queue: keys.count("queue", 1..=1024)?,
@@ -252,7 +227,7 @@ fn edge(keys: &mut Keys<'_>) -> Result<Edge, Fault> {
     })
 }
 
-fn stage(name: String, keys: &mut Keys<'_>) -> Result<StageConfig, Fault> {
+fn stage(name: String, keys: &Keys<'_>) -> Result<StageConfig, Fault> {
     const WORKS: &str = "decimate, select, gate, checksum";
     let input = edge(keys)?;
     let work = match keys.required("do", WORKS)? {
@@ -281,7 +256,7 @@ fn stage(name: String, keys: &mut Keys<'_>) -> Result<StageConfig, Fault> {
     Ok(StageConfig { name, input, work })
 }
 
-fn sink(name: String, keys: &mut Keys<'_>) -> Result<SinkConfig, Fault> {
+fn sink(name: String, keys: &Keys<'_>) -> Result<SinkConfig, Fault> {
     let input = edge(keys)?;
     keys.required("to", "a sink such as \"tcp:HOST:PORT\", \"file:NAME\" or \"null:\"")?;
     let Some(to) = keys.parsed::<SinkKind>("to")? else {
@@ -298,7 +273,7 @@ fn sink(name: String, keys: &mut Keys<'_>) -> Result<SinkConfig, Fault> {
     })
 }
 
-fn control(name: String, keys: &mut Keys<'_>) -> Result<ControlConfig, Fault> {
+fn control(name: String, keys: &Keys<'_>) -> Result<ControlConfig, Fault> {
     let endpoint = keys.required("endpoint", "the name of a coprocessor's service")?.into();
     let [sources, sinks] = [keys.texts("sources")?, keys.texts("sinks")?];
     let deadline = keys.time("deadline")?.unwrap_or(REACTION);
@@ -473,7 +448,16 @@ on.overload = ["set adc in_voltage0_i_hardwaregain 0.5"]
             ("queue = 16", "queue = 0x4000", "sink.net.queue", "1 to 1024"),
             ("drop-oldest", "drop", "sink.net.when-full", "drop-newest"),
             ("do = \"gate\"", "do = \"gait\"", "stage.gate.do", "decimate, select"),
-            ("open-on", "opens-on", "stage.gate.open-on", "event"),
+            ("open-on", "opens-on", "stage.gate.opens-on", "did you mean `open-on`?"),
+            ("input = \"gate\"", "inptu = \"gate\"", "sink.net.inptu", "did you mean `input`?"),
+            ("from =", "form =", "source.adc.form", "did you mean `from`?"),
+            ("to = \"null:\"", "tto = \"null:\"", "sink.copy.tto", "did you mean `to`?"),
+            ("endpoint =", "endpiont =", "control.core.endpiont", "did you mean `endpoint`?"),
+            ("on.overload", "no.overload", "control.core.no", "did you mean `on`?"),
+            ("drain =", "drian =", "pipeline.drian", "did you mean `drain`?"),
+            ("samples = 100_000", "by = 10", "stage.gate.by", "control, open-on"),
+            ("[control.core]", "[contrl.core]", "contrl", "did you mean `control`?"),
+            ("announce = true", "announce.to = true", "sink.net.announce", "true, false"),
             ("control = \"core\"", "control = \"c\"", "stage.gate.control", "core"),
             ("100_000", "1.5", "stage.gate.samples", "1.5"),
             ("\"tcp:10.0.0.2:4950\"", "\"tcp:4950\"", "sink.net.to", "tcp:HOST:PORT"),
@@ -496,9 +480,7 @@ on.overload = ["set adc in_voltage0_i_hardwaregain 0.5"]
             let error = said(from, to);
             assert!(error.contains(&format!("key `{key}`")), "{key}: {error}");
             assert!(error.contains(says), "{says}: {error}");
-            if !key.ends_with("open-on") {
-                assert!(error.contains(&format!("line {}", line(from))), "{from}: {error}");
-            }
+            assert!(error.contains(&format!("line {},", line(from))), "{from}: {error}");
         }
     }
 
