@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use busbar::block::Bytes;
 use busbar::stream::frame::{HEADER_LEN, Header, Hello, Kind};
 use busbar::stream::net::{FrameReceiver, FrameSender, Options};
-use busbar::stream::{Channel, Format, Lost, Meta, Samples, Source, StreamSetup};
+use busbar::stream::{Channel, Format, Lost, Meta, Samples, Sink, Source, StreamSetup};
 use busbar::{Reason, Result};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -398,6 +398,23 @@ fn corrupted_bytes_are_seen_and_sent_again(place: &impl Place) {
     // Each bad frame was noticed, and has ended a connection.
     assert_eq!((receiver.corrupted(), connections), (10, 11));
     assert!(sender.reconnects() > 0 && sender.resent() > 0);
+}
+
+#[test]
+fn a_sink_that_is_dropped_waits_for_nobody_and_its_receiver_learns_of_the_end() {
+    let (mut receiver, address) = Sockets.listen(&options());
+    let sink = Sink::open(&format!("tcp:{address}"), &setup(8)).unwrap();
+    let space = sink.space().unwrap();
+    space.send(8).unwrap();
+    while !sink.try_drain().unwrap() {
+        receiver.next_timeout(LOOK).unwrap();
+    }
+    // The receiver is in the same thread: it does not answer meanwhile.
+    drop(sink);
+    while !receiver.is_finished() {
+        receiver.next_timeout(PATIENCE).unwrap();
+    }
+    assert_eq!((receiver.end(), receiver.reconnects()), (Some(Lost::Samples(0)), 0));
 }
 
 #[test]

@@ -184,3 +184,18 @@ fn without_a_reader_a_recording_and_a_journal_still_end_in_order() {
     let journal = fs::read_to_string(journal).unwrap();
     assert!(journal.lines().last().unwrap().contains("\"summary\""), "{journal}");
 }
+
+#[test]
+fn a_full_disk_leaves_a_recording_of_whole_blocks_that_is_not_complete() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("full");
+    let to = format!("file:{}", path.display());
+    let mut shell = Command::new("sh");
+    // A limit of 51 200 bytes, which is not at the end of a block.
+    shell.args(["-c", "trap '' XFSZ; ulimit -f 100; exec \"$@\"", "sh"]).arg(support::busbar());
+    let output = shell.args(["stream", SYNTH, &to, "--block-len", "3000"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert_eq!(recorded(&path) * 8, 51_000);
+    let recording = busbar::stream::sigmf::Recording::open(&path).unwrap();
+    assert!(!recording.is_complete() && recording.gaps().len() == 1);
+}

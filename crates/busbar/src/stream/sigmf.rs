@@ -22,7 +22,8 @@
 //! Extension `busbar` (optional): `busbar:channels`, the channels' names in the order of their
 //! values; `busbar:bits`, the valid bits of a value where it has fewer than it takes up;
 //! `busbar:lost`, in an annotation, the samples missing before it and between its samples, or `null` for
-//! unknown; `busbar:known`, beside a `null` of several losses, the samples missing in those that are known.
+//! unknown; `busbar:known`, beside a `null` of several losses, the samples missing in those that are known;
+//! `busbar:recorded`, until the recording is complete, the samples up to which the metadata has all losses.
 
 mod datatype;
 mod losses;

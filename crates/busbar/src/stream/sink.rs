@@ -46,7 +46,7 @@ use crate::{Error, Result};
 /// ```
 ///
 /// Dropping it stops the device at once and restores its settings. Call [`drain`](Self::drain) before to have
-/// everything transmitted.
+/// everything transmitted, and [`stop`](Self::stop) to have a recording on the disk: dropping it does not wait for that.
 ///
 /// All methods take `&self` and may be used from many threads. The descriptor ([`AsFd`]) is readable while
 /// [`space`](Self::space) would return a block or an error at once, and when a forwarded block can go back to its
@@ -390,11 +390,12 @@ impl Sink {
         self.shared.lock().copied()
     }
 
-    /// Stops the device at once and restores its settings.
+    /// Stops the device at once and restores its settings. Afterwards a recording is complete and on the disk, and a
+    /// receiver to which everything was delivered knows of the end, which is waited for for a second at most.
     ///
     /// # Errors
     ///
-    /// The error of a setting that could not be restored.
+    /// The error of a setting that could not be restored; as [`Recorder::finish`](super::sigmf::Recorder::finish).
     pub fn stop(&self) -> Result<()> {
         self.shared.end(&mut self.shared.lock())
     }
@@ -412,8 +413,8 @@ fn described(format: &Format) -> String {
 
 impl Drop for Sink {
     fn drop(&mut self) {
-        // No caller is left to handle an error.
-        let _ = self.stop();
+        // No caller is left to handle an error, nor to wait.
+        let _ = self.shared.leave(&mut self.shared.lock());
     }
 }
 

@@ -39,6 +39,9 @@ pub(super) struct Global {
     pub(super) channels: Option<Vec<String>>,
     #[serde(rename = "busbar:bits", default, skip_serializing_if = "Option::is_none")]
     pub(super) bits: Option<u8>,
+    /// While it is recorded: the samples up to which all losses are in this metadata.
+    #[serde(rename = "busbar:recorded", default, skip_serializing_if = "Option::is_none")]
+    pub(super) recorded: Option<u64>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

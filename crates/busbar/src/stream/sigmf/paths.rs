@@ -2,6 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+/// What follows the name of the metadata in that of the file with the metadata of the beginning.
+pub(super) const BEGUN: &str = ".begun";
+
 /// The two files of a recording, data and metadata. `path` is one of them, or has neither extension.
 pub(super) fn paths(path: &Path) -> (PathBuf, PathBuf) {
     let ends = ["sigmf-meta", "sigmf-data"];
@@ -13,4 +16,11 @@ pub(super) fn paths(path: &Path) -> (PathBuf, PathBuf) {
         PathBuf::from(name)
     };
     (with(".sigmf-data"), with(".sigmf-meta"))
+}
+
+/// The path of a file beside the metadata.
+pub(super) fn beside(meta_path: &Path, end: &str) -> PathBuf {
+    let mut path = meta_path.to_owned().into_os_string();
+    path.push(end);
+    path.into()
 }

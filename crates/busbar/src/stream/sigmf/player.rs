@@ -84,6 +84,9 @@ impl Player {
     /// What is missing after the last sample, once [`is_finished`](Self::is_finished).
     #[must_use]
     pub fn end(&self) -> Lost {
+        if !self.recording.is_complete() {
+            return Lost::Unknown;
+        }
         let rest = self.recording.gaps().iter().skip(self.gap);
         rest.fold(Lost::Samples(0), |sum, gap| match (sum, gap.lost) {
             (Lost::Samples(sum), Lost::Samples(lost)) => Lost::Samples(sum.saturating_add(lost)),
@@ -150,13 +153,21 @@ impl Player {
 
     fn fill(&mut self, block: &mut Block) -> Result<Meta> {
         let sample_len = self.recording.format().sample_len;
+        let passed = (self.gap, self.unknown_until, self.missing);
         let lost = self.pass_gaps();
         let next = self.recording.gaps().get(self.gap).map_or(u64::MAX, |gap| gap.at);
         let until = [next, self.unknown_until].into_iter().filter(|until| *until > self.at).min();
         let most = until.map_or(u64::MAX, |until| until - self.at);
         let most = usize::try_from(most).unwrap_or(usize::MAX).saturating_mul(sample_len);
         let len = self.block_len.min(most);
-        let len = self.recording.read_into(self.at, block.write()?.first(len).bytes_mut())?;
+        let filled = block.write().and_then(|mut writing| {
+            writing = writing.first(len);
+            self.recording.read_into(self.at, writing.bytes_mut())
+        });
+        let len = filled.inspect_err(|_| {
+            // The next attempt tells of them.
+            (self.gap, self.unknown_until, self.missing) = passed;
+        })?;
         self.at += (len / sample_len) as u64;
         self.copied += len as u64;
         let meta = Meta { sequence: self.sequence, time: self.time(), lost, len };

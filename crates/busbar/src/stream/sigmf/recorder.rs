@@ -1,17 +1,17 @@
 //! Writes recordings.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::datatype::Datatype;
 use super::losses::Losses;
 use super::meta::{Capture, Extension, Global, Meta, VERSION};
-use super::paths::paths;
+use super::paths::{BEGUN, beside, paths};
 use super::time;
 use crate::block;
-use crate::poll::later;
+use crate::poll::{self, later};
 use crate::stream::format::{Format, Lost};
 use crate::stream::samples::Samples;
 use crate::{Error, Result};
@@ -23,13 +23,22 @@ const SHARE: u32 = 20;
 
 /// Writes a recording.
 ///
-/// Both files exist from the beginning on, and the metadata is updated each second. So a recording that a
-/// crash has cut off can be read.
+/// Both files exist from the beginning on, and the metadata is updated each second. So a recording that a crash or a power
+/// cut has ended can be read, and says from which sample on losses may be missing ([`Recording::is_complete`]).
+/// `NAME.sigmf-meta.begun`, the metadata of the beginning, is there until the end: it takes the place of metadata whose
+/// content a power cut has lost.
+///
+/// After an error of [`write`](Self::write), the block is not in the recording, and nothing of it in the file: write it
+/// again, or the next one with what was lost. Dropping a recorder does not wait for the disk, and does not say that the
+/// recording is complete.
+///
+/// [`Recording::is_complete`]: super::Recording::is_complete
 #[derive(Debug)]
 pub struct Recorder {
-    data: File,
+    pub(super) data: File,
     data_path: PathBuf,
     meta_path: PathBuf,
+    begun_path: PathBuf,
     global: Global,
     /// The first capture.
     begin: Option<Capture>,
@@ -39,8 +48,20 @@ pub struct Recorder {
     samples: u64,
     lost: u64,
     copied: u64,
-    is_stale: bool,
-    next_update: Instant,
+    /// The file may have a part of a block that is not in the recording.
+    is_torn: bool,
+    /// The last update has failed.
+    is_overdue: bool,
+    stage: Stage,
+    pub(super) next_update: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Its files are not complete.
+    New,
+    Recording,
+    Ended,
 }
 
 impl Recorder {
@@ -48,8 +69,8 @@ impl Recorder {
     ///
     /// # Errors
     ///
-    /// As [`Datatype::of`]; `AlreadyExists` if one of its files exists, or `NAME.sigmf-meta.partial`: no file is
-    /// overwritten. If it fails, it leaves no file.
+    /// As [`Datatype::of`]; `AlreadyExists` if one of its files exists, or `NAME.sigmf-meta.partial` or `.begun`: no file
+    /// is overwritten. If it fails, it leaves no file.
     pub fn create(path: impl AsRef<Path>, format: &Format, hw: Option<&str>) -> Result<Self> {
         let (datatype, num_channels) = Datatype::of(format)?;
         let (data_path, meta_path) = paths(path.as_ref());
@@ -57,6 +78,8 @@ impl Recorder {
         let data = made.create(&data_path)?;
         // Made now so that it is not overwritten; an update replaces it.
         made.create(&meta_path)?;
+        let begun_path = beside(&meta_path, BEGUN);
+        let begun = made.create(&begun_path)?;
         let first = format.channels.first();
         let global = Global {
             datatype: datatype.to_string(),
@@ -78,6 +101,7 @@ impl Recorder {
             data,
             data_path,
             meta_path,
+            begun_path,
             global,
             begin: None,
             losses: Losses::default(),
@@ -86,12 +110,28 @@ impl Recorder {
             samples: 0,
             lost: 0,
             copied: 0,
-            is_stale: true,
+            is_torn: false,
+            is_overdue: false,
+            stage: Stage::New,
             next_update: Instant::now(),
         };
         recorder.update()?;
+        (&begun)
+            .write_all(&recorder.text()?)
+            .map_err(|why| Error::new("write", recorder.begun_path.display().to_string(), why))?;
+        recorder.keep_begun(begun)?;
+        recorder.stage = Stage::Recording;
         made.keep();
         Ok(recorder)
+    }
+
+    /// Has the first metadata on the disk soon. To wait for a disk would hold up the samples.
+    fn keep_begun(&self, begun: File) -> Result<()> {
+        let folder = self.folder().to_owned();
+        poll::spawn("busbar-sync", move || {
+            // What fails here costs something only if the power fails, too.
+            let _ = begun.sync_all().and_then(|()| sync_folder(&folder));
+        })
     }
 
     /// Appends a block.
@@ -105,34 +145,90 @@ impl Recorder {
 
     /// As [`write`](Self::write), with another loss before the block.
     pub(crate) fn write_as(&mut self, samples: &Samples, lost: Lost) -> Result<()> {
+        self.mend()?;
         let meta = samples.meta();
         let count = (meta.len / self.sample_len) as u64;
-        self.note(lost, count, meta.time);
         let parts = samples.parts()?;
-        block::write_all(&self.data, &parts.iter().collect::<Vec<_>>())
-            .map_err(|why| Error::new("write", self.data_path.display().to_string(), why))?;
+        if let Err(why) = block::write_all(&self.data, &parts.iter().collect::<Vec<_>>()) {
+            self.is_torn = self.cut().is_err();
+            return Err(self.failed(why));
+        }
+        self.note(lost, count, meta.time);
         self.copied += meta.len as u64;
         self.samples += count;
-        if self.is_stale && Instant::now() >= self.next_update {
-            self.update()?;
+        if Instant::now() >= self.next_update {
+            // The block is in the recording; the next call tries again, and returns the error.
+            self.is_overdue = self.update().is_err();
         }
         Ok(())
     }
 
-    /// Ends the recording; `lost` is what was lost after its last sample.
+    /// Repairs what an error has left, before anything else is done.
+    fn mend(&mut self) -> Result<()> {
+        if self.is_torn {
+            self.cut().map_err(|why| self.failed(why))?;
+            self.is_torn = false;
+        }
+        if self.is_overdue {
+            self.update()?;
+            self.is_overdue = false;
+        }
+        Ok(())
+    }
+
+    /// Removes what is behind the last sample of the recording.
+    fn cut(&self) -> io::Result<()> {
+        let len = self.samples.saturating_mul(self.sample_len as u64);
+        self.data.set_len(len)?;
+        (&self.data).seek(SeekFrom::Start(len)).map(drop)
+    }
+
+    fn failed(&self, why: io::Error) -> Error {
+        Error::new("write", self.data_path.display().to_string(), why)
+    }
+
+    /// Ends the recording; `lost` is what was lost after its last sample. Waits until all of it is on the disk.
     ///
     /// # Errors
     ///
     /// As [`write`](Self::write).
     pub fn finish(mut self, lost: Lost) -> Result<()> {
+        self.end(lost)?;
+        self.data.sync_data().map_err(|why| self.failed(why))?;
+        // Only now, so that metadata that says so is never without its samples.
+        self.replace(File::sync_all)?;
+        sync_folder(self.folder()).map_err(|why| self.failed(why))?;
+        self.remove_begun()
+    }
+
+    /// As [`finish`](Self::finish), without waiting for the disk.
+    pub(crate) fn close(mut self, lost: Lost) -> Result<()> {
+        self.end(lost)?;
+        self.replace(|_| Ok(()))?;
+        self.remove_begun()
+    }
+
+    fn end(&mut self, lost: Lost) -> Result<()> {
+        self.stage = Stage::Ended;
+        if self.is_torn {
+            self.cut().map_err(|why| self.failed(why))?;
+        }
         if lost != Lost::Samples(0) {
             // No capture begins after it.
             self.losses.add(lost, self.samples, 0, None);
         }
-        self.data
-            .sync_data()
-            .map_err(|why| Error::new("write", self.data_path.display().to_string(), why))?;
-        self.update()
+        Ok(())
+    }
+
+    fn remove_begun(&self) -> Result<()> {
+        fs::remove_file(&self.begun_path)
+            .map_err(|why| Error::new("remove", self.begun_path.display().to_string(), why))
+    }
+
+    /// The folder of the files.
+    fn folder(&self) -> &Path {
+        let folder = self.meta_path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        folder.unwrap_or(Path::new("."))
     }
 
     /// Bytes that were copied into the page cache.
@@ -159,7 +255,6 @@ impl Recorder {
         if lost != Lost::Samples(0) {
             self.losses.add(lost, at, count, capture);
         }
-        self.is_stale |= at == 0 || lost != Lost::Samples(0);
     }
 
     /// The time of the first of `count` samples, the last of which was taken at `end`.
@@ -170,28 +265,48 @@ impl Recorder {
         end.checked_sub(lasted).unwrap_or(end)
     }
 
-    /// Replaces the metadata file atomically.
     fn update(&mut self) -> Result<()> {
         let began = Instant::now();
-        let mut partial = self.meta_path.clone().into_os_string();
-        partial.push(".partial");
+        self.replace(|_| Ok(()))?;
+        self.next_update = later(began, UPDATE.max(began.elapsed() * SHARE));
+        Ok(())
+    }
+
+    /// Replaces the metadata file at once, after `sync` of the new one.
+    fn replace(&self, sync: impl FnOnce(&File) -> io::Result<()>) -> Result<()> {
+        let partial = beside(&self.meta_path, ".partial");
+        let text = self.text()?;
+        // Neither overwrites a file nor follows a link.
+        let mut made = Made::default();
+        let mut file = made.create(&partial)?;
+        file.write_all(&text)
+            .and_then(|()| sync(&file))
+            .and_then(|()| fs::rename(&partial, &self.meta_path))
+            .map_err(|why| Error::new("write", self.meta_path.display().to_string(), why))?;
+        made.keep();
+        Ok(())
+    }
+
+    /// The metadata.
+    fn text(&self) -> Result<Vec<u8>> {
+        let recorded = (self.stage != Stage::Ended).then_some(self.samples);
         let meta = Meta {
-            global: self.global.clone(),
+            global: Global { recorded, ..self.global.clone() },
             captures: self.begin.iter().cloned().chain(self.losses.captures()).collect(),
             annotations: self.losses.annotations().collect(),
         };
-        let failed = |why| Error::new("write", self.meta_path.display().to_string(), why);
-        let text = serde_json::to_vec_pretty(&meta).map_err(|why| failed(why.into()))?;
-        // Neither overwrites a file nor follows a link.
-        let mut made = Made::default();
-        let mut file = made.create(Path::new(&partial))?;
-        file.write_all(&text)
-            .and_then(|()| fs::rename(&partial, &self.meta_path))
-            .map_err(failed)?;
-        made.keep();
-        self.is_stale = false;
-        self.next_update = later(began, UPDATE.max(began.elapsed() * SHARE));
-        Ok(())
+        serde_json::to_vec_pretty(&meta).map_err(|why| {
+            Error::new("write", self.meta_path.display().to_string(), io::Error::from(why))
+        })
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if self.stage == Stage::Recording {
+            // No caller is left to handle an error. What is missing in the metadata is not said to be there.
+            let _ = self.update();
+        }
     }
 }
 
@@ -217,6 +332,14 @@ impl Drop for Made {
             // The error that led to this is returned.
             let _ = fs::remove_file(path);
         }
+    }
+}
+
+/// Has the names in a folder on the disk. Where a file system cannot do that, they are so without it.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    match File::open(folder)?.sync_all() {
+        Err(why) if why.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced,
     }
 }
 

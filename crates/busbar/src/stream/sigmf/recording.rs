@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use super::datatype::Datatype;
 use super::meta::{Annotation, Capture, Meta, Missing};
-use super::paths::paths;
+use super::paths::{BEGUN, beside, paths};
 use super::time;
 use crate::block::{self, BytesMut};
 use crate::stream::format::{Format, Lost};
@@ -42,6 +42,7 @@ pub struct Recording {
     samples: u64,
     gaps: Vec<Gap>,
     begin: Option<SystemTime>,
+    is_complete: bool,
 }
 
 impl Recording {
@@ -53,7 +54,9 @@ impl Recording {
     /// supported: floating point, headers between samples, samples in other files.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let (data_path, meta_path) = paths(path.as_ref());
-        let meta = read(&meta_path)?;
+        // A power cut may have left the name of the newest metadata, and lost its content.
+        let meta = read(&meta_path)
+            .or_else(|error| read(&beside(&meta_path, BEGUN)).map_err(|_| error))?;
         let unusable = |field: &str, value: &dyn std::fmt::Display, allowed: &str| {
             Error::invalid(format!("`{field}` of {}", meta_path.display()), value, allowed)
         };
@@ -81,9 +84,10 @@ impl Recording {
             datatype.format(count, meta.global.channels.as_deref(), meta.global.bits, rate);
         let samples = bytes / format.sample_len as u64;
         let gaps = gaps(&meta, samples);
+        let is_complete = meta.global.recorded.is_none();
         let begin = meta.captures.first().and_then(|first| time::parse(first.datetime.as_ref()?));
         let hw = meta.global.hw;
-        Ok(Self { data, path: data_path, format, datatype, hw, samples, gaps, begin })
+        Ok(Self { data, path: data_path, format, datatype, hw, samples, gaps, begin, is_complete })
     }
 
     /// What a sample looks like.
@@ -114,6 +118,13 @@ impl Recording {
     #[must_use]
     pub fn gaps(&self) -> &[Gap] {
         &self.gaps
+    }
+
+    /// Whether the recording was ended in order. Otherwise it is still being recorded, or a crash or a power cut has ended
+    /// it: its last gap is an unknown loss, and what is missing at the end is not known.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     /// The time of the first sample.
@@ -195,6 +206,13 @@ fn gaps(meta: &Meta, samples: u64) -> Vec<Gap> {
         }
     }
     gaps.extend(merged);
+    // What came later was not noted yet, and samples may be missing at the end.
+    gaps.extend(meta.global.recorded.map(|recorded| Gap {
+        at: recorded.min(samples),
+        lost: Lost::Unknown,
+        end: samples,
+        known: 0,
+    }));
     gaps.sort_by_key(|gap| gap.at);
     gaps
 }

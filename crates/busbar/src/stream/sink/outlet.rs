@@ -8,7 +8,7 @@ use rustix::event::PollFlags;
 use rustix::event::epoll::EventFlags;
 
 use crate::block::Block;
-use crate::poll::Set;
+use crate::poll::{self, Set};
 use crate::stream::StreamSetup;
 #[cfg(feature = "iiod")]
 use crate::stream::about::About;
@@ -210,7 +210,26 @@ impl Outlet {
         self.file.as_ref().map_or(Ok(()), |file| set.add(&**file, 1, EventFlags::IN))
     }
 
-    /// Ends the stream: a recording is complete, and a receiver that has everything learns of the end.
+    /// Ends the stream without waiting: a disk has a recording later, and a receiver that has everything learns of the end
+    /// from a thread.
+    pub(super) fn leave(&mut self) -> Result<()> {
+        self.copied = self.copied();
+        match std::mem::replace(&mut self.to, To::Nowhere) {
+            To::Recording(Some(recorder)) => recorder.close(NOTHING),
+            To::Net(mut sender) if !sender.is_finished() && sender.unacknowledged() == 0 => {
+                sender.finish(NOTHING);
+                poll::spawn("busbar-farewell", move || drop(sender.wait_timeout(FAREWELL)))
+            }
+            #[cfg(feature = "iiod")]
+            To::Remote(mut transmit) => {
+                transmit.stop();
+                Ok(())
+            }
+            To::Recording(None) | To::Net(_) | To::Nowhere | To::Verify(_) => Ok(()),
+        }
+    }
+
+    /// Ends the stream: a recording is complete and on the disk, and a receiver that has everything learns of the end.
     pub(super) fn stop(&mut self) -> Result<()> {
         self.copied = self.copied();
         match &mut self.to {

@@ -248,6 +248,19 @@ impl Shared<State> {
     }
 
     pub(super) fn end(&self, state: &mut State) -> Result<()> {
+        self.end_by(state, Outlet::stop)
+    }
+
+    /// As [`end`](Self::end), without waiting for a disk or a receiver.
+    pub(super) fn leave(&self, state: &mut State) -> Result<()> {
+        self.end_by(state, Outlet::leave)
+    }
+
+    fn end_by(
+        &self,
+        state: &mut State,
+        outlet_end: impl FnOnce(&mut Outlet) -> Result<()>,
+    ) -> Result<()> {
         if state.mode != Mode::Ended {
             state.mode = Mode::Ended;
             self.ring(state);
@@ -260,7 +273,7 @@ impl Shared<State> {
         match &mut state.driver {
             Driver::Dmabuf(queue) => queue.stop(),
             Driver::Fileio(transmit) => transmit.stop(),
-            Driver::Outlet(outlet) => outlet.stop(),
+            Driver::Outlet(outlet) => outlet_end(outlet),
         }
     }
 }
