@@ -308,9 +308,13 @@ impl Block {
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read).
+    /// As [`read`](Self::read). `EACCES` if its descriptor was made elsewhere and is for reading only, or a memfd that is
+    /// sealed against writing.
     pub fn write(&mut self) -> Result<Writing<'_>> {
-        self.map()?;
+        if !self.map()?.is_writable() {
+            return Err(Error::new("write to", self.label(), Errno::ACCESS)
+                .help("its descriptor is for reading only, or it is sealed against writing"));
+        }
         self.sync("begin to write", || dmabuf::begin(&*self, Access::ReadWrite))?;
         let range = 0..self.len;
         Ok(Writing { block: self, range })

@@ -251,3 +251,28 @@ fn signals_do_not_keep_huge_pages_from_being_allocated() {
     ended.store(true, Ordering::Relaxed);
     signals.join().unwrap();
 }
+
+#[test]
+fn a_block_that_may_only_be_read_is_read_and_not_written() {
+    use rustix::fs::{Mode, OFlags, SealFlags, fcntl_add_seals, open};
+
+    let made = |text: &[u8]| {
+        let mut block = Block::with(4096, &Memory::Memfd).unwrap();
+        block.write().unwrap().bytes_mut().slice(..text.len()).copy_from(text);
+        OwnedFd::from(block)
+    };
+    let sealed = made(b"sealed");
+    fcntl_add_seals(&sealed, SealFlags::WRITE).unwrap();
+    let future = made(b"future");
+    fcntl_add_seals(&future, SealFlags::FUTURE_WRITE).unwrap();
+    let whole = made(b"opened");
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&whole));
+    let opened = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    for (fd, text) in [(sealed, b"sealed"), (future, b"future"), (opened, b"opened")] {
+        let mut block = Block::try_from(fd).unwrap();
+        assert_eq!(read(&block, 6), text);
+        let error = block.write().unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::ACCESS), "{error}");
+        assert_eq!(read(&block, 6), text);
+    }
+}

@@ -15,6 +15,7 @@ use super::bytes::{Bytes, BytesMut};
 pub(super) struct Map {
     base: NonNull<u8>,
     len: usize,
+    is_writable: bool,
 }
 
 // SAFETY: the mapping belongs to this value alone, and any thread may access it.
@@ -23,12 +24,24 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
+    /// Maps it for reading only where its descriptor was opened so, or a seal forbids to write.
     pub(super) fn new(fd: impl AsFd, len: usize) -> Result<Self, Errno> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
+        match Self::with(&fd, len, ProtFlags::READ | ProtFlags::WRITE) {
+            Err(Errno::ACCESS | Errno::PERM) => Self::with(&fd, len, ProtFlags::READ),
+            mapped => mapped,
+        }
+    }
+
+    fn with(fd: impl AsFd, len: usize, access: ProtFlags) -> Result<Self, Errno> {
         // SAFETY: a new mapping at an address of the kernel's choice.
         let base = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0) }?;
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-        Ok(Self { base, len })
+        Ok(Self { base, len, is_writable: access.contains(ProtFlags::WRITE) })
+    }
+
+    /// Whether [`bytes_mut`](Self::bytes_mut) may be called.
+    pub(super) fn is_writable(&self) -> bool {
+        self.is_writable
     }
 
     pub(super) fn bytes(&self) -> Bytes<'_> {
@@ -37,8 +50,12 @@ impl Map {
         unsafe { Bytes::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 
+    /// The bytes, or none if they must not be written.
     pub(super) fn bytes_mut(&mut self) -> BytesMut<'_> {
-        // SAFETY: as above.
+        if !self.is_writable {
+            return BytesMut::default();
+        }
+        // SAFETY: as above, and they are mapped for writing.
         unsafe { BytesMut::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
