@@ -103,6 +103,7 @@ install:
 	$(GENERATE) generate completions bash >$(install_to)/share/$(word 1,$(completions))
 	$(GENERATE) generate completions zsh >$(install_to)/share/$(word 2,$(completions))
 	$(GENERATE) generate completions fish >$(install_to)/share/$(word 3,$(completions))
+	install -D -m 644 -t $(install_to)/share/doc/busbar packages/notices.txt packages/busbar.cdx.json
 	install -D -m 644 -t $(install_to)/include/busbar/linux kernel/uapi/linux/*.h
 	install -D -m 644 -t $(install_to)/include/busbar crates/c/include/busbar/epoll_calls.h
 	@test -e $(library).so || echo "$(library).so was not built, so libbusbar is not installed"
@@ -163,7 +164,7 @@ uninstall:
 	rm -f $(install_to)/share/man/man1/busbar.1 $(install_to)/share/man/man1/busbar-*.1
 	rm -f $(addprefix $(install_to)/share/man/man2/,$(notdir $(wildcard docs/man/*.2)))
 	rm -f $(addprefix $(install_to)/share/,$(completions))
-	rm -rf $(install_to)/include/busbar
+	rm -rf $(install_to)/include/busbar $(install_to)/share/doc/busbar
 	rm -f $(soapy_module)
 	rm -f $(install_to)/include/busbar.h $(lib_to)/pkgconfig/busbar.pc $(lib_to)/libbusbar.a $(lib_to)/libbusbar.so*
 	$(ldconfig)

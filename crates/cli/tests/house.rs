@@ -153,6 +153,75 @@ fn the_recipe_for_yocto_has_every_crate() {
     assert!(read(path) == list, "{path} is stale: its first line says how to make it anew");
 }
 
+/// The notices and the bill of materials are of the crates that are linked, as `Cargo.lock` has them.
+#[test]
+fn what_is_linked_has_its_notice_and_is_in_the_bill_of_materials() {
+    let (lock, notices) = (read("Cargo.lock"), read("packages/notices.txt"));
+    let bill: serde_json::Value = serde_json::from_str(&read("packages/busbar.cdx.json")).unwrap();
+    let named = |it: &serde_json::Value| {
+        (it["name"].as_str().unwrap().to_owned(), it["version"].as_str().unwrap().to_owned())
+    };
+    let (mut all, how) = (Vec::new(), "stale: run tools/notices");
+    for part in bill["components"].as_array().unwrap() {
+        let (name, version) = named(part);
+        let entry = format!("name = \"{name}\"\nversion = \"{version}\"\n");
+        if let Some(sum) = part["hashes"][0]["content"].as_str() {
+            let source = "source = \"registry+https://github.com/rust-lang/crates.io-index\"\n";
+            assert!(
+                lock.contains(&format!("{entry}{source}checksum = \"{sum}\"")),
+                "{name}: {how}"
+            );
+            assert!(notices.contains(&format!("\n{name} {version} (")), "{name}: {how}");
+        }
+        assert!(lock.contains(&entry), "{name}: {how}");
+        all.push(format!("{name} v{version}"));
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+    let tree = Command::new(cargo)
+        .args(["tree", "--offline", "--locked", "--edges", "normal,no-proc-macro", "--no-dedupe"])
+        .args(["-p", "busbar-cli", "-p", "busbar-c", "-p", "busbar-python", "--prefix", "none"])
+        .args(["--format", "{p}"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    for line in str::from_utf8(&tree.stdout).unwrap().lines().filter(|line| !line.is_empty()) {
+        let name: Vec<_> = line.split(' ').take(2).collect();
+        assert!(all.contains(&name.join(" ")), "{line}: {how}");
+    }
+}
+
+/// The symbols file of the Debian package has the functions of the ABI, each with the version that brought it. With
+/// `BUSBAR_UPDATE` in the environment, new ones are added.
+#[test]
+fn the_symbols_of_the_debian_package_are_those_of_the_abi() {
+    let abi = read("crates/c/abi/64.txt");
+    let soname = abi.lines().find_map(|line| line.strip_prefix("soname ")).unwrap();
+    let (_, number) = soname.split_once(".so.").unwrap();
+    let path = format!("packages/debian/libbusbar{number}.symbols");
+    let before = fs::read_to_string(root().join(&path)).unwrap_or_default();
+    let mut names: Vec<_> = abi
+        .lines()
+        .filter(|line| line.ends_with(')'))
+        .filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next())
+        .filter(|name| name.starts_with("busbar_"))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    assert!(names.len() > 50, "{names:?}");
+    let mut list = format!("{soname} libbusbar{number} #MINVER#\n");
+    for name in names {
+        let entry = format!(" {name}@Base ");
+        let since = before.lines().find_map(|line| line.strip_prefix(&entry));
+        writeln!(list, "{entry}{}", since.unwrap_or(env!("CARGO_PKG_VERSION"))).unwrap();
+    }
+    if std::env::var_os("BUSBAR_UPDATE").is_some() {
+        fs::write(root().join(&path), &list).unwrap();
+    }
+    let how = "BUSBAR_UPDATE=1 cargo test -p busbar-cli --test house";
+    assert!(read(&path) == list, "{path} is stale: {how}");
+}
+
 /// A file that a tool leaves in the tree is ignored, not committed.
 #[test]
 fn nothing_that_is_ignored_is_in_the_tree() {
