@@ -15,7 +15,7 @@ LIC_FILES_CHKSUM = "file://LICENSE-MIT;md5=28f9cd60f5d90bc3b4413be92b612518 \
 require busbar-source.inc
 require ${BPN}-crates.inc
 
-inherit cargo bash-completion useradd
+inherit cargo bash-completion systemd useradd
 
 # busbar-native writes manual pages and completions.
 DEPENDS:append:class-target = " busbar-native"
@@ -35,11 +35,19 @@ do_install() {
     oe_runmake -C ${S} install BUSBAR=${built}/busbar GENERATE=${STAGING_BINDIR_NATIVE}/busbar \
         DESTDIR=${D} PREFIX=${prefix} LIBDIR=${baselib}
     install -D -m 0644 ${S}/packages/debian/busbar.udev ${D}${nonarch_base_libdir}/udev/rules.d/70-busbar.rules
+    install -D -m 0644 ${S}/packages/debian/busbar.busbar-serve.service ${D}${systemd_system_unitdir}/busbar-serve.service
+    sed -i 's,/usr/bin,${bindir},' ${D}${systemd_system_unitdir}/busbar-serve.service
+    install -D -m 0644 ${S}/packages/debian/busbar-serve.default ${D}${sysconfdir}/default/busbar-serve
 }
 
 do_install:class-native() {
     install -D -m 0755 -t ${D}${bindir} ${built}/busbar ${built}/busbar-dev
 }
+
+# The class leaves it out where there is no systemd. It is for `systemctl enable`.
+SYSTEMD_SERVICE:${PN} = "busbar-serve.service"
+SYSTEMD_AUTO_ENABLE = "disable"
+CONFFILES:${PN} = "${sysconfdir}/default/busbar-serve"
 
 # The rules for udev give the devices to this group.
 USERADD_PACKAGES = "${PN}"
