@@ -2,11 +2,14 @@
 
 use std::io;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use busbar::{Error, Result};
-use busbar_coprocessor::Stop;
+use busbar_coprocessor::{Stop, StopHandle};
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -40,12 +43,36 @@ pub fn explain_listen(error: Error) -> Error {
 
 /// SIGINT, SIGTERM and SIGHUP as a descriptor: settings and memory have to be given back before the end, and recordings
 /// to be completed. SIGUSR1 and SIGUSR2 have no effect: other servers know them, so they are sent by habit.
-pub fn interruption() -> Result<Stop> {
+///
+/// `is_read`: standard output is what the command is run for. Then it also ends when the reader of that leaves, however
+/// long there is nothing to print.
+pub fn interruption(is_read: bool) -> Result<Stop> {
     for signal in [Signal::USR1, Signal::USR2] {
         signal_hook::flag::register(signal.as_raw(), Arc::default())
             .map_err(|why| Error::new("catch", "SIGUSR1 and SIGUSR2", why))?;
     }
-    Stop::new()?.on_signal(Signal::INT.as_raw())?.on_signal(Signal::TERM.as_raw())?.on_hangup()
+    let stop = Stop::new()?.on_signal(Signal::INT.as_raw())?.on_signal(Signal::TERM.as_raw())?;
+    if is_read {
+        let handle = stop.handle();
+        let thread = thread::Builder::new().name("busbar-reader".into());
+        thread
+            .spawn(move || wait_for_end_of_reader(&handle))
+            .map_err(|why| Error::new("start", "a thread", why))?;
+    }
+    stop.on_hangup()
+}
+
+/// Goes on for as long as the process does, unless the reader leaves. A file has none.
+fn wait_for_end_of_reader(handle: &StopHandle) {
+    let out = io::stdout();
+    loop {
+        // Without an event to wait for, there are errors and the end.
+        match poll(&mut [PollFd::new(&out, PollFlags::empty())], None) {
+            Ok(_) => return handle.stop(),
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
 }
 
 /// Processor time of this process in seconds, in user space and in the kernel.

@@ -77,7 +77,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // Before anything is opened that has to be closed in order.
-    let stop = interruption()?;
+    let stop = interruption(args.json)?;
     let metrics = args.metrics.map(Metrics::serve).transpose()?;
     let journal = args.journal.as_deref().map(Journal::open).transpose()?;
     let mut pipeline = drive::open(config, &stop)?;

@@ -76,7 +76,7 @@ enum Line {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let stop = interruption()?;
+    let stop = interruption(args.json)?;
     let mut setup = ServerSetup::new()
         .listen(&*args.listen)
         .devices(&args.devices)

@@ -29,7 +29,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         None => Core::open_free()?,
     };
     let coprocessor = Coprocessor::find(core.node().unwrap_or(Path::new("")))?;
-    let stop = interruption()?;
+    let stop = interruption(true)?;
     let remoteproc = Some(&coprocessor.remoteproc).filter(|_| !args.no_start);
     let options = Options { stop: Some(&stop), remoteproc, ..Options::default() };
     let name = coprocessor.name.as_str();
@@ -44,10 +44,6 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
                 || notice_json(name, &notice),
                 || format!("{name}: {}", notice_text(&notice)),
             );
-            // Once, as a second request is for an end at once.
-            if told.is_err() {
-                stop.handle().stop();
-            }
         }
     });
     if args.json || statistics.boots > 0 {

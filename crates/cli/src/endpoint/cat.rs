@@ -46,7 +46,7 @@ fn linger(text: &str) -> Result<Linger, String> {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let stop = interruption()?;
+    let stop = interruption(true)?;
     let connection = args.route.connect()?;
     let mut cat = Cat {
         endpoint: &connection.endpoint,

@@ -70,7 +70,7 @@ struct Report<'a> {
 
 /// 0 if there was a reply, 1 otherwise.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let stop = interruption()?;
+    let stop = interruption(true)?;
     let connection = args.route.connect()?;
     let mut ping = Ping {
         args,

@@ -19,7 +19,7 @@ const OTHERS: u64 = 1;
 
 pub fn run(args: &Args) -> Result<()> {
     // Before any setting that has to be undone.
-    let stop = interruption()?;
+    let stop = interruption(args.json)?;
     let receiver = args.receiver()?;
     let mut report = Report::new(args.json);
     let passed = pass(args, &stop, &receiver, &mut report);

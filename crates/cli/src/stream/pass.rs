@@ -22,7 +22,7 @@ const SINK: &str = "sink";
 const EXPECTED: &str = "expected";
 
 pub fn run(from: SourceKind, to: SinkKind, flags: &Flags) -> Result<()> {
-    let stop = interruption()?;
+    let stop = interruption(flags.json)?;
     let mut pipeline = drive::open(config(from, to, flags), &stop)?;
     let mut report = Report::new(flags.json, flags.count);
     let mut until = None;
