@@ -16,7 +16,7 @@ import bb.cookerdata
 TOP = pathlib.Path(__file__).resolve().parent.parent
 LAYER = TOP / "packages/yocto/meta-busbar"
 # What the recipes inherit, and the variables of oe-core's bitbake.conf that they use.
-CLASSES = ["base", "bash-completion", "cargo", "module", "useradd"]
+CLASSES = ["base", "bash-completion", "cargo", "module", "systemd", "useradd"]
 VARIABLES = {
     "PN": "${@bb.parse.vars_from_file(d.getVar('FILE', False), d)[0] or 'defaultpkgname'}",
     "BPN": "${PN}", "BP": "${BPN}-${PV}", "WORKDIR": "${TMPDIR}/${PN}", "TMPDIR": "${TOPDIR}/tmp", "T": "${WORKDIR}/temp",
