@@ -8,12 +8,12 @@ use busbar::bulk::packet::Direction;
 use busbar::endpoint::{
     ADDR_ANY, Controller, ControllerInfo, Endpoint, Implementation, MAX_MESSAGE,
 };
+use busbar_uapi::signal::Quiet;
 
 use crate::args::{self, Wait, sized};
 use crate::block::busbar_block;
 use crate::error::{Fault, Result, call, done, string};
 use crate::handle::{self, objects};
-use crate::signal::Quiet;
 
 /// The control device of one coprocessor.
 pub struct busbar_controller(());

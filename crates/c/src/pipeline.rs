@@ -5,11 +5,11 @@ use std::ptr;
 use std::sync::{Mutex, MutexGuard};
 
 use busbar::pipeline::{self, Config, Counters, Event, Pipeline};
+use busbar_uapi::signal::Quiet;
 
 use crate::args::{self, Texts, Wait, sized};
 use crate::error::{Fault, Result, call, done};
 use crate::handle::{self, Used, objects};
-use crate::signal::Quiet;
 
 /// Sources, stages and sinks that are joined in one loop.
 pub struct busbar_pipeline(());

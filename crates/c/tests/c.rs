@@ -46,4 +46,4 @@ fn programs_of_the_lab_compile() {
     }
 }
 
-programs!(block connect endpoint ends errors pipeline receive stream);
+programs!(block closes connect endpoint ends errors pipeline receive stream);

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::ops::Range;
 
+use busbar_uapi::signal::Quiet;
 use busbar_uapi::zerocopy::{self, ZEROCOPY};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -166,7 +167,11 @@ impl Queued {
         let file = self.samples.block().and_then(Block::memory_file).ok_or(Errno::INVAL)?;
         let mut offset = from as u64;
         let count = self.range.end - from;
-        let sent = rustix::fs::sendfile(socket, file, Some(&mut offset), count)?;
+        // The call knows no `MSG_NOSIGNAL`.
+        let quiet = Quiet::new();
+        let sent = rustix::fs::sendfile(socket, file, Some(&mut offset), count);
+        drop(quiet);
+        let sent = sent?;
         // Another process has truncated the memfd.
         if sent == 0 { Err(Errno::INVAL) } else { Ok(Progress { sent, copied: 0 }) }
     }
