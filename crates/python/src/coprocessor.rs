@@ -97,6 +97,10 @@ impl Port {
             Ok(())
         })
     }
+
+    fn __repr__(&self) -> String {
+        format!("<busbar.Port {}>", self.address)
+    }
 }
 
 /// A service that is an object of Python.
@@ -394,6 +398,16 @@ impl Coprocessor {
     #[pyo3(signature = (*args))]
     fn __exit__(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(py, args, self.stop(py))
+    }
+
+    fn __repr__(&self) -> String {
+        let device = self.device.as_deref().unwrap_or(Path::new("any device")).display();
+        let state = match (&*lock(&self.services), &*lock(&self.running)) {
+            (Some(_), _) => "not started",
+            (None, Some(_)) => "running",
+            (None, None) => "stopped",
+        };
+        format!("<busbar.Coprocessor {device}, {state}>")
     }
 }
 

@@ -99,6 +99,7 @@ impl Controller {
         let timeout = self::timeout("timeout", timeout)?.unwrap_or(Duration::MAX);
         // It may wait for udevd.
         let goes_on = || self.controller.get().map(drop);
+        let service = name.clone();
         let endpoint = wait::ended(py, goes_on, move || {
             let builder = controller
                 .endpoint(&name)
@@ -111,7 +112,7 @@ impl Controller {
         let argument =
             |field: &str| if field == "source address" { "source" } else { "name" }.to_owned();
         let endpoint = endpoint.or_raise_by(py, argument)?;
-        Ok(Endpoint { endpoint: Slot::new(endpoint, "endpoint") })
+        Ok(Endpoint { endpoint: Slot::new(endpoint, "endpoint"), name: service })
     }
 
     /// Closes the device. Its endpoints stay. To close it again does nothing. Errors: none.
@@ -130,6 +131,10 @@ impl Controller {
     fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(slf.py(), args, Self::close(slf))
     }
+
+    fn __repr__(&self) -> String {
+        self.controller.repr("Controller", &self.path)
+    }
 }
 
 fn channels(py: Python<'_>, channels: Vec<ChannelInfo>) -> PyResult<Bound<'_, PyTuple>> {
@@ -142,6 +147,8 @@ fn channels(py: Python<'_>, channels: Vec<ChannelInfo>) -> PyResult<Bound<'_, Py
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Endpoint {
     endpoint: Slot<endpoint::Endpoint>,
+    /// Its service, or its descriptor.
+    name: String,
 }
 
 #[pymethods]
@@ -158,7 +165,8 @@ impl Endpoint {
             })
             .or_raise(py)?;
         py.import("os")?.call_method1("close", (fd,))?;
-        Ok(Self { endpoint: Slot::new(endpoint::Endpoint::from(copy), "endpoint") })
+        let name = format!("descriptor {}", copy.as_raw_fd());
+        Ok(Self { endpoint: Slot::new(endpoint::Endpoint::from(copy), "endpoint"), name })
     }
 
     /// Sends one message, of 496 bytes at most on the virtio bus: `bytes`, or anything with contiguous memory.
@@ -279,6 +287,10 @@ impl Endpoint {
     #[pyo3(signature = (*args))]
     fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(slf.py(), args, Self::close(slf))
+    }
+
+    fn __repr__(&self) -> String {
+        self.endpoint.repr("Endpoint", &self.name)
     }
 }
 

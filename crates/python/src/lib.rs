@@ -29,9 +29,13 @@ use pyo3::prelude::*;
 
 /// The part of the package that is written in Rust.
 // A function, and not a module with exports: what is exported would be made before it can refuse.
-#[pyo3::pymodule]
+//
+// An interpreter without a global lock takes one while the module is loaded: that a fork finds no lock taken, and that a
+// coprocessor is asked to end in order, rely on it.
+#[pyo3::pymodule(gil_used = true)]
 fn _busbar(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter::check_main(module.py())?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     // A coprocessor needs addresses of 64 bits.
     #[cfg(target_pointer_width = "64")]
     {

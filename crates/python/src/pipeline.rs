@@ -27,9 +27,10 @@ use crate::wait;
 pub struct Pipeline {
     /// Locked only while the interpreter is free: a turn may wait. The lock is a fair one: a thread that turns again and
     /// again leaves it to others in between.
-    pipeline: Slot<Mutex<pipeline::Pipeline>>,
+    held: Slot<Mutex<pipeline::Pipeline>>,
     /// The pipeline's own, which nobody need wait for.
     fd: RawFd,
+    name: String,
 }
 
 #[pymethods]
@@ -46,12 +47,12 @@ impl Pipeline {
                 let key = rest.map(|it| it.trim_start_matches(|it: char| it.is_ascii_digit()));
                 key.map_or_else(|| field.to_owned(), |key| format!("{name}{key}"))
             })?;
-            return Self::start(py, config);
+            return Self::start(py, name, config);
         }
         let Ok(text) = config.cast::<PyString>() else {
             return Err(PyTypeError::new_err("config: TOML text or a dict is needed"));
         };
-        Self::start(py, Config::parse(name, &text.extract::<String>()?).or_raise(py)?)
+        Self::start(py, name, Config::parse(name, &text.extract::<String>()?).or_raise(py)?)
     }
 
     /// From a TOML file. Errors: `FileNotFoundError`, `PermissionError`; `ValueError` for what is no regular file; as
@@ -75,7 +76,7 @@ impl Pipeline {
         };
         let text = py.detach(read).map_err(|why| busbar::Error::new("read", &name, why));
         let text = text.or_raise(py)?.ok_or_else(|| invalid("path", &name, regular))?;
-        Self::start(py, Config::parse(&name, &text).or_raise(py)?)
+        Self::start(py, &name, Config::parse(&name, &text).or_raise(py)?)
     }
 
     /// Does what can be done now; if there is nothing, waits for the next event, for `timeout` seconds at most, and
@@ -85,7 +86,7 @@ impl Pipeline {
     /// bad `timeout`, and once it is closed.
     #[pyo3(signature = (timeout=None))]
     fn turn(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<&'static str> {
-        let (pipeline, limit) = (self.pipeline.get()?, self::timeout("timeout", timeout)?);
+        let (pipeline, limit) = (self.held.get()?, self::timeout("timeout", timeout)?);
         // Without a limit it waits 100 ms at most, which is no error: there is a next turn.
         let limit = limit.unwrap_or(Duration::MAX);
         let state = py.detach(|| pipeline.lock().turn_timeout(limit)).or_raise(py)?;
@@ -110,9 +111,9 @@ impl Pipeline {
                 }
             }
         };
-        if self.pipeline.until(py, limit, turns)?.is_none() {
+        if self.held.until(py, limit, turns)?.is_none() {
             self.stop(py)?;
-            self.pipeline.until(py, None, turns)?;
+            self.held.until(py, None, turns)?;
         }
         Ok(())
     }
@@ -120,7 +121,7 @@ impl Pipeline {
     /// Takes no more blocks from the sources. Further turns deliver those under way. Errors: `ValueError` once it is
     /// closed.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
-        let pipeline = self.pipeline.get()?;
+        let pipeline = self.held.get()?;
         py.detach(|| pipeline.lock().stop());
         Ok(())
     }
@@ -128,7 +129,7 @@ impl Pipeline {
     /// Totals since it was opened, as `Counters`. Errors: `ValueError` once it is closed.
     #[getter]
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let pipeline = self.pipeline.get()?;
+        let pipeline = self.held.get()?;
         let counters = py.detach(|| serde_json::to_string(&pipeline.lock().counters()));
         py.import("busbar._types")?.call_method1("counters", (json(counters)?,))
     }
@@ -136,7 +137,7 @@ impl Pipeline {
     /// Events since the last call, a list of `Event`. The oldest are left out if there are more than 1024. Errors:
     /// `ValueError` once it is closed.
     fn take_events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let pipeline = self.pipeline.get()?;
+        let pipeline = self.held.get()?;
         let events = py.detach(|| serde_json::to_string(&pipeline.lock().take_events()));
         py.import("busbar._types")?.call_method1("events", (json(events)?,))
     }
@@ -145,14 +146,14 @@ impl Pipeline {
     /// once it is closed.
     #[getter]
     fn remaining(&self, py: Python<'_>) -> PyResult<std::collections::BTreeMap<String, usize>> {
-        let pipeline = self.pipeline.get()?;
+        let pipeline = self.held.get()?;
         Ok(py.detach(|| pipeline.lock().remaining()).into_iter().collect())
     }
 
     /// A descriptor that is readable while a turn has something to do, and possibly without. Its number belongs to
     /// the pipeline. Errors: `ValueError` once it is closed.
     fn fileno(&self) -> PyResult<RawFd> {
-        self.pipeline.get().map(|_| self.fd)
+        self.held.get().map(|_| self.fd)
     }
 
     /// As `run`, in the event loop of asyncio, without a thread: to be awaited. Errors: as `run`.
@@ -164,7 +165,7 @@ impl Pipeline {
 
     /// Ends it at once and drops blocks under way. To close it again does nothing. Errors: none.
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
-        let pipeline = slf.get().pipeline.close(slf)?;
+        let pipeline = slf.get().held.close(slf)?;
         slf.py().detach(move || drop(pipeline));
         Ok(())
     }
@@ -180,15 +181,19 @@ impl Pipeline {
     fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(slf.py(), args, Self::close(slf))
     }
+
+    fn __repr__(&self) -> String {
+        self.held.repr("Pipeline", &self.name)
+    }
 }
 
 impl Pipeline {
-    fn start(py: Python<'_>, config: Config) -> PyResult<Self> {
-        // To connect to another host can take seconds.
+    fn start(py: Python<'_>, name: &str, config: Config) -> PyResult<Self> {
         let open = move || pipeline::Pipeline::open(config);
-        let pipeline = wait::ended(py, || Ok(()), open)?.or_raise(py)?;
+        let pipeline = wait::opened(py, open)?.or_raise(py)?;
         let fd = pipeline.as_fd().as_raw_fd();
-        Ok(Self { pipeline: Slot::new(Mutex::new(pipeline), "pipeline"), fd })
+        let held = Slot::new(Mutex::new(pipeline), "pipeline");
+        Ok(Self { held, fd, name: name.to_owned() })
     }
 }
 

@@ -32,6 +32,8 @@ use crate::wait;
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Receiver {
     receiver: Slot<receive::Receiver>,
+    /// The device, or `memory`.
+    name: String,
 }
 
 #[pymethods]
@@ -67,7 +69,8 @@ impl Receiver {
             }
         };
         let receiver = py.detach(open).or_raise_by(py, argument)?;
-        Ok(Self { receiver: Slot::new(receiver, "receiver") })
+        let name = device.unwrap_or("memory").to_owned();
+        Ok(Self { receiver: Slot::new(receiver, "receiver"), name })
     }
 
     /// Listens on an address, or on one of those of a host name; port 0 chooses a free one. Errors:
@@ -79,7 +82,9 @@ impl Receiver {
         let port = port.within("port", 0..=u16::MAX)?;
         let (addresses, receiver) = (self.addresses(py, host, port, None)?, self.receiver.get()?);
         let listener = py.detach(|| first(&addresses, |address, _| receiver.listen(address)));
-        Ok(Listener { listener: Slot::new(listener.or_raise(py)?, "listener") })
+        let listener = listener.or_raise(py)?;
+        let name = listener.local_addr().or_raise(py)?.to_string();
+        Ok(Listener { listener: Slot::new(listener, "listener"), name })
     }
 
     /// Connects to an address, or to one of those of a host name, within `timeout` seconds (`None`: no limit).
@@ -154,6 +159,10 @@ impl Receiver {
     fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(slf.py(), args, Self::close(slf))
     }
+
+    fn __repr__(&self) -> String {
+        self.receiver.repr("Receiver", &self.name)
+    }
 }
 
 impl Receiver {
@@ -220,6 +229,8 @@ fn argument(field: &str) -> String {
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Listener {
     listener: Slot<receive::Listener>,
+    /// Its address.
+    name: String,
 }
 
 #[pymethods]
@@ -265,6 +276,10 @@ impl Listener {
     fn __exit__(slf: &Bound<'_, Self>, args: &Bound<'_, PyTuple>) -> PyResult<()> {
         leave(slf.py(), args, Self::close(slf))
     }
+
+    fn __repr__(&self) -> String {
+        self.listener.repr("Listener", &self.name)
+    }
 }
 
 /// A connection: an iterator of pieces, each a `View` of the receiver's memory, or `bytes` that are not there. It
@@ -272,6 +287,8 @@ impl Listener {
 #[pyclass(frozen, weakref, module = "busbar")]
 pub struct Connection {
     connection: Slot<Connected>,
+    /// The address of its peer.
+    name: String,
 }
 
 struct Connected {
@@ -304,8 +321,10 @@ impl Connected {
 impl Connection {
     fn new(connection: receive::Connection) -> Self {
         let (fd, socket) = (connection.as_fd().as_raw_fd(), connection.socket().as_raw_fd());
+        let peer = connection.socket().peer_addr();
+        let name = peer.map_or_else(|_| "a peer that is gone".into(), |it| it.to_string());
         let connected = Connected { connection: Mutex::new(connection), fd, socket };
-        Self { connection: Slot::new(connected, "connection") }
+        Self { connection: Slot::new(connected, "connection"), name }
     }
 }
 
@@ -418,6 +437,10 @@ impl Connection {
     fn __aiter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, PyAny>> {
         slf.py().import("busbar._aio")?.call_method1("Pieces", (slf,))
     }
+
+    fn __repr__(&self) -> String {
+        self.connection.repr("Connection", &self.name)
+    }
 }
 
 /// A part of the receiver's memory, which is free for other data once it and its arrays are dropped.
@@ -472,5 +495,10 @@ impl View {
 
     fn __len__(&self) -> usize {
         self.count
+    }
+
+    fn __repr__(&self) -> String {
+        let released = if self.held.is_gone() { ", released" } else { "" };
+        format!("<busbar.View of {} bytes{released}>", self.count)
     }
 }

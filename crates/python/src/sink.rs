@@ -2,12 +2,14 @@
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
+use std::time::Instant;
 
+use busbar::block::Bytes;
 use busbar::stream::{self, Samples};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::arguments::{Seconds, Size, Whole, timeout};
+use crate::arguments::{Seconds, Size, Timeout, Whole, timeout};
 use crate::error::{OrRaise, invalid};
 use crate::layout::Layout;
 use crate::memory::{Buffer, Given, Held, as_asked};
@@ -17,8 +19,9 @@ use crate::source::{self, Block, setup};
 /// A stream of samples to a converter of this machine, `iio:NAME`, or of another one, `iio:NAME@ip:HOST`, to a new
 /// recording, `file:NAME`, over the network, `tcp:HOST:PORT`, or to nowhere, `verify:counter` and `null:`.
 ///
-/// With `like`, it has the channels of a source, whose blocks it can then forward. The other arguments are those of
-/// `Source`.
+/// With `like`, it has the channels and the rate of a source, whose blocks it can then forward. `rate` is the number of samples
+/// per second that a recording or a receiver is told, where there is no `like`; a converter has its own. The other
+/// arguments are those of `Source`.
 ///
 /// Errors: as `Source`, and `ValueError` if the channels of `like` have other types here.
 #[pyclass(frozen, weakref, module = "busbar")]
@@ -31,19 +34,20 @@ pub struct Sink {
 #[pymethods]
 impl Sink {
     #[new]
-    #[pyo3(signature = (name, *, blocks=Whole::Number(4), block_len=Size::Bytes(64 << 10), memory=None, interface=None, channels=None, like=None), text_signature = "(name, *, blocks=4, block_len=\"64K\", memory=None, interface=None, channels=None, like=None)")]
+    #[pyo3(signature = (name, *, blocks=None, block_len=Size::Bytes(64 << 10), memory=None, interface=None, channels=None, rate=None, like=None), text_signature = "(name, *, blocks=None, block_len=\"64K\", memory=None, interface=None, channels=None, rate=None, like=None)")]
     #[allow(clippy::too_many_arguments)] // keywords
     fn new(
         py: Python<'_>,
         name: String,
-        blocks: Whole,
+        blocks: Option<Whole>,
         block_len: Size,
         memory: Option<&str>,
         interface: Option<&str>,
         channels: Option<Vec<String>>,
+        rate: Option<f64>,
         like: Option<PyRef<'_, crate::source::Source>>,
     ) -> PyResult<Self> {
-        let setup = setup(py, blocks, block_len, memory, interface, channels)?;
+        let setup = setup(py, blocks, block_len, memory, interface, channels)?.rate(rate);
         let format = like.map(|source| source.format());
         let place = name.clone();
         let open = move || match &format {
@@ -142,30 +146,33 @@ impl Sink {
         Ok(space.map(|space| self.free(space)))
     }
 
-    /// Copies samples into free blocks and transmits them. Waits for free blocks without a limit. `samples` is
-    /// anything with contiguous memory that holds bytes, values of `dtype`, or, where all channels have one type,
-    /// values of that, such as an array of shape `(samples, channels)`: whole samples. Nothing is converted. Errors:
-    /// `ValueError` for other samples, and once it is closed; `OSError` as `space`.
-    fn write(&self, py: Python<'_>, samples: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// Copies samples into free blocks and transmits them. Returns how many samples it took: all of them, unless there was
+    /// no free block for the rest within `timeout` seconds (`None`: no limit). `samples` is anything with contiguous
+    /// memory that holds bytes, values of `dtype`, or, where all channels have one type, values of that, such as an array
+    /// of shape `(samples, channels)`: whole samples. Nothing is converted. Errors: `ValueError` for other samples, for a
+    /// bad `timeout`, and once it is closed; `OSError` as `space`. An exception that ends it, such as
+    /// `KeyboardInterrupt`, has that number as its attribute `written`.
+    #[pyo3(signature = (samples, timeout=None))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        samples: &Bound<'_, PyAny>,
+        timeout: Option<Seconds>,
+    ) -> PyResult<usize> {
+        let limit = self::timeout("timeout", timeout)?;
         let given = Given::samples("samples", samples, &self.layout)?;
-        let mut rest = given.bytes();
-        let item = self.layout.sample_len();
-        if !rest.len().is_multiple_of(item) {
+        let (bytes, item) = (given.bytes(), self.layout.sample_len());
+        if !bytes.len().is_multiple_of(item) {
             let allowed = format!("whole samples, of {item} bytes");
-            return Err(invalid("samples", format!("{} bytes", rest.len()), &allowed));
+            return Err(invalid("samples", format!("{} bytes", bytes.len()), &allowed));
         }
-        while !rest.is_empty() {
-            let space = self.stream.until(py, None, stream::Sink::space_timeout)?;
-            let Some(mut space) = space else { continue };
-            let (next, behind) = rest.split_at(rest.len().min(space.len()));
-            let send = move || {
-                space.write()?.bytes_mut().slice(..next.len()).copy_from_bytes(next);
-                space.send(next.len())
-            };
-            py.detach(send).or_raise(py)?;
-            rest = behind;
-        }
-        Ok(())
+        let mut written = 0;
+        let result = self.write_all(py, bytes, limit, &mut written);
+        let written = written / item;
+        result.map(|()| written).inspect_err(|error| {
+            // An exception of the program may refuse it.
+            let _ = error.value(py).setattr("written", written);
+        })
     }
 
     /// Transmits a received block, which then goes back to its source; by reference where the device can use its
@@ -241,12 +248,35 @@ impl Sink {
     }
 
     fn __repr__(&self) -> String {
-        let closed = if self.stream.is_closed() { ", closed" } else { "" };
-        format!("<busbar.Sink {:?}{closed}>", self.name)
+        self.stream.repr("Sink", &self.name)
     }
 }
 
 impl Sink {
+    /// Copies and transmits bytes as long as there are free blocks in time; `written` is how many.
+    fn write_all(
+        &self,
+        py: Python<'_>,
+        bytes: Bytes<'_>,
+        limit: Timeout,
+        written: &mut usize,
+    ) -> PyResult<()> {
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        while *written < bytes.len() {
+            let left = deadline.map(|it| it.saturating_duration_since(Instant::now()));
+            let space = self.stream.until(py, left, stream::Sink::space_timeout)?;
+            let Some(mut space) = space else { return Ok(()) };
+            let next = bytes.slice(*written..bytes.len().min(*written + space.len()));
+            let send = move || {
+                space.write()?.bytes_mut().slice(..next.len()).copy_from_bytes(next);
+                space.send(next.len())
+            };
+            py.detach(send).or_raise(py)?;
+            *written += next.len();
+        }
+        Ok(())
+    }
+
     fn free(&self, space: stream::Space) -> Space {
         let item = self.layout.sample_len();
         Space {
@@ -322,5 +352,10 @@ impl Space {
 
     fn __len__(&self) -> usize {
         self.count
+    }
+
+    fn __repr__(&self) -> String {
+        let released = if self.held.is_gone() { ", sent or released" } else { "" };
+        format!("<busbar.Space of {} samples{released}>", self.count)
     }
 }

@@ -58,6 +58,12 @@ impl<T: Send + Sync> Slot<T> {
     pub fn is_closed(&self) -> bool {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
+
+    /// How an object is written: its class, which one it is, and whether it is closed.
+    pub fn repr(&self, class: &str, which: impl std::fmt::Debug) -> String {
+        let closed = if self.is_closed() { ", closed" } else { "" };
+        format!("<busbar.{class} {which:?}{closed}>")
+    }
 }
 
 impl<T: Send + Sync> Slot<T> {

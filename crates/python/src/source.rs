@@ -24,7 +24,7 @@ const MAX_BLOCKS: usize = 1024;
 /// The setup of a stream, from arguments.
 pub fn setup(
     py: Python<'_>,
-    blocks: Whole,
+    blocks: Option<Whole>,
     block_len: Size,
     memory: Option<&str>,
     interface: Option<&str>,
@@ -33,22 +33,25 @@ pub fn setup(
     if channels.as_ref().is_some_and(Vec::is_empty) {
         return Err(invalid("channels", "[]", "at least one channel; None for the default"));
     }
-    Ok(StreamSetup::new()
-        .blocks(blocks.within("blocks", 1..=MAX_BLOCKS)?)
+    let setup = match blocks {
+        Some(blocks) => StreamSetup::new().blocks(blocks.within("blocks", 1..=MAX_BLOCKS)?),
+        None => StreamSetup::new(),
+    };
+    Ok(setup
         .block_len(block_len.of("block_len")?)
         .memory(parsed(py, "memory", memory)?)
         .interface(parsed(py, "interface", interface)?)
         .channels(channels.unwrap_or_default()))
 }
 
-/// Opens a stream. To connect to another host can take seconds, and takes a place there.
+/// Opens a stream. That may wait for a name server, another machine, a sender, a driver or a FIFO.
 pub fn open<T: Send + 'static>(
     py: Python<'_>,
     name: &str,
     open: impl FnOnce() -> busbar::Result<T> + Send + 'static,
 ) -> PyResult<T> {
-    let opened =
-        if name.contains('@') { wait::ended(py, || Ok(()), open)? } else { py.detach(open) };
+    let never_waits = ["synth:", "null:", "verify:"].iter().any(|it| name.starts_with(it));
+    let opened = if never_waits { py.detach(open) } else { wait::opened(py, open)? };
     opened.or_raise_by(py, argument)
 }
 
@@ -62,6 +65,7 @@ fn argument(field: &str) -> String {
         ("the interface of ", "interface"),
         ("a channel of ", "channels"),
         ("the channels of ", "channels"),
+        ("the rate", "rate"),
         ("for ", "like"),
         ("the name of ", "name"),
     ];
@@ -76,8 +80,9 @@ fn argument(field: &str) -> String {
 /// A stream of samples from a converter: an iterator of blocks, which ends when it is closed.
 ///
 /// `name` is `iio:NAME`, `iio:NAME@ip:HOST` for a converter of another machine, `synth:PATTERN`, `file:NAME` for a
-/// recording, or `tcp-listen:PORT` for what is sent to it, where this waits for the sender. `blocks` is a
-/// number of blocks, 1 to 1024. `block_len` is a number of bytes or a text such as `"1M"` (K is 1024), rounded down
+/// recording, or `tcp-listen:PORT` for what is sent to it, where this waits for the sender, for
+/// 30 s at most. `blocks` is a number of blocks, 1 to 1024; by default as many as have 1 MiB together, from 4 to 64, which is 16
+/// of `"64K"`. `block_len` is a number of bytes or a text such as `"1M"` (K is 1024), rounded down
 /// to whole samples. `memory` is `heap:NAME`, `pages`, `huge` or `memfd`, and `interface` is `dmabuf`, `fileio`,
 /// `synth`, `iiod` or `library`; without them the library chooses. `channels` are the names of the channels to receive, in any
 /// order; without it, all voltages, or if there are none, all but `timestamp`. With `on_loss="raise"`, iterators raise
@@ -96,12 +101,12 @@ pub struct Source {
 #[pymethods]
 impl Source {
     #[new]
-    #[pyo3(signature = (name, *, blocks=Whole::Number(4), block_len=Size::Bytes(64 << 10), memory=None, interface=None, channels=None, on_loss="ignore"), text_signature = "(name, *, blocks=4, block_len=\"64K\", memory=None, interface=None, channels=None, on_loss=\"ignore\")")]
+    #[pyo3(signature = (name, *, blocks=None, block_len=Size::Bytes(64 << 10), memory=None, interface=None, channels=None, on_loss="ignore"), text_signature = "(name, *, blocks=None, block_len=\"64K\", memory=None, interface=None, channels=None, on_loss=\"ignore\")")]
     #[allow(clippy::too_many_arguments)] // keywords
     fn new(
         py: Python<'_>,
         name: String,
-        blocks: Whole,
+        blocks: Option<Whole>,
         block_len: Size,
         memory: Option<&str>,
         interface: Option<&str>,
@@ -269,8 +274,7 @@ impl Source {
     }
 
     fn __repr__(&self) -> String {
-        let closed = if self.stream.is_closed() { ", closed" } else { "" };
-        format!("<busbar.Source {:?}{closed}>", self.name)
+        self.stream.repr("Source", &self.name)
     }
 }
 

@@ -121,6 +121,25 @@ pub fn ended<T: Send + 'static>(
     goes_on: impl Fn() -> PyResult<()>,
     call: impl FnOnce() -> busbar::Result<T> + Send + 'static,
 ) -> PyResult<busbar::Result<T>> {
+    undone(py, goes_on, Duration::MAX, call)
+}
+
+/// As [`ended`], for a call that may notice late that its deadline has passed, such as one that waits for a name server or
+/// for another machine: after a moment it is left to its thread, which undoes what it leaves.
+pub fn opened<T: Send + 'static>(
+    py: Python<'_>,
+    call: impl FnOnce() -> busbar::Result<T> + Send + 'static,
+) -> PyResult<busbar::Result<T>> {
+    undone(py, || Ok(()), SLICE, call)
+}
+
+/// Waits up to `patience` until what an ended call leaves is undone.
+fn undone<T: Send + 'static>(
+    py: Python<'_>,
+    goes_on: impl Fn() -> PyResult<()>,
+    patience: Duration,
+    call: impl FnOnce() -> busbar::Result<T> + Send + 'static,
+) -> PyResult<busbar::Result<T>> {
     let quit = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&quit);
     let told = begin(py, move || {
@@ -130,9 +149,14 @@ pub fn ended<T: Send + 'static>(
     finish(py, told, goes_on).unwrap_or_else(|(why, told)| {
         let Some(told) = told else { return Err(why) };
         quit.store(true, Ordering::Relaxed);
-        match finish(py, told, || Ok(())) {
+        let begin = Instant::now();
+        let is_over = || begin.elapsed() >= patience;
+        let waits =
+            || if is_over() { Err(PyRuntimeError::new_err("it takes long")) } else { Ok(()) };
+        match finish(py, told, waits) {
             Ok(result) => py.detach(move || drop(result)),
-            Err((another, _)) => return Err(another),
+            Err((another, _)) if !is_over() => return Err(another),
+            Err(_) => {}
         }
         Err(why)
     })

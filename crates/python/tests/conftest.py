@@ -41,7 +41,7 @@ def no_calls():
     before = count()
 
     def wait():
-        # A thread goes a moment after its call has returned.
+        # A thread goes a moment after its call has returned; one that was left behind, when its machine has not answered.
         limit = time.monotonic() + 60
         while count() > before and time.monotonic() < limit:
             time.sleep(0.001)
@@ -66,8 +66,8 @@ def alarm():
         before = signal.signal(signal.SIGALRM, handler)
         try:
             signal.setitimer(signal.ITIMER_REAL, after, every)
-            with pytest.raises(exception, match=match):
-                yield
+            with pytest.raises(exception, match=match) as raised:
+                yield raised
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)

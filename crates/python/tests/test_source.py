@@ -6,7 +6,7 @@ import errno
 import gc
 import os
 import pickle
-import signal
+import socket
 import sys
 import threading
 import time
@@ -245,18 +245,6 @@ def test_a_signal_ends_a_wait(alarm, wait):
         source.next() if wait == "next" else list(source)
 
 
-def test_ctrl_c_ends_a_wait():
-    program = "import busbar; print(flush=True); busbar.Source('synth:counter?rate=1').next()"
-    import subprocess
-
-    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    child.stdout.readline()
-    time.sleep(0.2)
-    child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=30)
-    assert child.returncode == -signal.SIGINT and b"KeyboardInterrupt" in err
-
-
 def test_other_threads_run_during_a_wait():
     with busbar.Source("synth:counter?rate=1") as source:
         waiter = threading.Thread(target=lambda: source.next(0.5))
@@ -357,3 +345,83 @@ def test_a_recording_is_made_and_played(tmp_path):
             for block in source:
                 played.append(numpy.asarray(block).tobytes())
     assert b"".join(played) == numbers
+
+
+def test_there_are_as_many_blocks_as_in_other_languages():
+    with busbar.Source("synth:counter") as source, busbar.Sink("null:") as sink:
+        assert (source.blocks, sink.blocks, source.block_len) == (16, 16, 65536)
+    with busbar.Source("synth:counter", block_len="1M") as source, busbar.Sink("null:", blocks=3) as sink:
+        assert (source.blocks, sink.blocks) == (4, 3)
+
+
+def test_the_version_is_that_of_the_package():
+    from importlib.metadata import version
+
+    assert busbar.__version__ == version("busbar")
+
+
+def test_a_recording_has_the_rate_that_its_sink_was_told(tmp_path):
+    with busbar.Sink(f"file:{tmp_path}/recording", rate=48e3) as sink:
+        assert sink.rate == 48e3
+        assert sink.write(bytes(400)) == 100
+    with busbar.Source(f"file:{tmp_path}/recording") as source:
+        assert source.rate == 48e3 and len(source.next()) == 100
+        for rate in (0, -1, float("nan"), float("inf")):
+            with pytest.raises(ValueError, match="^rate: `"):
+                busbar.Sink("null:", rate=rate)
+        with pytest.raises(ValueError, match="^rate: `"):
+            busbar.Sink("null:", rate=1.0, like=source)
+
+
+def test_what_was_written_is_told_also_after_a_timeout_and_a_signal(alarm):
+    # What a receiver does not acknowledge stays in the blocks of the sink.
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        name = f"tcp:127.0.0.1:{listener.getsockname()[1]}"
+        with busbar.Sink(name, blocks=4, block_len=4000) as sink:
+            assert sink.write(bytes(4000), timeout=0) == 1000
+            assert sink.write(bytes(20_000), timeout=0.01) == 3000
+            assert sink.write(bytes(20_000), timeout=0) == 0
+            with alarm() as raised:
+                sink.write(bytes(20_000))
+            assert raised.value.written == 0
+        with busbar.Sink(name, blocks=4, block_len=4000) as sink:
+            with alarm() as raised:
+                sink.write(bytes(20_000))
+            assert raised.value.written == 4000
+            sink.close()
+            with pytest.raises(ValueError) as raised:
+                sink.write(bytes(4))
+            assert raised.value.written == 0
+
+
+def test_everything_says_what_it_is(tmp_path):
+    config = 'source.adc = { from = "synth:counter" }\nsink.no = { input = "adc", to = "null:" }'
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    endpoint = busbar.Endpoint.from_fd(near.detach())
+    source, sink, pipeline = busbar.Source("synth:counter"), busbar.Sink("null:"), busbar.Pipeline(config, name="one")
+    block, space, receiver = source.next(), sink.space(), busbar.Receiver()
+    listener = receiver.listen("127.0.0.1")
+    with far, socket.create_connection(listener.address) as peer:
+        connection = listener.accept(30)
+        peer.send(b"xyz")
+        view = connection.next(30)
+        port, host = peer.getsockname()[1], listener.address
+    controller = busbar.Controller("/dev/null")
+    for it, text in [
+        (source, '<busbar.Source "synth:counter"'),
+        (block, "<busbar.Block 0 of 8192 samples, lost 0"),
+        (sink, '<busbar.Sink "null:"'),
+        (space, "<busbar.Space of 16384 samples"),
+        (pipeline, '<busbar.Pipeline "one"'),
+        (receiver, '<busbar.Receiver "memory"'),
+        (listener, f'<busbar.Listener "{host[0]}:{host[1]}"'),
+        (connection, f'<busbar.Connection "127.0.0.1:{port}"'),
+        (view, "<busbar.View of 3 bytes"),
+        (controller, '<busbar.Controller "/dev/null"'),
+        (endpoint, '<busbar.Endpoint "descriptor '),
+    ]:
+        assert repr(it).startswith(text) and repr(it).endswith(">"), repr(it)
+        it.release() if hasattr(it, "release") else it.close()
+        assert repr(it).endswith((", closed>", "released>")), repr(it)
+    if hasattr(busbar, "Coprocessor"):
+        assert repr(busbar.Coprocessor(["echo"])) == '<busbar.Coprocessor any device, not started>'

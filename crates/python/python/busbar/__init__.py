@@ -27,6 +27,7 @@ from ._busbar import (
     Source,
     Space,
     View,
+    __version__,
 )
 from ._types import (
     Channel,

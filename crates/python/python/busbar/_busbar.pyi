@@ -13,14 +13,16 @@ from typing_extensions import Buffer, CapsuleType
 
 from ._types import Channel, ControllerInfo, Counters, Event, ReceiveStatistics, Service
 
+__version__: str
+
 @final
 class Source:
     """A stream of samples from a converter: an iterator of blocks, which ends when it is closed.
 
     `name` is `iio:NAME`, `iio:NAME@ip:HOST` for a converter of another machine, `synth:PATTERN`, `file:NAME` for a
-    recording, or `tcp-listen:PORT` for what is sent to it, where this waits for the sender. `blocks` is a
-    number of blocks, 1 to 1024. `block_len` is a number of bytes or a text such as `"1M"` (K is 1024), rounded down to
-    whole samples. `memory` is `heap:NAME`, `pages`, `huge` or `memfd`, and `interface` is `dmabuf`, `fileio`, `synth`,
+    recording, or `tcp-listen:PORT` for what is sent to it, where this waits for the sender, for 30 s at most.
+    `blocks` is a number of blocks, 1 to 1024; by default as many as have 1 MiB together, from 4 to 64, which is 16 of
+    `"64K"`. `block_len` is a number of bytes or a text such as `"1M"` (K is 1024), rounded down to whole samples. `memory` is `heap:NAME`, `pages`, `huge` or `memfd`, and `interface` is `dmabuf`, `fileio`, `synth`,
     `iiod` or `library`; without them the library chooses. `channels` are the names of the channels to receive, in any order;
     without it, all voltages, or if there are none, all but `timestamp`. With `on_loss="raise"`, iterators raise
     `LossError` before a block in front of whose end samples are missing, or may be.
@@ -33,7 +35,7 @@ class Source:
         cls,
         name: str,
         *,
-        blocks: int = 4,
+        blocks: int | None = None,
         block_len: int | str = "64K",
         memory: str | None = None,
         interface: str | None = None,
@@ -214,8 +216,9 @@ class Sink:
     """A stream of samples to a converter of this machine, `iio:NAME`, or of another one, `iio:NAME@ip:HOST`, to a new
     recording, `file:NAME`, over the network, `tcp:HOST:PORT`, or to nowhere, `verify:counter` and `null:`.
 
-    With `like`, it has the channels of a source, whose blocks it can then forward. The other arguments are those of
-    `Source`.
+    With `like`, it has the channels and the rate of a source, whose blocks it can then forward. `rate` is the number of
+    samples per second that a recording or a receiver is told, where there is no `like`; a converter has its own. The
+    other arguments are those of `Source`.
 
     Errors: as `Source`, and `ValueError` if the channels of `like` have other types here.
     """
@@ -224,11 +227,12 @@ class Sink:
         cls,
         name: str,
         *,
-        blocks: int = 4,
+        blocks: int | None = None,
         block_len: int | str = "64K",
         memory: str | None = None,
         interface: str | None = None,
         channels: Sequence[str] | None = None,
+        rate: float | None = None,
         like: Source | None = None,
     ) -> Self: ...
     @property
@@ -274,11 +278,13 @@ class Sink:
         """
     def try_space(self) -> Space | None:
         """A block to fill, or `None` if none is free now. Does not wait. Errors: as `space`."""
-    def write(self, samples: Buffer) -> None:
-        """Copies samples into free blocks and transmits them. Waits for free blocks without a limit. `samples` is
-        anything with contiguous memory that holds bytes, values of `dtype`, or, where all channels have one type,
-        values of that, such as an array of shape `(samples, channels)`: whole samples. Nothing is converted. Errors:
-        `ValueError` for other samples, and once it is closed; `OSError` as `space`.
+    def write(self, samples: Buffer, timeout: float | None = None) -> int:
+        """Copies samples into free blocks and transmits them. Returns how many samples it took: all of them, unless
+        there was no free block for the rest within `timeout` seconds (`None`: no limit). `samples` is anything with
+        contiguous memory that holds bytes, values of `dtype`, or, where all channels have one type, values of that,
+        such as an array of shape `(samples, channels)`: whole samples. Nothing is converted. Errors: `ValueError` for
+        other samples, for a bad `timeout`, and once it is closed; `OSError` as `space`. An exception that ends it, such
+        as `KeyboardInterrupt`, has that number as its attribute `written`.
         """
     def forward(self, block: Block, timeout: float | None = None) -> bool:
         """Transmits a received block, which then goes back to its source; by reference where the device can use its
