@@ -139,13 +139,14 @@ pub fn attribute(device: &str, attribute: &str) -> Result<String> {
     device::get_attribute(device, attribute)
 }
 
-/// Writes a value to an attribute of a device, `NAME`, `deviceN` or `NAME@ip:HOST[:PORT]`, unless the attribute has that value.
-/// `Documentation/ABI/testing/sysfs-bus-iio` and the driver define the attributes and their values.
+/// Writes a value to an attribute of a device, `NAME`, `deviceN` or `NAME@ip:HOST[:PORT]`, also one that the attribute has
+/// already: a driver may calibrate anew. `Documentation/ABI/testing/sysfs-bus-iio` and the driver define the attributes
+/// and their values. For many attributes of another machine, `iiod::Devices` keeps one connection.
 ///
 /// # Errors
 ///
 /// `ENOENT` if there is no such device or attribute; `EACCES`; what the driver returns, such as `EINVAL`,
-/// or `EBUSY` while the device is used.
+/// or `EBUSY` while the device is used, unless the attribute has the value already.
 pub fn set_attribute(device: &str, attribute: &str, value: &str) -> Result<()> {
     #[cfg(feature = "iiod")]
     if let Some(remote) = iiod::remote::Remote::of(device) {

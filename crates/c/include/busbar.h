@@ -1496,11 +1496,12 @@ int busbar_device_get(const char *device,
                       size_t room);
 
 /**
- * Writes a value to an attribute of a device, by its name or number, unless the attribute has that value. "NAME@ip:HOST"
- * is a device of another machine, as for busbar_source_open.
+ * Writes a value to an attribute of a device, by its name or number, also one that the attribute has already: a driver may
+ * calibrate anew. "NAME@ip:HOST" is a device of another machine, as for busbar_source_open.
  *
  * Errors: -ENOENT if there is no such device or attribute; -EACCES; what the driver returns, such as -EINVAL, or
- * -EBUSY while the device is used; for another machine also as busbar_source_open.
+ * -EBUSY while the device is used, unless the attribute has the value already; for another machine also as
+ * busbar_source_open.
  *
  * Threads: any.
  */

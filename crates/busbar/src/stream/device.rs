@@ -215,7 +215,7 @@ impl Device {
 }
 
 /// Whether two values of an attribute are the same, as numbers or as text.
-pub(super) fn is_same(one: &str, other: &str) -> bool {
+fn is_same(one: &str, other: &str) -> bool {
     let number = |text: &str| text.trim().parse::<f64>().ok();
     match (number(one), number(other)) {
         (Some(one), Some(other)) => one.total_cmp(&other).is_eq(),
@@ -239,20 +239,41 @@ pub(super) fn get_attribute(device: &str, name: &str) -> Result<String> {
     attribute(&device.dir.join(name)).map_err(|why| Error::new("read", on, why))
 }
 
-/// Writes a value to an attribute of a device, unless the attribute has that value.
+/// Writes a value to an attribute of a device.
 pub(super) fn set_attribute(device: &str, attribute: &str, value: &str) -> Result<()> {
     let (device, on) = owner(device, attribute)?;
-    // While the device is used, many drivers refuse every write, even of the value that is set.
-    if device.attribute(attribute).is_some_and(|found| is_same(&found, value)) {
-        return Ok(());
-    }
-    let failed = |why| Error::new(format!("write `{value}` to"), on.as_str(), why);
-    // The kernel takes an attribute in one write.
-    let mut file = File::options().write(true).open(device.dir.join(attribute)).map_err(failed)?;
-    file.write_all(value.as_bytes()).map_err(failed)
+    write_attribute(&device.dir.join(attribute), value, &on)
 }
 
-fn attribute(path: &Path) -> io::Result<String> {
+/// Writes a value to the file of an attribute, which is `on` in errors.
+pub(super) fn write_attribute(path: &Path, value: &str, on: &str) -> Result<()> {
+    // The kernel takes an attribute in one write.
+    let write = |mut file: File| file.write_all(value.as_bytes());
+    let written = File::options().write(true).open(path).and_then(write);
+    unless_set(written, value, || attribute(path).ok())
+        .map_err(|why| Error::new(format!("write `{value}` to"), on, why))
+}
+
+/// The result of a write. While a device is used, many drivers refuse every write, even of the value that is set: that is
+/// no failure. All other writes are the driver's business, as one of the same value may have an effect.
+pub(super) fn unless_set(
+    written: io::Result<()>,
+    value: &str,
+    read: impl FnOnce() -> Option<String>,
+) -> io::Result<()> {
+    match written {
+        Err(why)
+            if Errno::from_io_error(&why) == Some(Errno::BUSY)
+                && read().is_some_and(|found| is_same(&found, value)) =>
+        {
+            Ok(())
+        }
+        written => written,
+    }
+}
+
+/// The value in the file of an attribute, without the newline at its end.
+pub(super) fn attribute(path: &Path) -> io::Result<String> {
     let mut text = Vec::new();
     File::open(path)?.take(ATTRIBUTE).read_to_end(&mut text)?;
     let line = text.strip_suffix(b"\n").unwrap_or(&text);

@@ -64,6 +64,7 @@
 mod client;
 mod command;
 mod context;
+mod devices;
 #[cfg_attr(not(feature = "dns-sd"), path = "iiod/no_dns_sd.rs")]
 mod dns_sd;
 mod events;
@@ -82,92 +83,18 @@ mod unread;
 mod usb;
 mod worker;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::TcpStream;
 use std::time::Duration;
 
 use rustix::net::sockopt;
 
+pub use self::devices::{ChannelInfo, DeviceInfo, Devices, Owner, devices};
 #[cfg(feature = "dns-sd")]
 pub use self::dns_sd::{ServerInfo, servers};
 pub use self::peer::{Machine, Peer};
 pub use self::server::{Server, ServerCounters, ServerEvent};
 pub use self::setup::ServerSetup;
-
-use self::context::Context;
-use self::sysfs::Roots;
-use super::format::Channel;
-use super::scan;
-use crate::{Error, Result};
-
-/// A device, as [`devices`] lists it.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct DeviceInfo {
-    /// `iio:deviceN`.
-    pub id: String,
-    /// Its name, if it has one.
-    pub name: Option<String>,
-    /// Channels to receive from, as [`StreamSetup`](super::StreamSetup) names them, in the order and at the places of a
-    /// sample that has them all.
-    pub inputs: Vec<Channel>,
-    /// Channels to transmit to.
-    pub outputs: Vec<Channel>,
-    /// Names of its attributes and those of its channels, as their files in Linux have them.
-    pub attributes: Vec<String>,
-    /// Samples per second, if the device tells.
-    pub rate: Option<f64>,
-}
-
-/// Lists the IIO devices of this machine, or of another one: `HOST[:PORT]`. Triggers are left out.
-///
-/// # Errors
-///
-/// Those of the network; `EACCES`.
-pub fn devices(host: Option<&str>) -> Result<Vec<DeviceInfo>> {
-    let roots = Roots::default();
-    let (mut connection, context) = if let Some(host) = host {
-        let (connection, context) = remote::list(host)?;
-        (Some(connection), context)
-    } else {
-        let context = Context::of_machine(&roots);
-        (None, context.map_err(|why| Error::new("list", "IIO devices", why))?)
-    };
-    let mut found = Vec::new();
-    for device in context.devices.into_iter().filter(|device| !device.is_trigger()) {
-        let channels = |is_output| {
-            let channels = device.channels.iter().filter(move |it| it.is_output == is_output);
-            let scan = channels.filter_map(|it| it.scan.as_ref());
-            let scan = scan.map(|scan| (scan.index, scan.name.clone(), scan.kind)).collect();
-            scan::layout(scan).map(|(channels, _)| channels).unwrap_or_default()
-        };
-        let (inputs, outputs) = (channels(false), channels(true));
-        let of_channels = device.channels.iter().flat_map(|it| &it.attributes);
-        let files = device.attributes.iter().chain(of_channels.map(|(_, file)| file));
-        let attributes: BTreeSet<_> = files.cloned().collect();
-        let place = device.rate_place();
-        let rate = match (&mut connection, place) {
-            (_, None) => None,
-            (Some(connection), Some((place, _))) => connection.attribute(&place)?,
-            (None, Some((_, file))) => {
-                let value = sysfs::read(&roots.devices.join(&device.id).join(file), 4096).ok();
-                value.map(|value| String::from_utf8_lossy(&value).into_owned())
-            }
-        };
-        let rate = rate.and_then(|text| text.trim_end_matches(['\0', '\n']).parse::<f64>().ok());
-        let rate = rate.filter(|rate| rate.is_finite() && *rate > 0.0);
-        found.push(DeviceInfo {
-            id: device.id,
-            name: device.name,
-            inputs,
-            outputs,
-            attributes: attributes.into_iter().collect(),
-            rate,
-        });
-    }
-    Ok(found)
-}
 
 /// Whether this is the name of a stream from or to a device of another machine.
 pub(crate) fn is_remote(name: &str) -> bool {

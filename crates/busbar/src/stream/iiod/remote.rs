@@ -6,16 +6,18 @@ mod receive;
 mod talk;
 mod transmit;
 
+use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
 use super::PORT;
 use super::context::{Channel, Context, Device};
 use crate::poll::later;
-use crate::stream::device::is_same;
+use crate::stream::device::unless_set;
 use crate::{Error, Result};
 
 pub(in crate::stream) use self::receive::open;
@@ -24,7 +26,9 @@ pub(in crate::stream) use self::transmit::{Transmit, transmit};
 /// How long connecting to an address, and each part of an answer, may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long all that is done by a connection may take, such as opening a device.
-const WHOLE: Duration = Duration::from_secs(10);
+pub(super) const WHOLE: Duration = Duration::from_secs(10);
+/// The longest time limit of a connection. The clock counts it.
+const LONGEST: Duration = Duration::from_secs(1 << 20);
 /// The longest line of an answer: a mask needs a digit for four channels.
 const LONGEST_LINE: usize = 4096;
 /// The longest value of an attribute, and the longest XML.
@@ -66,34 +70,25 @@ impl Remote {
         format!("IIO device `{}` of {}", self.device, self.host)
     }
 
-    /// The value of an attribute.
-    pub(in crate::stream) fn get(&self, attribute: &str) -> Result<String> {
-        let (mut connection, device) = self.connect()?;
+    /// Connects, and finds an attribute by its file in Linux: its place, and what it is in errors.
+    fn find(&self, attribute: &str) -> Result<(Connection, String, String)> {
+        let (connection, device) = self.connect()?;
         let label = format!("`{attribute}` of {}", self.label());
         let place = place(&device, attribute)
             .ok_or_else(|| Error::new("find", label.as_str(), Errno::NOENT))?;
-        let read = connection.value(&format!("READ {place}"), LONGEST_VALUE)?;
-        read.map(|value| text(&value)).map_err(|errno| Error::new("read", label, errno))
+        Ok((connection, place, label))
     }
 
-    /// Writes a value to an attribute, unless the attribute has that value. Attributes have the names of their
-    /// files in Linux.
+    /// The value of an attribute.
+    pub(in crate::stream) fn get(&self, attribute: &str) -> Result<String> {
+        let (mut connection, place, label) = self.find(attribute)?;
+        connection.read(&place, &label)
+    }
+
+    /// Writes a value to an attribute.
     pub(in crate::stream) fn set(&self, attribute: &str, value: &str) -> Result<()> {
-        let (mut connection, device) = self.connect()?;
-        let label = format!("`{attribute}` of {}", self.label());
-        let place = place(&device, attribute)
-            .ok_or_else(|| Error::new("find", label.as_str(), Errno::NOENT))?;
-        let read = connection.value(&format!("READ {place}"), LONGEST_VALUE)?;
-        if read.is_ok_and(|found| is_same(&text(&found), value)) {
-            return Ok(());
-        }
-        connection.send(
-            &format!("WRITE {place} {}", value.len() + 1),
-            &[value.as_bytes(), b"\0"].concat(),
-        )?;
-        let written = connection.number()?;
-        failure(written)
-            .map_or(Ok(()), |errno| Err(Error::new(format!("write `{value}` to"), label, errno)))
+        let (mut connection, place, label) = self.find(attribute)?;
+        connection.write(&place, value, &label)
     }
 }
 
@@ -139,9 +134,9 @@ fn failure(answer: i64) -> Option<Errno> {
     (answer < 0).then(|| Errno::from_raw_os_error(number.clamp(1, 4095)))
 }
 
-/// The devices of another machine, `HOST[:PORT]`.
-pub(super) fn list(host: &str) -> Result<(Connection, Context)> {
-    let mut connection = Connection::open(&with_port(host))?;
+/// The devices of another machine, `HOST[:PORT]`, and a connection to it, on which all of this takes `whole` at most.
+pub(super) fn list(host: &str, whole: Duration) -> Result<(Connection, Context)> {
+    let mut connection = Connection::to(host, whole)?;
     let context = connection.context()?;
     Ok((connection, context))
 }
@@ -186,11 +181,18 @@ pub(super) struct Connection {
     socket: BufReader<Timed>,
     /// What it is in errors.
     name: String,
+    /// Whether something has failed, so that what comes next may belong to an earlier call.
+    has_failed: Cell<bool>,
 }
 
 impl Connection {
     fn open(host: &str) -> Result<Self> {
-        let until = later(Instant::now(), WHOLE);
+        Self::within(host, WHOLE)
+    }
+
+    /// Connects to `HOST:PORT`. All that is done by the connection takes `whole` at most, until it is [renewed](Self::renew).
+    fn within(host: &str, whole: Duration) -> Result<Self> {
+        let until = later(Instant::now(), whole.min(LONGEST));
         let name = format!("the IIO server {host}");
         let addresses =
             host.to_socket_addrs().map_err(|why| Error::new("find", name.as_str(), why))?;
@@ -201,7 +203,7 @@ impl Connection {
                 socket.set_nodelay(true)?;
                 Ok(Timed(socket, until))
             }) {
-                Ok(socket) => return Ok(Self { socket: BufReader::new(socket), name }),
+                Ok(socket) => return Ok(Self::new(socket, name)),
                 Err(why) => failed = why,
             }
         }
@@ -209,7 +211,31 @@ impl Connection {
         Err(error.help("does `iiod` or `busbar serve` run there?"))
     }
 
+    /// Connects to `HOST[:PORT]`.
+    pub(super) fn to(host: &str, whole: Duration) -> Result<Self> {
+        Self::within(&with_port(host), whole)
+    }
+
+    /// Begins something else, which takes `whole` at most. `false` if that cannot be: the server has closed the connection, or
+    /// has sent what nobody has asked for.
+    pub(super) fn renew(&mut self, whole: Duration) -> bool {
+        self.socket.get_mut().1 = Instant::now() + whole.min(LONGEST);
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let came = rustix::net::recv(&self.socket.get_ref().0, &mut [0_u8], flags);
+        self.socket.buffer().is_empty() && came.is_err_and(|errno| errno == Errno::AGAIN)
+    }
+
+    fn new(socket: Timed, name: String) -> Self {
+        Self { socket: BufReader::new(socket), name, has_failed: Cell::new(false) }
+    }
+
+    /// Whether it is of no use any more.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.get()
+    }
+
     fn failed(&self, why: io::Error) -> Error {
+        self.has_failed.set(true);
         // A timeout of a socket is reported as if there were just nothing.
         let why =
             if why.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { why };
@@ -250,9 +276,14 @@ impl Connection {
     /// A command whose answer is a value, of `longest` bytes at most, or an error.
     pub(super) fn value(&mut self, line: &str, longest: usize) -> Result<Result<Vec<u8>, Errno>> {
         let len = self.ask(line)?;
-        if let Some(errno) = failure(len) {
-            return Ok(Err(errno));
+        match failure(len) {
+            Some(errno) => Ok(Err(errno)),
+            None => self.rest(len, longest).map(Ok),
         }
+    }
+
+    /// The value of this length that follows, and the end of its line.
+    fn rest(&mut self, len: i64, longest: usize) -> Result<Vec<u8>> {
         let len = usize::try_from(len).ok().filter(|len| *len <= longest);
         let len = len.ok_or_else(|| self.wrong("a value of that length"))?;
         let mut value = vec![0; len + 1];
@@ -260,7 +291,7 @@ impl Connection {
         if value.pop() != Some(b'\n') {
             return Err(self.wrong("a value without an end"));
         }
-        Ok(Ok(value))
+        Ok(value)
     }
 
     fn context(&mut self) -> Result<Context> {
@@ -268,6 +299,44 @@ impl Connection {
         let xml = xml.map_err(|errno| self.failed(errno.into()))?;
         let xml = String::from_utf8(xml).map_err(|_| self.wrong("a context that is no text"))?;
         Context::parse(&xml).map_err(|why| self.failed(io::Error::new(ErrorKind::InvalidData, why)))
+    }
+
+    /// The value of an attribute at a place of a command; `label` is what it is in errors.
+    pub(super) fn read(&mut self, place: &str, label: &str) -> Result<String> {
+        let read = self.value(&format!("READ {place}"), LONGEST_VALUE)?;
+        read.map(|value| text(&value)).map_err(|errno| Error::new("read", label, errno))
+    }
+
+    /// Writes it.
+    pub(super) fn write(&mut self, place: &str, value: &str, label: &str) -> Result<()> {
+        let line = format!("WRITE {place} {}", value.len() + 1);
+        self.send(&line, &[value.as_bytes(), b"\0"].concat())?;
+        let written = self.number()?;
+        let written = failure(written).map_or(Ok(()), |errno| Err(io::Error::from(errno)));
+        unless_set(written, value, || self.attribute(place).ok().flatten())
+            .map_err(|why| Error::new(format!("write `{value}` to"), label, why))
+    }
+
+    /// The name of the trigger of a device, if it has one.
+    pub(super) fn trigger(&mut self, device: &str, label: &str) -> Result<Option<String>> {
+        let len = self.ask(&format!("GETTRIG {device}"))?;
+        if let Some(errno) = failure(len) {
+            return Err(Error::new("read", label, errno));
+        }
+        // Without one, nothing follows.
+        if len == 0 { Ok(None) } else { Ok(Some(text(&self.rest(len, LONGEST_VALUE)?))) }
+    }
+
+    /// Sets it.
+    pub(super) fn set_trigger(
+        &mut self,
+        device: &str,
+        trigger: Option<&str>,
+        label: &str,
+    ) -> Result<()> {
+        let line = format!("SETTRIG {device} {}", trigger.unwrap_or_default());
+        let set = self.ask(line.trim_end())?;
+        failure(set).map_or(Ok(()), |errno| Err(Error::new("set", label, errno)))
     }
 
     /// An attribute of a device as text, if it has one of this name that can be read.
@@ -309,7 +378,7 @@ mod tests {
             }
         });
         let socket = Timed(socket, Instant::now() + Duration::from_millis(200));
-        let mut connection = Connection { socket: BufReader::new(socket), name: "it".into() };
+        let mut connection = Connection::new(socket, "it".into());
         assert_eq!(connection.number().unwrap_err().kind(), ErrorKind::TimedOut);
     }
 
