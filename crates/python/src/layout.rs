@@ -87,24 +87,26 @@ impl Layout {
     /// The channels, as objects of Python.
     pub fn channels<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let make = || {
-            let class = py.import("busbar._types")?.getattr("Channel")?;
-            let of = |it: &Channel| {
-                class.call1((
-                    &it.name,
-                    it.signed,
-                    it.bits,
-                    it.storage_bits,
-                    it.shift,
-                    it.big_endian,
-                    it.repeat,
-                    it.offset,
-                ))
-            };
-            let all = self.format.channels.iter().map(of).collect::<PyResult<Vec<_>>>()?;
+            let all = self.format.channels.iter().map(|it| channel(py, it));
+            let all = all.collect::<PyResult<Vec<_>>>()?;
             Ok::<_, PyErr>(PyTuple::new(py, all)?.unbind())
         };
         once(&self.channels, py, make).cloned()
     }
+}
+
+/// A channel as an object of Python.
+pub fn channel<'py>(py: Python<'py>, it: &Channel) -> PyResult<Bound<'py, PyAny>> {
+    py.import("busbar._types")?.getattr("Channel")?.call1((
+        &it.name,
+        it.signed,
+        it.bits,
+        it.storage_bits,
+        it.shift,
+        it.big_endian,
+        it.repeat,
+        it.offset,
+    ))
 }
 
 /// What `make` makes, the first time.

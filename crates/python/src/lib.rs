@@ -12,6 +12,7 @@
 mod arguments;
 #[cfg(target_pointer_width = "64")]
 mod coprocessor;
+mod devices;
 mod endpoint;
 mod error;
 mod interpreter;
@@ -43,6 +44,8 @@ fn _busbar(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add_class::<coprocessor::Port>()?;
         module.add_function(wrap_pyfunction!(coprocessor::_join, module)?)?;
     }
+    module.add_class::<devices::Devices>()?;
+    module.add_function(wrap_pyfunction!(devices::_servers, module)?)?;
     module.add_class::<endpoint::Controller>()?;
     module.add_class::<endpoint::Endpoint>()?;
     module.add_class::<pipeline::Pipeline>()?;

@@ -4,6 +4,9 @@
         for block in source:
             samples = numpy.asarray(block)      # the memory that the converter has filled
 
+    for device in busbar.devices("192.168.2.1"):     # or busbar.devices(), those of this machine
+        print(device.name, dict.fromkeys(device.attributes))
+
 Times are in seconds, lengths in bytes unless samples are said. A `timeout` of None has no limit. A signal ends a wait, with
 the exception of its handler.
 
@@ -29,6 +32,7 @@ from ._busbar import (
     View,
     __version__,
 )
+from ._devices import Attributes, Device, DeviceChannel, Range, Server, devices, servers
 from ._types import (
     Channel,
     ControlCounters,
@@ -47,6 +51,7 @@ from ._types import (
 os.register_at_fork(after_in_child=_busbar._forked)
 
 __all__ = [
+    "Attributes",
     "Block",
     "Channel",
     "Connection",
@@ -54,13 +59,17 @@ __all__ = [
     "Controller",
     "ControllerInfo",
     "Counters",
+    "Device",
+    "DeviceChannel",
     "Endpoint",
     "Event",
     "Listener",
     "LossError",
     "Pipeline",
+    "Range",
     "ReceiveStatistics",
     "Receiver",
+    "Server",
     "Service",
     "Sink",
     "SinkCounters",
@@ -69,6 +78,8 @@ __all__ = [
     "Space",
     "StageCounters",
     "View",
+    "devices",
+    "servers",
 ]
 
 # A virtual coprocessor needs a machine of 64 bits.
