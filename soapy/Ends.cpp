@@ -16,6 +16,8 @@ const char TX_NAMES[] = "iio:NAME, iio:NAME@ip:HOST, file:NAME, tcp:HOST:PORT, v
 /* Converters whose settings are another device's, and whose values are pairs without being named so. */
 const char TRANSCEIVER[] = "cf-ad9361-";
 const char TRANSCEIVER_CONTROL[] = "ad9361-phy";
+/* Samples per second below which a device is taken for a sensor. */
+const double LEAST_RATE = 10e3;
 
 [[noreturn]] void refuse(const std::string &what, const std::string &found, const std::string &allowed)
 {
@@ -346,7 +348,20 @@ Ends::Ends(const SoapySDR::Kwargs &args)
 		refuse("control", settings, "only with a device, iio:NAME");
 }
 
-SoapySDR::KwargsList listed(const std::string &host)
+/* Whether a device takes or gives voltages, at a rate that no sensor has, or an unknown one. */
+static bool mayBeRadio(const DeviceList &list, size_t index)
+{
+	double rate = deviceAt(list, index).rate;
+	bool hasVoltage = false;
+
+	for (bool isInput : { true, false }) {
+		for (const Value &value : valuesOf(list, index, isInput))
+			hasVoltage |= startsWith(value.name, "voltage");
+	}
+	return hasVoltage && (rate == 0 || rate >= LEAST_RATE);
+}
+
+SoapySDR::KwargsList listed(const std::string &host, bool all)
 {
 	DeviceList list = listDevices(host);
 	size_t count = check(busbar_devices_count(list.get()));
@@ -357,7 +372,7 @@ SoapySDR::KwargsList listed(const std::string &host)
 		std::string name = *device.name ? device.name : device.id;
 		bool receives = device.inputs > 0;
 
-		if (!receives && device.outputs == 0)
+		if ((!receives && device.outputs == 0) || (!all && !mayBeRadio(list, i)))
 			continue;
 		/* The machine chooses it, too. */
 		if (plain(device.id) != device.id)

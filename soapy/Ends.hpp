@@ -75,7 +75,10 @@ std::string argument(const SoapySDR::Kwargs &args, const std::string &key);
 /* A number of bytes or of things, which may end in K or M; 0 if the argument is not there. Throws. */
 size_t number(const SoapySDR::Kwargs &args, const std::string &key);
 
-/* The arguments that open each IIO device with a buffer, of this machine or of host. */
-SoapySDR::KwargsList listed(const std::string &host);
+/*
+ * The arguments that open each IIO device with a buffer, of this machine or of host. Without all, only those that may be a
+ * radio: the sensors of a laptop are IIO devices, too.
+ */
+SoapySDR::KwargsList listed(const std::string &host, bool all);
 
 } /* namespace soapy_busbar */

@@ -25,7 +25,8 @@ static SoapySDR::KwargsList find(const SoapySDR::Kwargs &args)
 			found.push_back(named);
 			return found;
 		}
-		for (const SoapySDR::Kwargs &one : listed(argument(args, "host"))) {
+		/* Who asks for all drivers wants radios. */
+		for (const SoapySDR::Kwargs &one : listed(argument(args, "host"), !argument(args, "driver").empty())) {
 			if (label.empty() || label == argument(one, "label"))
 				found.push_back(one);
 		}

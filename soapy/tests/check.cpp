@@ -660,6 +660,14 @@ static void receives_from(const std::string &host)
 	CHECK(std::stol(device->readSensor("rx_unknown")) <= 1 && device->readSensor("rx_interface") == "iiod");
 }
 
+/* Sensors are found only by who asks for this driver. */
+static void finds_radios(const std::string &host)
+{
+	CHECK(SoapySDR::Device::enumerate("driver=busbar,host=" + host).size() == 3);
+	SoapySDR::KwargsList found = SoapySDR::Device::enumerate("host=" + host);
+	CHECK(found.size() == 1 && found[0]["uri"] == "iio:cf-ad9361-lpc@ip:" + host);
+}
+
 /* A receiver whose settings are another device's. */
 static void sets_a_transceiver(const std::string &host)
 {
@@ -743,6 +751,7 @@ int main(int argc, char **argv)
 	refuses();
 	if (argc > 3) {
 		receives_from(argv[2]);
+		finds_radios(argv[3]);
 		sets_a_transceiver(argv[3]);
 	}
 	std::puts("done");

@@ -56,9 +56,17 @@ const PLUTO: &str = r#"<context name="local" description="a test">
   <attribute name="sampling_frequency" filename="in_voltage_sampling_frequency"/></channel>
  <channel id="voltage1" type="input"><scan-element index="1" format="le:S12/16&gt;&gt;0"/>
   <attribute name="sampling_frequency" filename="in_voltage_sampling_frequency"/></channel>
+</device>
+<device id="iio:device2" name="accelerometer">
+ <channel id="accel_x" type="input"><scan-element index="0" format="le:S16/16&gt;&gt;0"/></channel>
+</device>
+<device id="iio:device3" name="thermometer">
+ <channel id="voltage0" type="input"><scan-element index="0" format="le:S16/16&gt;&gt;0"/></channel>
+ <attribute name="sampling_frequency"/>
 </device></context>"#;
 /// Values of its attributes, by their places in the protocol.
-const VALUES: [(&str, &str); 11] = [
+const VALUES: [(&str, &str); 12] = [
+    ("iio:device3 sampling_frequency", "128"),
     ("iio:device0 OUTPUT altvoltage0 frequency", "2400000000"),
     ("iio:device0 OUTPUT altvoltage0 frequency_available", "[70000000 1 6000000000]"),
     ("iio:device0 OUTPUT altvoltage1 frequency", "2450000000"),
