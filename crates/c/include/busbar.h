@@ -25,8 +25,9 @@
  *  - As long as it takes to find the address of another machine, "NAME@ip:HOST" or "tcp:HOST:PORT", and for a device
  *    of it up to 5 s to connect and for each answer: busbar_source_open, busbar_sink_open, busbar_devices_open,
  *    busbar_device_get, busbar_device_set, busbar_pipeline_open, and busbar_pipeline_turn when it opens a sink, or a
- *    source again.
- *  - For the first sender to "tcp-listen:", for 30 s at most: busbar_source_open.
+ *    source again. busbar_context_open and its kind have a timeout, but not for the address. busbar_cancel_by ends all of
+ *    these but busbar_pipeline_turn.
+ *  - For the first sender to "tcp-listen:", for 30 s at most: busbar_source_open; busbar_cancel_by ends it.
  *  - For up to 1 s until the receiver of "tcp:" knows of the end, if it has all blocks: busbar_sink_stop, busbar_sink_free.
  *
  * Signals: writing to a socket or pipe that nobody reads any more raises no SIGPIPE; the call returns -EPIPE, or the
@@ -165,7 +166,7 @@ enum busbar_reason {
          */
         BUSBAR_REASON_TIMED_OUT,
         /**
-         * A signal ended a wait.
+         * A signal, or the descriptor of busbar_cancel_by, ended a wait.
          */
         BUSBAR_REASON_INTERRUPTED,
         /**
@@ -229,6 +230,11 @@ struct busbar_block;
  * A TCP connection whose data comes in views.
  */
 struct busbar_connection;
+
+/**
+ * The IIO devices of this machine or of another one, and the connection to it.
+ */
+struct busbar_context;
 
 /**
  * The control device of one coprocessor.
@@ -498,6 +504,22 @@ struct busbar_device {
          * Samples per second; 0 if the device does not tell.
          */
         double rate;
+        /**
+         * Its label; "" if it has none.
+         */
+        const char *label;
+        /**
+         * Names of the attributes of its buffer, separated by commas, as for busbar_context_get behind "buffer/".
+         */
+        const char *buffer_attributes;
+        /**
+         * Names of its attributes in debugfs, separated by commas, as for busbar_context_get behind "debug/".
+         */
+        const char *debug_attributes;
+        /**
+         * 0.
+         */
+        size_t reserved;
 };
 
 /**
@@ -991,6 +1013,22 @@ const char *busbar_error(void);
  * Threads: each has its own reason.
  */
 enum busbar_reason busbar_error_reason(void);
+
+/**
+ * From now on, a call of this thread that opens something or talks to another machine ends with -ECANCELED as soon as a
+ * descriptor is readable, or its other end is closed: an eventfd or a pipe, which another thread or a signal handler writes
+ * to, or a signalfd. With -1, none does any more. These calls are busbar_source_open, busbar_sink_open,
+ * busbar_pipeline_open, busbar_devices_open, busbar_device_get, busbar_device_set, busbar_context_open, _get, _set,
+ * _trigger and _set_trigger. They are made in a thread of their own, which goes on until it notices that it has ended, for
+ * its time limit at most, and closes what it has opened. A value that was to be written may be written.
+ *
+ * The library has a copy of the descriptor, and reads nothing from it: no such call is made while it is readable.
+ *
+ * Errors: -EBADF if it is not open; -EINVAL for a negative one other than -1; -EMFILE.
+ *
+ * Threads: each has its own descriptor.
+ */
+int busbar_cancel_by(int fd);
 
 /**
  * A block of at least len bytes, zeroed. memory is "heap:NAME", "pages", "huge" or "memfd"; NULL chooses the best
@@ -1508,6 +1546,106 @@ int busbar_device_get(const char *device,
 int busbar_device_set(const char *device,
                       const char *attribute,
                       const char *value);
+
+/**
+ * Opens the IIO devices of this machine, or of another one, "HOST" or "HOST:PORT", where iiod or busbar serve runs; host is
+ * NULL for this machine. Another one is connected to once: each later call is a round trip. If the server closes the
+ * connection, or a call fails by it, the next call connects anew; nothing is sent twice. timeout is how many nanoseconds this
+ * and each later call may take on the network, without the time that a name server takes; 5 s without an answer are always
+ * the end. The devices are those that there were at first. The context is to be freed by busbar_context_free.
+ *
+ * Errors: -EACCES; -EINVAL for a timeout of 0; -ECANCELED by busbar_cancel_by; for another machine as busbar_source_open.
+ *
+ * Threads: any.
+ */
+int busbar_context_open(const char *host,
+                        int64_t timeout,
+                        struct busbar_context **context);
+
+/**
+ * Lists the devices of the context, without asking the machine again. The list is to be freed by busbar_devices_free, and
+ * stays valid without the context.
+ *
+ * Errors: -EINVAL for what is no such handle.
+ *
+ * Threads: any.
+ */
+int busbar_context_devices(struct busbar_context *context,
+                           struct busbar_devices **devices);
+
+/**
+ * Reads an attribute of a device, which is given by its number "iio:deviceN", its label or its name. attribute is the name of
+ * its file in Linux, such as "in_voltage0_scale", for one of the device or its channels; "buffer/NAME" for one of its
+ * buffer; "debug/NAME" for one in debugfs, such as "debug/direct_reg_access", by which registers are read: write the address
+ * of the register to it before. Returns the length of the value, without the newline at its end. As much of it as has room
+ * is written to value, with a NUL behind it.
+ *
+ * Errors: -ENOENT if there is no such device or attribute; -EACCES; what the driver returns; -EINVAL for no room;
+ * -ECANCELED by busbar_cancel_by; for another machine also -ETIMEDOUT, and as busbar_source_open.
+ *
+ * Threads: any; calls of one context to another machine are made one after the other, so one may wait for those before it.
+ */
+int busbar_context_get(struct busbar_context *context,
+                       const char *device,
+                       const char *attribute,
+                       char *value,
+                       size_t room);
+
+/**
+ * Writes a value to an attribute, as busbar_context_get names it, also one that the attribute has already.
+ *
+ * Errors: as busbar_context_get; -EINVAL and others of the driver; -EBUSY while the device is used, unless the attribute has the
+ * value already. After -ECANCELED, and errors of the network, it is not known whether it was written.
+ *
+ * Threads: as busbar_context_get.
+ */
+int busbar_context_set(struct busbar_context *context,
+                       const char *device,
+                       const char *attribute,
+                       const char *value);
+
+/**
+ * The names of all triggers of the machine, separated by commas, as busbar_context_get returns a value.
+ *
+ * Errors: -EINVAL for no room.
+ *
+ * Threads: any.
+ */
+int busbar_context_triggers(struct busbar_context *context,
+                            char *names,
+                            size_t room);
+
+/**
+ * The name of the trigger of a device, as busbar_context_get returns a value; 0 if it has none now.
+ *
+ * Errors: as busbar_context_get; -ENOENT also if the device knows no triggers.
+ *
+ * Threads: as busbar_context_get.
+ */
+int busbar_context_trigger(struct busbar_context *context,
+                           const char *device,
+                           char *name,
+                           size_t room);
+
+/**
+ * Sets the trigger of a device, one of busbar_context_triggers; NULL for none.
+ *
+ * Errors: as busbar_context_trigger; -EINVAL for another name; -EBUSY while the device is used.
+ *
+ * Threads: as busbar_context_get.
+ */
+int busbar_context_set_trigger(struct busbar_context *context,
+                               const char *device,
+                               const char *name);
+
+/**
+ * Frees the context, and closes its connection.
+ *
+ * Errors: -EINVAL for NULL, and if it was freed.
+ *
+ * Threads: any. Calls that use it go on to their end.
+ */
+int busbar_context_free(struct busbar_context *context);
 
 /**
  * Opens a control device, "/dev/rpmsg_ctrlN". It is to be freed by busbar_controller_free.

@@ -6,6 +6,7 @@ use busbar::stream::iiod::{self, DeviceInfo};
 use busbar::stream::{Channel, Format};
 
 use crate::args::{self, sized};
+use crate::cancel;
 use crate::error::{Fault, Result, call, done, string};
 use crate::handle::{self, objects};
 use crate::stream::{busbar_channel, channel, names};
@@ -35,6 +36,14 @@ pub struct busbar_device {
     pub attributes: *const c_char,
     /// Samples per second; 0 if the device does not tell.
     pub rate: f64,
+    /// Its label; "" if it has none.
+    pub label: *const c_char,
+    /// Names of the attributes of its buffer, separated by commas, as for busbar_context_get behind "buffer/".
+    pub buffer_attributes: *const c_char,
+    /// Names of its attributes in debugfs, separated by commas, as for busbar_context_get behind "debug/".
+    pub debug_attributes: *const c_char,
+    /// 0.
+    pub reserved: usize,
 }
 
 sized! {
@@ -47,7 +56,10 @@ pub(crate) struct Listed(Vec<Device>);
 struct Device {
     id: CString,
     name: CString,
+    label: CString,
     attributes: CString,
+    buffer_attributes: CString,
+    debug_attributes: CString,
     inputs: Channels,
     outputs: Channels,
     rate: f64,
@@ -67,12 +79,13 @@ impl Channels {
 
 impl Device {
     fn new(it: DeviceInfo) -> Self {
-        let fits = |name: &&String| !name.contains(',');
-        let attributes: Vec<_> = it.attributes.iter().filter(fits).map(String::as_str).collect();
         Self {
             id: string(it.id),
             name: string(it.name.unwrap_or_default()),
-            attributes: string(attributes.join(",")),
+            label: string(it.label.unwrap_or_default()),
+            attributes: joined(&it.attributes),
+            buffer_attributes: joined(&it.buffer_attributes),
+            debug_attributes: joined(&it.debug_attributes),
             inputs: Channels::new(it.inputs),
             outputs: Channels::new(it.outputs),
             rate: it.rate.unwrap_or_default(),
@@ -80,7 +93,17 @@ impl Device {
     }
 }
 
+/// Names, separated by commas, without those that have one.
+pub(crate) fn joined<T: AsRef<str>>(names: &[T]) -> CString {
+    let fitting: Vec<_> = names.iter().map(AsRef::as_ref).filter(|it| !it.contains(',')).collect();
+    string(fitting.join(","))
+}
+
 impl Listed {
+    pub(crate) fn new(devices: impl IntoIterator<Item = DeviceInfo>) -> Self {
+        Self(devices.into_iter().map(Device::new).collect())
+    }
+
     fn device(&self, index: usize) -> Result<&Device> {
         self.0.get(index).ok_or_else(|| {
             let allowed = format!("less than {}", self.0.len());
@@ -104,8 +127,8 @@ pub unsafe extern "C" fn busbar_devices_open(
     // SAFETY: the caller keeps the rules of the header.
     done(|| unsafe {
         args::make(devices, || {
-            let found = iiod::devices(args::perhaps(host, "the host")?)?;
-            Ok(Listed(found.into_iter().map(Device::new).collect()))
+            let host = args::perhaps(host, "the host")?.map(str::to_owned);
+            Ok(Listed::new(cancel::ended(move || iiod::devices(host.as_deref()))?))
         })
     })
 }
@@ -139,15 +162,18 @@ pub unsafe extern "C" fn busbar_devices_device(
     done(|| unsafe {
         let it = handle::enter(devices)?;
         let found = it.device(index)?;
-        let Device { id, name, attributes, inputs, outputs, rate } = found;
+        let Device { inputs, outputs, rate, .. } = found;
         args::put(
             device,
             busbar_device {
-                id: id.as_ptr(),
-                name: name.as_ptr(),
+                id: found.id.as_ptr(),
+                name: found.name.as_ptr(),
+                label: found.label.as_ptr(),
                 inputs: inputs.names.len(),
                 outputs: outputs.names.len(),
-                attributes: attributes.as_ptr(),
+                attributes: found.attributes.as_ptr(),
+                buffer_attributes: found.buffer_attributes.as_ptr(),
+                debug_attributes: found.debug_attributes.as_ptr(),
                 rate: *rate,
                 ..args::Sized::ZERO
             },
@@ -224,18 +250,32 @@ pub unsafe extern "C" fn busbar_device_get(
 ) -> c_int {
     // SAFETY: the caller keeps the rules of the header.
     call(|| unsafe {
-        let device = args::text(device, "the name of the device")?;
-        let attribute = args::text(attribute, "the name of the attribute")?;
-        let room = args::room(value.cast::<u8>(), room, "the room for the value")?;
-        let Some(most) = room.len().checked_sub(1) else {
-            return Err(Fault::argument("there is no room for the value"));
-        };
-        let found = string(busbar::stream::attribute(device, attribute)?).into_bytes();
-        let count = found.len().min(most);
-        room[..count].copy_from_slice(&found[..count]);
-        room[count] = 0;
-        c_int::try_from(found.len()).map_err(|_| Fault::argument("the value is too long"))
+        let device = args::text(device, "the name of the device")?.to_owned();
+        let attribute = args::text(attribute, "the name of the attribute")?.to_owned();
+        fill(value, room, || cancel::ended(move || busbar::stream::attribute(&device, &attribute)))
     })
+}
+
+/// Fills the room of the caller with a text, and returns its length.
+///
+/// # Safety
+///
+/// As [`args::room`].
+pub(crate) unsafe fn fill(
+    value: *mut c_char,
+    room: usize,
+    read: impl FnOnce() -> Result<String>,
+) -> Result<c_int> {
+    // SAFETY: guaranteed by the caller.
+    let room = unsafe { args::room(value.cast::<u8>(), room, "the room for the value") }?;
+    let Some(most) = room.len().checked_sub(1) else {
+        return Err(Fault::argument("there is no room for the value"));
+    };
+    let found = string(read()?).into_bytes();
+    let count = found.len().min(most);
+    room[..count].copy_from_slice(&found[..count]);
+    room[count] = 0;
+    c_int::try_from(found.len()).map_err(|_| Fault::argument("the value is too long"))
 }
 
 /// Writes a value to an attribute of a device, by its name or number, also one that the attribute has already: a driver may
@@ -254,8 +294,9 @@ pub unsafe extern "C" fn busbar_device_set(
 ) -> c_int {
     // SAFETY: the caller keeps the rules of the header.
     done(|| unsafe {
-        let device = args::text(device, "the name of the device")?;
-        let attribute = args::text(attribute, "the name of the attribute")?;
-        Ok(busbar::stream::set_attribute(device, attribute, args::text(value, "the value")?)?)
+        let device = args::text(device, "the name of the device")?.to_owned();
+        let attribute = args::text(attribute, "the name of the attribute")?.to_owned();
+        let value = args::text(value, "the value")?.to_owned();
+        cancel::ended(move || busbar::stream::set_attribute(&device, &attribute, &value))
     })
 }

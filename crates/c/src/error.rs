@@ -22,6 +22,8 @@ pub(crate) enum Fault {
     End,
     /// Another thread uses the object.
     Busy(&'static str),
+    /// The descriptor of the thread has ended the call.
+    Cancelled,
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Fault>;
@@ -44,6 +46,7 @@ impl Fault {
             Self::Nothing => Errno::AGAIN,
             Self::End => Errno::NODATA,
             Self::Busy(_) => Errno::BUSY,
+            Self::Cancelled => Errno::CANCELED,
         }
     }
 
@@ -54,6 +57,7 @@ impl Fault {
             Self::Nothing => Reason::TimedOut,
             Self::End => Reason::Ended,
             Self::Busy(_) => Reason::Busy,
+            Self::Cancelled => Reason::Interrupted,
         }
     }
 
@@ -64,6 +68,9 @@ impl Fault {
             Self::Nothing => Text::Fixed(c"nothing came within the time limit"),
             Self::End => Text::Fixed(c"the data has ended: the peer has closed the connection"),
             Self::Busy(text) => Text::owned(text.into()),
+            Self::Cancelled => {
+                Text::Fixed(c"the call was ended by the descriptor of busbar_cancel_by")
+            }
         }
     }
 }
@@ -90,7 +97,7 @@ pub enum busbar_reason {
     Unsupported,
     /// The time limit was reached.
     TimedOut,
-    /// A signal ended a wait.
+    /// A signal, or the descriptor of busbar_cancel_by, ended a wait.
     Interrupted,
     /// A message or a block is longer than the receiver accepts.
     TooLong,

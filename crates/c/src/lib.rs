@@ -22,6 +22,8 @@ mod signal;
 // In the order of the header.
 mod error;
 
+mod cancel;
+
 mod block;
 
 mod stream;
@@ -29,6 +31,8 @@ mod stream;
 mod sink;
 
 mod device;
+
+mod context;
 
 mod endpoint;
 
@@ -40,7 +44,8 @@ use std::ffi::c_char;
 
 #[doc(inline)]
 pub use self::{
-    block::*, device::*, endpoint::*, error::*, pipeline::*, receive::*, sink::*, stream::*,
+    block::*, cancel::*, context::*, device::*, endpoint::*, error::*, pipeline::*, receive::*,
+    sink::*, stream::*,
 };
 
 /// The version of this header. busbar_version has that of the library.

@@ -8,6 +8,7 @@ use busbar::pipeline::{self, Config, Counters, Event, Pipeline};
 use busbar_uapi::signal::Quiet;
 
 use crate::args::{self, Texts, Wait, sized};
+use crate::cancel;
 use crate::error::{Fault, Result, call, done};
 use crate::handle::{self, Used, objects};
 
@@ -323,7 +324,8 @@ pub unsafe extern "C" fn busbar_pipeline_open(
         args::make(pipeline, || {
             let (name, text) =
                 (args::text(name, "the name of the text")?, args::text(toml, "the text")?);
-            let pipeline = Pipeline::open(Config::parse(name, text)?)?;
+            let config = Config::parse(name, text)?;
+            let pipeline = cancel::ended(move || Pipeline::open(config))?;
             let fd = args::number(&pipeline);
             let inside = Inside {
                 pipeline,

@@ -7,6 +7,7 @@ use busbar::block::Writing;
 use busbar::stream::{Sink, Space};
 
 use crate::args::{self, Wait};
+use crate::cancel;
 use crate::error::{Fault, Result, call, done};
 use crate::handle::{self, Pinned, objects};
 use crate::stream::{
@@ -82,8 +83,9 @@ pub unsafe extern "C" fn busbar_sink_open(
     // SAFETY: the caller keeps the rules of the header.
     done(|| unsafe {
         args::make(sink, || {
-            let name = args::text(name, "the name of the sink")?;
-            let sink = Sink::open(name, &args::get(setup)?.setup()?)?;
+            let name = args::text(name, "the name of the sink")?.to_owned();
+            let setup = args::get(setup)?.setup()?;
+            let sink = cancel::ended(move || Sink::open(&name, &setup))?;
             let about = About::new(sink.format(), sink.interface(), sink.memory());
             Ok(Transmitting { sink, about })
         })

@@ -10,6 +10,7 @@ use busbar::stream::{
 };
 
 use crate::args::{self, Wait, sized};
+use crate::cancel;
 use crate::error::{Fault, Result, call, done, string};
 use crate::handle::{self, objects};
 
@@ -295,8 +296,9 @@ pub unsafe extern "C" fn busbar_source_open(
     // SAFETY: the caller keeps the rules of the header.
     done(|| unsafe {
         args::make(source, || {
-            let name = args::text(name, "the name of the source")?;
-            let source = Source::open(name, &args::get(setup)?.setup()?)?;
+            let name = args::text(name, "the name of the source")?.to_owned();
+            let setup = args::get(setup)?.setup()?;
+            let source = cancel::ended(move || Source::open(&name, &setup))?;
             let about = About::new(source.format(), source.interface(), source.memory());
             let format = Arc::new(source.format().clone());
             Ok(Receiving { source, format, about })

@@ -2,16 +2,22 @@
 
 mod tools;
 
-use tools::{Way, build, run};
+use std::process::Command;
+
+use tools::{Way, build, run, served};
 
 fn works(name: &str, way: Way) {
     let scratch = tempfile::tempdir().unwrap();
     let program = build(name, way, scratch.path());
     let mut command = way.command(&program);
-    if ["ends", "pipeline"].contains(&name) {
-        command.arg(scratch.path());
+    let ends = |command: &mut Command| {
+        assert!(run(command).ends_with("done\n"), "{name}");
+    };
+    match name {
+        "context" => served(|address| ends(command.arg(address))),
+        "ends" | "pipeline" => ends(command.arg(scratch.path())),
+        _ => ends(&mut command),
     }
-    assert!(run(&mut command).ends_with("done\n"), "{name}");
 }
 
 macro_rules! programs {
@@ -46,4 +52,4 @@ fn programs_of_the_lab_compile() {
     }
 }
 
-programs!(block closes connect endpoint ends errors pipeline receive stream);
+programs!(block closes connect context endpoint ends errors pipeline receive stream);

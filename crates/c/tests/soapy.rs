@@ -7,31 +7,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use busbar::stream::iiod::{Server, ServerSetup};
 use rustix::process::{Pid, Signal, kill_process};
-use tools::{Way, built_soapy, folder, run, text};
-
-/// A server with one device, `adc`, as long as `run` takes.
-fn served(run: impl FnOnce(&str)) {
-    let setup = ServerSetup::new().listen("127.0.0.1:0").devices(["adc=synth:counter?rate=1M"]);
-    let mut server = Server::open(&setup).unwrap();
-    let address = server.address().to_string();
-    let is_over = Arc::new(AtomicBool::new(false));
-    let until = Arc::clone(&is_over);
-    let serving = thread::spawn(move || {
-        while !until.load(Ordering::Relaxed) {
-            server.turn_timeout(Duration::from_millis(10)).unwrap();
-        }
-    });
-    run(&address);
-    is_over.store(true, Ordering::Relaxed);
-    serving.join().unwrap();
-}
+use tools::{Way, built_soapy, folder, run, served, text};
 
 /// The devices of an ADALM-Pluto, as far as the module knows them.
 const PLUTO: &str = r#"<context name="local" description="a test">

@@ -28,6 +28,7 @@ static struct handles freed_handles(void)
 	OK(busbar_sink_open("null:", NULL, &all.busbar_sink));
 	OK(busbar_sink_space(all.busbar_sink, 0, &all.busbar_space));
 	OK(busbar_devices_open(NULL, &all.busbar_devices));
+	OK(busbar_context_open(NULL, PATIENCE, &all.busbar_context));
 	OK(busbar_controller_open("/dev/null", &all.busbar_controller));
 	OK(busbar_endpoint_from_fd(fd, &all.busbar_endpoint));
 	OK(busbar_receiver_host(all.busbar_block, &all.busbar_receiver));
@@ -48,6 +49,7 @@ static struct handles freed_handles(void)
 	OK(busbar_endpoint_free(all.busbar_endpoint));
 	OK(busbar_controller_free(all.busbar_controller));
 	OK(busbar_devices_free(all.busbar_devices));
+	OK(busbar_context_free(all.busbar_context));
 	OK(busbar_space_free(all.busbar_space));
 	OK(busbar_sink_free(all.busbar_sink));
 	OK(busbar_samples_free(all.busbar_samples));

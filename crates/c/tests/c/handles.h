@@ -45,6 +45,13 @@
 	H(busbar_devices, devices_input(handle, 0, 0, &channel)) \
 	H(busbar_devices, devices_output(handle, 0, 0, &channel)) \
 	H(busbar_devices, devices_free(handle)) \
+	H(busbar_context, context_devices(handle, &devices)) \
+	H(busbar_context, context_get(handle, "a", "a", bytes, 8)) \
+	H(busbar_context, context_set(handle, "a", "a", "a")) \
+	H(busbar_context, context_triggers(handle, bytes, 8)) \
+	H(busbar_context, context_trigger(handle, "a", bytes, 8)) \
+	H(busbar_context, context_set_trigger(handle, "a", NULL)) \
+	H(busbar_context, context_free(handle)) \
 	H(busbar_controller, controller_path(handle) ? 0 : -EINVAL) \
 	H(busbar_controller, controller_address(handle, "a", &address)) \
 	H(busbar_controller, controller_free(handle)) \
@@ -105,6 +112,7 @@ struct handles {
 	struct busbar_sink *busbar_sink;
 	struct busbar_space *busbar_space;
 	struct busbar_devices *busbar_devices;
+	struct busbar_context *busbar_context;
 	struct busbar_controller *busbar_controller;
 	struct busbar_endpoint *busbar_endpoint;
 	struct busbar_receiver *busbar_receiver;
@@ -136,6 +144,7 @@ static void refuse_handles(const struct handles *freed, struct busbar_block *blo
 	struct busbar_view_info view_info = { .size = sizeof(view_info) };
 	struct busbar_samples *samples;
 	struct busbar_space *space;
+	struct busbar_devices *devices;
 	struct busbar_endpoint *made;
 	struct busbar_receiver *receiver;
 	struct busbar_listener *listener;

@@ -6,8 +6,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use busbar::stream::iiod::{Server, ServerSetup};
 
 /// The folder of the crate.
 pub fn folder() -> PathBuf {
@@ -146,6 +150,23 @@ fn newest(folder: &Path) -> SystemTime {
         if path.is_dir() { newest(path) } else { fs::metadata(path).unwrap().modified().unwrap() }
     };
     fs::read_dir(folder).unwrap().map(|entry| time(&entry.unwrap().path())).max().unwrap()
+}
+
+/// A server with one device, `adc`, as long as `run` takes.
+pub fn served(run: impl FnOnce(&str)) {
+    let setup = ServerSetup::new().listen("127.0.0.1:0").devices(["adc=synth:counter?rate=1M"]);
+    let mut server = Server::open(&setup).unwrap();
+    let address = server.address().to_string();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let until = Arc::clone(&is_over);
+    let serving = thread::spawn(move || {
+        while !until.load(Ordering::Relaxed) {
+            server.turn_timeout(Duration::from_millis(10)).unwrap();
+        }
+    });
+    run(&address);
+    is_over.store(true, Ordering::Relaxed);
+    serving.join().unwrap();
 }
 
 /// Runs a program, which has to succeed, and returns what it has printed.

@@ -64,6 +64,8 @@ pub struct ChannelInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Owner<'a> {
+    /// The device or any of its channels: the name is that of the file in Linux, such as `in_voltage0_scale`.
+    Any,
     /// The device itself.
     Device,
     /// A channel, by its id or name.
@@ -265,6 +267,7 @@ impl Devices {
         let dir = self.roots.devices.join(&device.id);
         let mut on = self.label(device);
         let (known, kind, file): (Vec<_>, _, _) = match owner {
+            Owner::Any => return self.place_of_file(device, name),
             Owner::Device => (names(&device.attributes), String::new(), dir.join(name)),
             Owner::Buffer => {
                 on = format!("the buffer of {on}");
@@ -292,6 +295,17 @@ impl Devices {
             return Err(error.help(format!("there are: {}", known.join(", "))));
         }
         Ok(Place { command: format!("{}{kind} {name}", device.id), file, label })
+    }
+
+    fn place_of_file(&self, device: &context::Device, file: &str) -> Result<Place> {
+        let label = format!("`{}` of {}", file.escape_debug(), self.label(device));
+        match remote::place(device, file) {
+            Some(command) => {
+                let file = self.roots.devices.join(&device.id).join(file);
+                Ok(Place { command, file, label })
+            }
+            None => Err(Error::new("find", label, Errno::NOENT)),
+        }
     }
 
     fn info(&self, device: &context::Device) -> Result<DeviceInfo> {
@@ -466,6 +480,12 @@ mod tests {
         let of_channel = Owner::Channel { id: "voltage0", is_output: false };
         assert_eq!(devices.read("adc", Owner::Device, "gain").unwrap(), "7");
         assert_eq!(devices.read("in", of_channel, "scale").unwrap(), "0.5");
+        assert_eq!(devices.read("in", Owner::Any, "in_voltage0_scale").unwrap(), "0.5");
+        assert_eq!(devices.read("in", Owner::Any, "gain").unwrap(), "7");
+        assert_eq!(
+            devices.read("in", Owner::Any, "scale").unwrap_err().errno(),
+            Some(Errno::NOENT)
+        );
         assert_eq!(devices.read(DEVICE, Owner::Buffer, "data_available").unwrap(), "12");
         let denied = devices.read(DEVICE, Owner::Debug, "direct_reg_access").unwrap_err();
         assert_eq!(denied.errno(), Some(Errno::ACCESS));
@@ -581,6 +601,7 @@ mod tests {
         let devices = Devices::below(roots, None, TIME).unwrap();
         let of_channel = Owner::Channel { id: "voltage0", is_output: false };
         assert_eq!(devices.read("adc", of_channel, "raw").unwrap(), "5");
+        assert_eq!(devices.read("adc", Owner::Any, "in_voltage0_raw").unwrap(), "5");
         assert_eq!(devices.read("adc", Owner::Buffer, "data_available").unwrap(), "12");
         assert_eq!(devices.read("adc", Owner::Debug, "direct_reg_access").unwrap(), "0x1");
         assert_eq!(devices.trigger("adc").unwrap(), None);

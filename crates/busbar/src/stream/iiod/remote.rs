@@ -111,7 +111,7 @@ fn with_port(host: &str) -> String {
 }
 
 /// An attribute of a device in a command, by its file in Linux.
-fn place(device: &Device, file: &str) -> Option<String> {
+pub(super) fn place(device: &Device, file: &str) -> Option<String> {
     let of = |channel: &Channel| {
         let (name, _) = channel.attributes.iter().find(|(_, known)| known == file)?;
         let way = if channel.is_output { "OUTPUT" } else { "INPUT" };
@@ -198,7 +198,10 @@ impl Connection {
             host.to_socket_addrs().map_err(|why| Error::new("find", name.as_str(), why))?;
         let mut failed = io::Error::from(ErrorKind::NotFound);
         for address in addresses {
-            let Some(timeout) = left(until) else { break };
+            let Some(timeout) = left(until) else {
+                failed = ErrorKind::TimedOut.into();
+                break;
+            };
             match TcpStream::connect_timeout(&address, timeout).and_then(|socket| {
                 socket.set_nodelay(true)?;
                 Ok(Timed(socket, until))
