@@ -18,6 +18,8 @@ const char TRANSCEIVER[] = "cf-ad9361-";
 const char TRANSCEIVER_CONTROL[] = "ad9361-phy";
 /* Samples per second below which a device is taken for a sensor. */
 const double LEAST_RATE = 10e3;
+/* Nanoseconds that a machine has for each answer. */
+const int64_t PATIENCE = 10000000000;
 
 [[noreturn]] void refuse(const std::string &what, const std::string &found, const std::string &allowed)
 {
@@ -58,10 +60,15 @@ struct Name {
 
 DeviceList listDevices(const std::string &host)
 {
+	busbar_context *context;
 	busbar_devices *devices;
+	DeviceList list;
 
-	check(busbar_devices_open(host.empty() ? nullptr : host.c_str(), &devices));
-	return DeviceList(devices);
+	check(busbar_context_open(host.empty() ? nullptr : host.c_str(), PATIENCE, &context));
+	list.context.reset(context, busbar_context_free);
+	check(busbar_context_devices(context, &devices));
+	list.devices.reset(devices);
+	return list;
 }
 
 busbar_device deviceAt(const DeviceList &list, size_t index)
@@ -112,9 +119,12 @@ std::vector<Value> valuesOf(const DeviceList &list, size_t index, bool isInput)
 }
 
 /* Of a device of the machine that `name` names. */
-Attributes attributesOf(const busbar_device &device, const Name &name)
+Attributes attributesOf(const DeviceList &list, size_t index, const Name &name)
 {
-	return Attributes(name.beside(device.id), *device.name ? device.name : device.id, device.attributes);
+	busbar_device device = deviceAt(list, index);
+
+	return Attributes(list.context, device.id, name.beside(device.id), *device.name ? device.name : device.id,
+			  device.attributes);
 }
 
 /* One direction of an IIO device, if it has that. */
@@ -128,7 +138,7 @@ std::optional<End> deviceEnd(const DeviceList &list, const std::string &uri, boo
 	end.name = uri;
 	end.values = valuesOf(list, index, isInput);
 	end.channels = channelsOf(end.values, pairs || startsWith(device.name, TRANSCEIVER));
-	end.attributes = attributesOf(device, name);
+	end.attributes = attributesOf(list, index, name);
 	if (end.channels.empty())
 		return std::nullopt;
 	return end;
@@ -220,7 +230,7 @@ Attributes controlOf(const DeviceList &list, const Name &name, const std::string
 	}
 	if (index == count)
 		return Attributes();
-	return attributesOf(deviceAt(list, index), name);
+	return attributesOf(list, index, name);
 }
 
 /* As a part of a list of arguments, KEY=VALUE,… */
@@ -244,8 +254,9 @@ bool flag(const SoapySDR::Kwargs &args, const std::string &key)
 
 } /* namespace */
 
-Attributes::Attributes(std::string device, std::string title, const std::string &names)
-	: where(std::move(device)), called(std::move(title))
+Attributes::Attributes(Context context, std::string id, std::string device, std::string title,
+		       const std::string &names)
+	: machine(std::move(context)), number(std::move(id)), where(std::move(device)), called(std::move(title))
 {
 	std::istringstream rest(names);
 	std::string name;
@@ -258,13 +269,13 @@ std::string Attributes::get(const std::string &name) const
 {
 	char text[4096];
 
-	check(busbar_device_get(where.c_str(), name.c_str(), text, sizeof(text)));
+	check(busbar_context_get(machine.get(), number.c_str(), name.c_str(), text, sizeof(text)));
 	return text;
 }
 
 void Attributes::set(const std::string &name, const std::string &value) const
 {
-	check(busbar_device_set(where.c_str(), name.c_str(), value.c_str()));
+	check(busbar_context_set(machine.get(), number.c_str(), name.c_str(), value.c_str()));
 }
 
 bool End::isSynth() const

@@ -19,8 +19,8 @@ class Attributes {
 public:
 	/* Of none. */
 	Attributes() = default;
-	/* As the library finds the device, as it is called, and names separated by commas. */
-	Attributes(std::string device, std::string title, const std::string &names);
+	/* Of a device of a machine: its number, how the library finds it, and how it is called; names separated by commas. */
+	Attributes(Context context, std::string id, std::string device, std::string title, const std::string &names);
 
 	const std::string &device() const { return where; }
 	const std::string &title() const { return called; }
@@ -31,7 +31,8 @@ public:
 	void set(const std::string &name, const std::string &value) const;
 
 private:
-	std::string where, called;
+	Context machine;
+	std::string number, where, called;
 	std::set<std::string> all;
 };
 

@@ -207,11 +207,13 @@ void Device::setRateBehind(const std::vector<Place> &control, const std::vector<
 	setRateAt(control, decimates ? rate * DECIMATION : rate);
 	std::string text = textOf(decimates ? std::floor(numberAt(control) / DECIMATION) : numberAt(control));
 
-	/* Not all such converters can be set: getSampleRate tells what this one has. */
-	if (decimates)
+	try {
 		setAt(own, text);
-	else
-		busbar_device_set(own.front().attributes->device().c_str(), own.front().name.c_str(), text.c_str());
+	} catch (const std::runtime_error &) {
+		/* Not all such converters can be set: getSampleRate tells what this one has. */
+		if (decimates)
+			throw;
+	}
 }
 
 /* The attribute NAME_available: "[least step most]", or a list of values. */

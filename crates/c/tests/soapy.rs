@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -64,25 +65,27 @@ const VALUES: [(&str, &str); 12] = [
 fn pluto() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let mut values: HashMap<_, _> =
+    let values: HashMap<_, _> =
         VALUES.map(|(place, value)| (place.to_owned(), value.to_owned())).into();
+    let values = Arc::new(Mutex::new(values));
     thread::spawn(move || {
         for client in listener.incoming() {
-            answer(&client.unwrap(), &mut values);
+            let values = Arc::clone(&values);
+            thread::spawn(move || answer(&client.unwrap(), &values));
         }
     });
     address
 }
 
 /// Answers one client until it goes.
-fn answer(mut client: &TcpStream, values: &mut HashMap<String, String>) {
+fn answer(mut client: &TcpStream, values: &Mutex<HashMap<String, String>>) {
     let mut lines = BufReader::new(client);
     let mut line = String::new();
     while lines.read_line(&mut line).unwrap_or(0) > 0 {
         let (command, rest) = line.trim_end().split_once(' ').unwrap_or((line.trim_end(), ""));
         let answer = match command {
             "PRINT" => format!("{}\n{PLUTO}\n", PLUTO.len()),
-            "READ" => match values.get(rest) {
+            "READ" => match values.lock().unwrap().get(rest) {
                 Some(value) => format!("{}\n{value}\n", value.len()),
                 None => "-2\n".into(),
             },
@@ -90,7 +93,10 @@ fn answer(mut client: &TcpStream, values: &mut HashMap<String, String>) {
                 let (place, len) = rest.rsplit_once(' ').unwrap();
                 let mut value = vec![0; len.parse().unwrap()];
                 lines.read_exact(&mut value).unwrap();
-                values.insert(place.into(), text(&value).trim_end_matches('\0').into());
+                values
+                    .lock()
+                    .unwrap()
+                    .insert(place.into(), text(&value).trim_end_matches('\0').into());
                 format!("{len}\n")
             }
         };

@@ -192,7 +192,7 @@ impl Connection {
 
     /// Connects to `HOST:PORT`. All that is done by the connection takes `whole` at most, until it is [renewed](Self::renew).
     fn within(host: &str, whole: Duration) -> Result<Self> {
-        let until = later(Instant::now(), whole.min(LONGEST));
+        let until = later(Instant::now(), whole);
         let name = format!("the IIO server {host}");
         let addresses =
             host.to_socket_addrs().map_err(|why| Error::new("find", name.as_str(), why))?;
@@ -222,7 +222,7 @@ impl Connection {
     /// Begins something else, which takes `whole` at most. `false` if that cannot be: the server has closed the connection, or
     /// has sent what nobody has asked for.
     pub(super) fn renew(&mut self, whole: Duration) -> bool {
-        self.socket.get_mut().1 = Instant::now() + whole.min(LONGEST);
+        self.socket.get_mut().1 = later(Instant::now(), whole);
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let came = rustix::net::recv(&self.socket.get_ref().0, &mut [0_u8], flags);
         self.socket.buffer().is_empty() && came.is_err_and(|errno| errno == Errno::AGAIN)
