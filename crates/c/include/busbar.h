@@ -1018,8 +1018,8 @@ enum busbar_reason busbar_error_reason(void);
  * From now on, a call of this thread that opens something or talks to another machine ends with -ECANCELED as soon as a
  * descriptor is readable, or its other end is closed: an eventfd or a pipe, which another thread or a signal handler writes
  * to, or a signalfd. With -1, none does any more. These calls are busbar_source_open, busbar_sink_open,
- * busbar_pipeline_open, busbar_devices_open, busbar_device_get, busbar_device_set, busbar_context_open, _get, _set,
- * _trigger and _set_trigger. They are made in a thread of their own, which goes on until it notices that it has ended, for
+ * busbar_pipeline_open, busbar_servers, busbar_devices_open, busbar_device_get, busbar_device_set, busbar_context_open, _get,
+ * _set, _trigger and _set_trigger. They are made in a thread of their own, which goes on until it notices that it has ended, for
  * its time limit at most, and closes what it has opened. A value that was to be written may be written.
  *
  * The library has a copy of the descriptor, and reads nothing from it: no such call is made while it is readable.
@@ -1546,6 +1546,20 @@ int busbar_device_get(const char *device,
 int busbar_device_set(const char *device,
                       const char *attribute,
                       const char *value);
+
+/**
+ * Searches the local network for IIO servers (DNS-SD), for timeout nanoseconds. Returns the length of a text, of which as much as
+ * has room is written, with a NUL behind it: for each server a line of its address, as busbar_context_open takes it, a space and
+ * the name that it is announced with. Names and addresses are what any neighbour says. At most 1024 are listed, by their names.
+ *
+ * Errors: -EINVAL for a timeout of 0, BUSBAR_FOREVER, or no room; -ECANCELED by busbar_cancel_by; those of the network
+ * interfaces.
+ *
+ * Threads: any.
+ */
+int busbar_servers(int64_t timeout,
+                   char *text,
+                   size_t room);
 
 /**
  * Opens the IIO devices of this machine, or of another one, "HOST" or "HOST:PORT", where iiod or busbar serve runs; host is

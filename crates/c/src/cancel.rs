@@ -36,8 +36,8 @@ impl Drop for Bell {
 /// From now on, a call of this thread that opens something or talks to another machine ends with -ECANCELED as soon as a
 /// descriptor is readable, or its other end is closed: an eventfd or a pipe, which another thread or a signal handler writes
 /// to, or a signalfd. With -1, none does any more. These calls are busbar_source_open, busbar_sink_open,
-/// busbar_pipeline_open, busbar_devices_open, busbar_device_get, busbar_device_set, busbar_context_open, _get, _set,
-/// _trigger and _set_trigger. They are made in a thread of their own, which goes on until it notices that it has ended, for
+/// busbar_pipeline_open, busbar_servers, busbar_devices_open, busbar_device_get, busbar_device_set, busbar_context_open, _get,
+/// _set, _trigger and _set_trigger. They are made in a thread of their own, which goes on until it notices that it has ended, for
 /// its time limit at most, and closes what it has opened. A value that was to be written may be written.
 ///
 /// The library has a copy of the descriptor, and reads nothing from it: no such call is made while it is readable.

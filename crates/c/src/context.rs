@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 use std::time::Duration;
 
-use busbar::stream::iiod::{Devices, Owner};
+use busbar::stream::iiod::{self, Devices, Owner, ServerInfo};
 
 use crate::args::{self, Wait};
 use crate::cancel;
@@ -42,6 +42,34 @@ fn limit(timeout: i64) -> Result<Duration> {
             Err(busbar::Error::invalid("the timeout", timeout, allowed).into())
         }
     }
+}
+
+/// Searches the local network for IIO servers (DNS-SD), for timeout nanoseconds. Returns the length of a text, of which as much as
+/// has room is written, with a NUL behind it: for each server a line of its address, as busbar_context_open takes it, a space and
+/// the name that it is announced with. Names and addresses are what any neighbour says. At most 1024 are listed, by their names.
+///
+/// Errors: -EINVAL for a timeout of 0, BUSBAR_FOREVER, or no room; -ECANCELED by busbar_cancel_by; those of the network
+/// interfaces.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn busbar_servers(timeout: i64, text: *mut c_char, room: usize) -> c_int {
+    // SAFETY: the caller keeps the rules of the header.
+    call(|| unsafe {
+        let Wait::For(time) = Wait::of(timeout)? else {
+            let allowed = "more than 0 nanoseconds";
+            return Err(busbar::Error::invalid("the timeout", timeout, allowed).into());
+        };
+        fill(text, room, || {
+            let found = cancel::ended(move || iiod::servers(time))?;
+            Ok(found.iter().map(line).collect())
+        })
+    })
+}
+
+fn line(server: &ServerInfo) -> String {
+    let name = server.name.replace(char::is_control, " ");
+    format!("{} {name}\n", server.address)
 }
 
 /// Opens the IIO devices of this machine, or of another one, "HOST" or "HOST:PORT", where iiod or busbar serve runs; host is

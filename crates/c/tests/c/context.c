@@ -57,6 +57,19 @@ static void serves(const char *host)
 	OK(busbar_context_free(context));
 }
 
+/* What is found depends on the network. */
+static void finds(void)
+{
+	char text[4096];
+	int len = busbar_servers(SECOND / 20, text, sizeof(text));
+
+	OK(len);
+	CHECK(len == 0 || strchr(text, ' '));
+	REFUSES(busbar_servers(0, text, sizeof(text)), "more than 0");
+	REFUSES(busbar_servers(BUSBAR_FOREVER, text, sizeof(text)), "more than 0");
+	REFUSES(busbar_servers(1, text, 0), "no room");
+}
+
 /* A machine that accepts, and never answers. */
 static char silent[32];
 static int listening, cancel;
@@ -117,6 +130,13 @@ static int opens_pipeline(void)
 	snprintf(text, sizeof(text), "source.a = { from = \"iio:adc@ip:%s\" }\n"
 		 "sink.n = { input = \"a\", to = \"null:\" }", silent);
 	return busbar_pipeline_open("text", text, &pipeline);
+}
+
+static int searches(void)
+{
+	char text[8];
+
+	return busbar_servers(1000 * SECOND, text, sizeof(text));
 }
 
 static int waits_for_sender(void)
@@ -187,6 +207,7 @@ static void ends(void)
 	is_ended(gets, 1);
 	is_ended(sets, 1);
 	is_ended(waits_for_sender, 0);
+	is_ended(searches, 0);
 
 	/* What is not cancelled goes its way, and so does all with no descriptor any more. */
 	OK(busbar_cancel_by(cancel));
@@ -209,6 +230,7 @@ int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
 	serves(argv[1]);
+	finds();
 	ends();
 	puts("done");
 	return 0;
