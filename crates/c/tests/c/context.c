@@ -122,16 +122,6 @@ static int sets(void)
 	return busbar_device_set(name, "a", "1");
 }
 
-static int opens_pipeline(void)
-{
-	struct busbar_pipeline *pipeline;
-	char text[200];
-
-	snprintf(text, sizeof(text), "source.a = { from = \"iio:adc@ip:%s\" }\n"
-		 "sink.n = { input = \"a\", to = \"null:\" }", silent);
-	return busbar_pipeline_open("text", text, &pipeline);
-}
-
 static int searches(void)
 {
 	char text[8];
@@ -203,7 +193,6 @@ static void ends(void)
 	is_ended(opens_devices, 1);
 	is_ended(opens_source, 1);
 	is_ended(opens_sink, 1);
-	is_ended(opens_pipeline, 1);
 	is_ended(gets, 1);
 	is_ended(sets, 1);
 	is_ended(waits_for_sender, 0);

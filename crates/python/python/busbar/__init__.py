@@ -5,7 +5,7 @@
             samples = numpy.asarray(block)      # the memory that the converter has filled
 
     for device in busbar.devices("192.168.2.1"):     # or busbar.devices(), those of this machine
-        print(device.name, dict.fromkeys(device.attributes))
+        print(device.name, list(device.attributes))
 
 Times are in seconds, lengths in bytes unless samples are said. A `timeout` of None has no limit. A signal ends a wait, with
 the exception of its handler.
