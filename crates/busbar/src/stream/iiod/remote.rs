@@ -8,15 +8,16 @@ mod transmit;
 
 use std::cell::Cell;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
+use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
 use super::PORT;
 use super::context::{Channel, Context, Device};
-use crate::poll::later;
+use crate::poll::{self, Deadline, later};
 use crate::stream::device::unless_set;
 use crate::{Error, Result};
 
@@ -27,8 +28,6 @@ pub(in crate::stream) use self::transmit::{Transmit, transmit};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long all that is done by a connection may take, such as opening a device.
 pub(super) const WHOLE: Duration = Duration::from_secs(10);
-/// The longest time limit of a connection. The clock counts it.
-const LONGEST: Duration = Duration::from_secs(1 << 20);
 /// The longest line of an answer: a mask needs a digit for four channels.
 const LONGEST_LINE: usize = 4096;
 /// The longest value of an attribute, and the longest XML.
@@ -141,32 +140,49 @@ pub(super) fn list(host: &str, whole: Duration) -> Result<(Connection, Context)>
     Ok((connection, context))
 }
 
-/// A socket that is waited for, but not after a deadline.
+/// A socket that is waited for, but not after a deadline, nor by a thread that is [to quit](crate::quit_when).
 #[derive(Debug)]
 struct Timed(TcpStream, Instant);
 
 impl Timed {
-    fn left(&self) -> io::Result<Duration> {
-        left(self.1).ok_or_else(|| ErrorKind::TimedOut.into())
+    fn connect(address: &SocketAddr, until: Instant) -> io::Result<Self> {
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+        let timed = Self(socket.into(), until);
+        match rustix::net::connect(&timed.0, address) {
+            Ok(()) => {}
+            Err(Errno::INPROGRESS) => timed.wait(PollFlags::OUT)?,
+            Err(errno) => return Err(errno.into()),
+        }
+        timed.0.take_error()?.map_or(Ok(()), Err)?;
+        timed.0.set_nodelay(true)?;
+        Ok(timed)
     }
-}
 
-/// How long to wait for one answer; `None` after the deadline.
-fn left(until: Instant) -> Option<Duration> {
-    let left = until.saturating_duration_since(Instant::now()).min(PATIENCE);
-    (!left.is_zero()).then_some(left)
+    /// Waits until there is something to read, or room.
+    fn wait(&self, events: PollFlags) -> io::Result<()> {
+        let left = self.1.saturating_duration_since(Instant::now()).min(PATIENCE);
+        let end = Deadline::after(left);
+        while !end.has_passed() {
+            if !poll::wait(&self.0, events, end.remaining())?.is_empty() {
+                return Ok(());
+            }
+        }
+        Err(ErrorKind::TimedOut.into())
+    }
 }
 
 impl Read for Timed {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        self.0.set_read_timeout(Some(self.left()?))?;
+        self.wait(PollFlags::IN)?;
         self.0.read(to)
     }
 }
 
 impl Write for Timed {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.set_write_timeout(Some(self.left()?))?;
+        self.wait(PollFlags::OUT)?;
         self.0.write(bytes)
     }
 
@@ -198,14 +214,7 @@ impl Connection {
             host.to_socket_addrs().map_err(|why| Error::new("find", name.as_str(), why))?;
         let mut failed = io::Error::from(ErrorKind::NotFound);
         for address in addresses {
-            let Some(timeout) = left(until) else {
-                failed = ErrorKind::TimedOut.into();
-                break;
-            };
-            match TcpStream::connect_timeout(&address, timeout).and_then(|socket| {
-                socket.set_nodelay(true)?;
-                Ok(Timed(socket, until))
-            }) {
+            match Timed::connect(&address, until) {
                 Ok(socket) => return Ok(Self::new(socket, name)),
                 Err(why) => failed = why,
             }
@@ -383,6 +392,26 @@ mod tests {
         let socket = Timed(socket, Instant::now() + Duration::from_millis(200));
         let mut connection = Connection::new(socket, "it".into());
         assert_eq!(connection.number().unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_thread_that_is_to_quit_does_not_wait_for_a_silent_server() {
+        // The kernel accepts, and nobody answers.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let host = listener.local_addr().unwrap().to_string();
+        let quit = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let asked = std::sync::Arc::clone(&quit);
+        let waiting = std::thread::spawn(move || {
+            crate::quit_when(asked);
+            list(&host, LONGEST).unwrap_err().kind()
+        });
+        let (mut peer, _) = listener.accept().unwrap();
+        // It has sent its first command, and waits.
+        peer.read_exact(&mut [0; 7]).unwrap();
+        let begin = Instant::now();
+        quit.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(waiting.join().unwrap(), ErrorKind::TimedOut);
+        assert!(begin.elapsed() < PATIENCE, "{:?}", begin.elapsed());
     }
 
     #[test]
