@@ -393,16 +393,20 @@ impl State {
     }
 
     fn reap(&mut self, label: &str) -> Result<()> {
-        let Driver::Dmabuf(queue) = &mut self.driver else { return self.write() };
-        let Some(Done { load, time: _, result }) = queue.pop()? else { return Ok(()) };
-        let failed = queue.failed(result.err().unwrap_or(Errno::IO));
-        self.done(load);
-        if self.mode == Mode::Cyclic {
-            self.mode = Mode::On;
-            return Err(Error::new("repeat a block on", label, ErrorKind::Unsupported)
-                .help("its driver has transmitted the block once only"));
+        loop {
+            let Driver::Dmabuf(queue) = &mut self.driver else { return self.write() };
+            let Some(Done { load, time: _, result }) = queue.pop()? else { return Ok(()) };
+            let failed = result.err().map(|errno| queue.failed(errno));
+            self.done(load);
+            if self.mode == Mode::Cyclic {
+                self.mode = Mode::On;
+                return Err(Error::new("repeat a block on", label, ErrorKind::Unsupported)
+                    .help("its driver has transmitted the block once only"));
+            }
+            if let Some(failed) = failed {
+                return Err(failed);
+            }
         }
-        if result.is_err() { Err(failed) } else { self.reap(label) }
     }
 
     /// Writes as much as the driver takes.
