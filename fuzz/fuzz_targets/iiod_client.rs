@@ -1,11 +1,13 @@
 //! Whatever a server of libiio's protocol answers, a source has whole samples or an error, a sink ends or goes on, and a
-//! list ends.
+//! list ends; and none of them takes much memory.
 
 #![no_main]
 
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -27,6 +29,8 @@ enum Answer {
 #[derive(Arbitrary, Debug)]
 struct Input {
     does: u8,
+    /// An entity of so many bytes, and how often the context has it.
+    entity: Option<(u16, u16)>,
     /// Changes of the context.
     changes: Vec<(u16, u8)>,
     answers: Vec<Answer>,
@@ -44,12 +48,41 @@ const TICK: Duration = Duration::from_millis(2);
 const BLOCK: usize = 64;
 /// Most answers, and most samples that are taken.
 const MOST: usize = 16;
+/// Most bytes that a client may have at a time: a context of 4 MiB three times, and blocks.
+const MEMORY: usize = 16 << 20;
+
+/// Counts the bytes that are allocated, and the most of them.
+struct Counting;
+
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: the system's allocator does all of it; counters change nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let now = NOW.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
+        PEAK.fetch_max(now, Ordering::Relaxed);
+        // SAFETY: as of the caller.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as of the caller.
+        unsafe { System.dealloc(memory, layout) };
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 thread_local! {
     static LISTENER: RefCell<TcpListener> = RefCell::new(TcpListener::bind("127.0.0.1:0").unwrap());
 }
 
 fuzz_target!(|input: Input| {
+    let before = NOW.load(Ordering::Relaxed);
+    PEAK.store(before, Ordering::Relaxed);
     LISTENER.with_borrow(|listener| {
         let host = listener.local_addr().unwrap().to_string();
         thread::scope(|scope| {
@@ -63,10 +96,11 @@ fuzz_target!(|input: Input| {
             }
         });
     });
+    assert!(PEAK.load(Ordering::Relaxed) - before <= MEMORY);
 });
 
 fn serve(stream: &TcpStream, input: &Input) {
-    let mut context = CONTEXT.as_bytes().to_vec();
+    let mut context = context(input.entity).into_bytes();
     for (at, byte) in &input.changes {
         let at = usize::from(*at) % context.len();
         context[at] = *byte;
@@ -82,6 +116,14 @@ fn serve(stream: &TcpStream, input: &Input) {
             return;
         }
     }
+}
+
+/// The context, in which an entity may stand for much.
+fn context(entity: Option<(u16, u16)>) -> String {
+    let Some((len, count)) = entity else { return CONTEXT.into() };
+    let dtd = format!("<!DOCTYPE context [<!ENTITY e \"{}\">]>", "x".repeat(len.into()));
+    let much = format!("description=\"{}", "&e;".repeat(count.into()));
+    CONTEXT.replacen("<context ", &format!("{dtd}<context "), 1).replacen("description=\"", &much, 1)
 }
 
 impl Answer {
