@@ -50,7 +50,7 @@ const CHUNK: usize = 256 << 10;
 const MOST_RAW: u16 = 64;
 /// Most bytes of a block that a host sends: Linux takes a frame at once, and has 16 MiB for the transfers of all programs.
 const MOST_SENT: usize = 12 << 20;
-/// How long the end of a connection may take.
+/// How long results of transfers that a host has ended may take.
 const LINGER: Duration = Duration::from_millis(200);
 
 /// Which way samples go.

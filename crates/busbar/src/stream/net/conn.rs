@@ -202,14 +202,17 @@ impl Conn {
     }
 
     /// Has the peer get what was sent, although the connection is dropped. Bytes of the peer are left unread:
-    /// without this, the kernel would reset a socket.
-    pub(super) fn close_gently(&mut self) {
+    /// without this, the kernel would reset a socket. A connection that is none has to be kept while it
+    /// [lingers](Self::lingers).
+    pub(super) fn close_gently(&self) {
         if let Some(socket) = self.socket() {
             let _ = socket.shutdown(std::net::Shutdown::Write);
         }
-        if let Some(wire) = self.wire() {
-            wire.linger();
-        }
+    }
+
+    /// Whether the peer would not get what was sent if the connection were dropped now.
+    pub(super) fn lingers(&mut self) -> bool {
+        self.wire().is_some_and(Wire::lingers)
     }
 
     /// Has the kernel notice a peer that has gone without closing the connection.

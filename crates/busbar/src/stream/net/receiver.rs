@@ -42,6 +42,8 @@ const FIRST_CONNECTION: Token = 2;
 const MOST_DISCARDED: usize = 16;
 /// Blocks that are there are handed out for so long before the next turn: one acknowledgement for all of them.
 const COMBINED: Duration = Duration::from_millis(1);
+/// How long a connection that is not a socket is kept for the sender to learn that it was refused.
+const LINGER: Duration = Duration::from_millis(200);
 /// How long to wait at the end for the sender to close the connection.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -54,6 +56,8 @@ pub struct FrameReceiver {
     callers: VecDeque<Caller>,
     /// The connection of the first sender until it is admitted.
     asked: Option<Conn>,
+    /// A connection that was refused and is kept until the sender knows so, and for how long.
+    parting: Option<(Conn, Instant)>,
     link: Option<Incoming>,
     name: String,
     landing: Landing,
@@ -199,6 +203,7 @@ impl FrameReceiver {
             callers: VecDeque::new(),
             asks: false,
             asked: None,
+            parting: None,
             link: None,
             stream: None,
             ready: VecDeque::new(),
@@ -366,13 +371,22 @@ impl FrameReceiver {
     }
 
     fn refuse_from(&mut self, sequence: u64, reason: &str) {
-        if let (Some(conn), Some(stream)) = (&mut self.asked, &self.stream) {
-            refuse(conn, stream.id, sequence, reason);
-            self.asked = None;
+        if let Some(stream) = &self.stream
+            && let Some(mut conn) = self.asked.take()
+        {
+            refuse(&mut conn, stream.id, sequence, reason);
+            self.part_from(conn);
         }
         if let (Some(link), Some(stream)) = (&mut self.link, &self.stream) {
             refuse(&mut link.conn, stream.id, sequence, reason);
             link.is_refused = true;
+        }
+    }
+
+    /// Drops a connection that was refused once the sender knows so. There is one of a kind that has to be kept.
+    fn part_from(&mut self, mut conn: Conn) {
+        if conn.lingers() {
+            self.parting = Some((conn, Instant::now() + LINGER));
         }
     }
 
@@ -422,9 +436,13 @@ impl FrameReceiver {
         let news = self.watch.take()?;
         self.advanced = Instant::now();
         self.knocks |= news.has(LISTENER);
+        self.parting.take_if(|(conn, until)| Instant::now() >= *until || !conn.lingers());
         if let Landing::Port(port) = &mut self.landing {
             // One connection at a time.
-            let is_free = self.link.is_none() && self.asked.is_none() && self.callers.is_empty();
+            let is_free = self.link.is_none()
+                && self.asked.is_none()
+                && self.parting.is_none()
+                && self.callers.is_empty();
             if !is_free && self.knocks {
                 port.hear();
             }
@@ -512,6 +530,7 @@ impl FrameReceiver {
         };
         if let Some(reason) = refusal {
             refuse(&mut conn, header.stream, 0, &reason);
+            self.part_from(conn);
             return Ok(());
         }
         if self.asks {
@@ -797,5 +816,114 @@ fn refuse(conn: &mut Conn, stream: u64, sequence: u64, reason: &str) {
         conn.say(reason);
         let _ = conn.flush();
         conn.close_gently();
+    }
+}
+
+#[cfg(all(test, feature = "usb"))]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::block::BytesMut;
+    use crate::poll::Bell;
+    use crate::stream::Source;
+    use crate::stream::frame::HEADER_LEN;
+    use crate::stream::net::Wire;
+
+    /// A peer that sends a hello, and takes the answer once it is told to.
+    #[derive(Debug)]
+    struct Slow {
+        bytes: VecDeque<u8>,
+        bell: Bell,
+        takes: Arc<AtomicBool>,
+        written: usize,
+    }
+
+    impl Wire for Slow {
+        fn read(&mut self, mut into: BytesMut<'_>) -> io::Result<usize> {
+            let count = into.len().min(self.bytes.len());
+            if count == 0 {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            let bytes: Vec<_> = self.bytes.drain(..count).collect();
+            into.slice(..count).copy_from(&bytes);
+            Ok(count)
+        }
+
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.written += bytes.len();
+            Ok(bytes.len())
+        }
+
+        fn send(&mut self, _: &[u8; HEADER_LEN], _: &Samples) -> io::Result<u64> {
+            Err(ErrorKind::Unsupported.into())
+        }
+
+        fn settle(&mut self, _: usize, _: Option<&Block>) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn padding(&self, _: usize) -> usize {
+            0
+        }
+
+        fn stalled(&self) -> Option<Instant> {
+            None
+        }
+
+        fn lingers(&mut self) -> bool {
+            self.written > 0 && !self.takes.load(Ordering::Relaxed)
+        }
+
+        fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+            vec![self.bell.as_fd()]
+        }
+    }
+
+    /// Has one such peer.
+    #[derive(Debug)]
+    struct One(Option<Box<dyn Wire>>, Bell);
+
+    impl Port for One {
+        fn open(&mut self) -> Result<Option<Box<dyn Wire>>> {
+            Ok(self.0.take())
+        }
+
+        fn waits(&self) -> bool {
+            true
+        }
+
+        fn hear(&mut self) {}
+
+        fn descriptor(&self) -> BorrowedFd<'_> {
+            self.1.as_fd()
+        }
+    }
+
+    #[test]
+    fn a_peer_that_is_refused_is_kept_until_it_knows_and_nobody_waits_for_it() {
+        let setup = StreamSetup::new();
+        let source = Source::open("synth:counter", &setup).unwrap();
+        let block_len = u32::try_from(source.block_len()).unwrap();
+        let hello = Hello { format: source.format().clone(), block_len }.encode().unwrap();
+        let header = Header::with_payload(Kind::Hello, 1, 0, &hello).unwrap();
+        let takes = Arc::new(AtomicBool::new(false));
+        let slow = Slow {
+            bytes: [&header.encode()[..], &hello].concat().into(),
+            bell: Bell::new().unwrap(),
+            takes: Arc::clone(&takes),
+            written: 0,
+        };
+        let (seen, port) =
+            (Arc::downgrade(&takes), One(Some(Box::new(slow)), Bell::new().unwrap()));
+        let options = Options::new().memory_limit(0);
+        let mut receiver =
+            FrameReceiver::through(Box::new(port), "a test".into(), &setup, &options).unwrap();
+        receiver.advance().unwrap();
+        assert!(receiver.parting.is_some(), "{receiver:?}");
+        takes.store(true, Ordering::Relaxed);
+        drop(takes);
+        receiver.advance().unwrap();
+        assert_eq!(seen.strong_count(), 0);
     }
 }

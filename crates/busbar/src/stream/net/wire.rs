@@ -71,8 +71,8 @@ pub(crate) trait Wire: fmt::Debug + Send {
     /// Since when bytes wait that the other end does not take.
     fn stalled(&self) -> Option<Instant>;
 
-    /// Waits a moment until the other end has what was written.
-    fn linger(&mut self);
+    /// Whether the other end can still take what was written, and has not. Does what can be done without waiting.
+    fn lingers(&mut self) -> bool;
 
     /// What to watch.
     fn descriptors(&self) -> Vec<BorrowedFd<'_>>;

@@ -16,13 +16,14 @@ use super::address::{Address, Gadget};
 use super::gadget::{self, Endpoints, Events, Function, Guests, Shape};
 use super::{CHUNK, LINGER, MOST_RAW};
 use crate::block;
-use crate::poll::{Oldest, Set, later};
+use crate::poll::{Oldest, Set, Timer, later};
 use crate::stream::samples::Samples;
 use crate::stream::setup::Interface;
 use crate::{Error, Result};
 
 const REQUESTS: u64 = 0;
 const EVENTS: u64 = 1;
+const TIMER: u64 = 2;
 
 /// Sends the samples of blocks to a host, one transfer after the other, without anything between them.
 ///
@@ -40,6 +41,9 @@ pub struct RawSender {
     first: u64,
     /// Whether the host has enabled the endpoints.
     is_up: bool,
+    /// The host begins anew: until when to wait for what has become of transfers before.
+    lingering: Option<Instant>,
+    timer: Timer,
     set: Set,
     copied: u64,
     name: String,
@@ -160,10 +164,11 @@ impl RawSender {
             return Err(Error::invalid("a USB function without frames", address, allowed));
         };
         let (function, control) = Function::open(wanted, Shape::SAMPLES)?;
-        let (events, set) = (Events::new(control), Set::new()?);
+        let (events, set, timer) = (Events::new(control), Set::new()?, Timer::new()?);
         let name = format!("the USB function {address}");
         let link = Link::new(&function, interface, &set, &name)?;
         set.add(&events, EVENTS, EventFlags::IN)?;
+        set.add(&timer, TIMER, EventFlags::IN)?;
         Ok(Self {
             flight: VecDeque::new(),
             oldest: Oldest::default(),
@@ -171,6 +176,8 @@ impl RawSender {
             waiting: VecDeque::new(),
             first: 0,
             is_up: false,
+            lingering: None,
+            timer,
             set,
             copied: 0,
             name,
@@ -210,8 +217,15 @@ impl RawSender {
     /// [`InvalidInput`](io::ErrorKind::InvalidInput) if one of more than 16 MiB would have to be copied; `ENOMEM`.
     pub fn advance(&mut self) -> Result<()> {
         loop {
-            if self.events.take_fresh()
-                && let Err(error) = self.begin_anew()
+            if self.events.take_fresh() {
+                self.is_up = false;
+                self.linger(Some(later(Instant::now(), LINGER)))?;
+            }
+            if self.lingers() {
+                return Ok(());
+            }
+            if self.lingering.is_some()
+                && let Err(error) = self.linger(None).and_then(|()| self.begin_anew())
             {
                 // There is no other event until the host begins anew.
                 self.events.put_fresh();
@@ -225,15 +239,22 @@ impl RawSender {
         }
     }
 
+    fn linger(&mut self, until: Option<Instant>) -> Result<()> {
+        self.lingering = until;
+        self.timer.set(until)
+    }
+
+    /// Whether results are missing of transfers that the host has ended. They come a moment later, and tell what the host
+    /// has read.
+    fn lingers(&mut self) -> bool {
+        let Some(until) = self.lingering else { return false };
+        // Why the others have ended does not matter: they are sent again.
+        let _ = self.reap();
+        self.link.requests.under_way() > 0 && Instant::now() < until
+    }
+
     /// Forgets what was queued at endpoints: the host has reset them.
     fn begin_anew(&mut self) -> Result<()> {
-        let until = later(Instant::now(), LINGER);
-        // All have ended, but the results may come a moment later. They tell what the host has read.
-        while self.link.requests.under_way() > 0 && Instant::now() < until {
-            // Why the others have ended does not matter: they are sent again.
-            let _ = self.reap();
-            std::thread::sleep(LINGER / 200);
-        }
         let _ = self.settle();
         self.oldest.clear(&self.set);
         while let Some(Sent { samples, .. }) = self.flight.pop_back() {

@@ -12,11 +12,11 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use super::super::pattern::Pattern;
-use super::super::{CHUNK, LINGER, PACKET, Role, cut, padding, short_end};
+use super::super::{CHUNK, PACKET, Role, cut, padding, short_end};
 use super::guests::Guests;
 use super::{Endpoints, broken, too_long};
 use crate::block::{self, Block, Bytes, BytesMut};
-use crate::poll::{Oldest, Set, later};
+use crate::poll::{Oldest, Set};
 use crate::stream::frame::HEADER_LEN;
 use crate::stream::net::Wire;
 use crate::stream::samples::Samples;
@@ -367,14 +367,8 @@ impl Wire for GadgetWire {
         (self.writes > 0).then_some(self.moved)
     }
 
-    fn linger(&mut self) {
-        let until = later(Instant::now(), LINGER);
-        while self.writes > 0 && self.dead.is_none() && Instant::now() < until {
-            if self.reap().is_err() {
-                return;
-            }
-            std::thread::sleep(LINGER / 50);
-        }
+    fn lingers(&mut self) -> bool {
+        self.reap().is_ok() && self.writes > 0 && self.dead.is_none()
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {

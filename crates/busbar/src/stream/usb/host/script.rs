@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use nusb::transfer::{Buffer, Completion, TransferError};
 
@@ -222,10 +222,6 @@ impl Transfers for Sending {
         buffer.extend_from_slice(&bytes);
         Poll::Ready(Completion { buffer, actual_len: bytes.len(), status: Ok(()) })
     }
-
-    fn wait_next_complete(&mut self, _: Duration) -> Option<Completion> {
-        None
-    }
 }
 
 /// The endpoint by which a device takes everything.
@@ -252,13 +248,5 @@ impl Transfers for Taking {
         let actual_len = buffer.len();
         self.steps.done().taken.push(buffer[..].to_vec());
         Poll::Ready(Completion { buffer, actual_len, status: Ok(()) })
-    }
-
-    fn wait_next_complete(&mut self, _: Duration) -> Option<Completion> {
-        let mut context = Context::from_waker(std::task::Waker::noop());
-        match self.poll_next_complete(&mut context) {
-            Poll::Ready(done) => Some(done),
-            Poll::Pending => None,
-        }
     }
 }

@@ -6,17 +6,17 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nusb::Endpoint;
 use nusb::transfer::{Buffer, BulkOrInterrupt, Completion, EndpointDirection, TransferError};
 
 use super::super::pattern::Pattern;
-use super::super::{CHUNK, LINGER, PACKET, Role, padding, short_end};
+use super::super::{CHUNK, PACKET, Role, padding, short_end};
 use super::Ringer;
 use crate::Result;
 use crate::block::{Block, BytesMut};
-use crate::poll::{Bell, later};
+use crate::poll::Bell;
 use crate::stream::frame::HEADER_LEN;
 use crate::stream::net::Wire;
 use crate::stream::samples::Samples;
@@ -34,7 +34,6 @@ pub(super) trait Transfers: Send {
     fn submit(&mut self, buffer: Buffer);
     fn pending(&self) -> usize;
     fn poll_next_complete(&mut self, context: &mut Context<'_>) -> Poll<Completion>;
-    fn wait_next_complete(&mut self, timeout: Duration) -> Option<Completion>;
 }
 
 impl<Kind, Dir> Transfers for Endpoint<Kind, Dir>
@@ -56,10 +55,6 @@ where
 
     fn poll_next_complete(&mut self, context: &mut Context<'_>) -> Poll<Completion> {
         self.poll_next_complete(context)
-    }
-
-    fn wait_next_complete(&mut self, timeout: Duration) -> Option<Completion> {
-        self.wait_next_complete(timeout)
     }
 }
 
@@ -284,17 +279,8 @@ impl Wire for HostWire {
         (!self.sends.is_empty()).then_some(self.moved)
     }
 
-    fn linger(&mut self) {
-        let until = later(Instant::now(), LINGER);
-        while !self.sends.is_empty() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.to.pending() == 0 {
-                return;
-            }
-            if self.to.wait_next_complete(left).is_some() {
-                self.sends.pop_front();
-            }
-        }
+    fn lingers(&mut self) -> bool {
+        self.reap().is_ok() && self.to.pending() > 0
     }
 
     fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
