@@ -5,6 +5,7 @@ mod oldest;
 mod pause;
 mod quit;
 mod set;
+mod task;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -21,6 +22,7 @@ pub(crate) use self::oldest::Oldest;
 pub(crate) use self::pause::Pause;
 pub use self::quit::quit_when;
 pub(crate) use self::set::{Keys, Set};
+pub(crate) use self::task::Task;
 pub(crate) use self::thread::spawn;
 pub(crate) use self::timer::{Timer, timespec};
 

@@ -29,6 +29,15 @@
 //! | `verify:counter`, `verify:`, `null:` | to transmit to: samples are [verified](verify::Counter), or discarded |
 //! | `synth:counter`, `synth:sine`, `synth:noise` | made by the library, on any host; see [below](#synth) |
 //!
+//! A name of another machine can end in `?silence=TIME`, such as `iio:adc@ip:pluto?silence=10s`: how long the peer may
+//! send nothing, and take nothing of what waits for it, before the stream fails. Without it there is a limit as well:
+//!
+//! | name | default |
+//! |---|---|
+//! | `iio:NAME@ip:HOST`, receiving | 5 s, or the time of three blocks and 2.5 s if that is longer |
+//! | `iio:NAME@ip:HOST`, transmitting | the time of four blocks, or a minute if the device tells no rate, and 7.5 s |
+//! | `tcp:`, `tcp-listen:` | 10 s, at least 3 s; see [`net::Options::silence`] |
+//!
 //! # Samples as numbers
 //!
 //! [`Format::values`] takes one channel out of samples as `i16`, `i32`, `i64`, `f32` or `f64`, and
@@ -109,6 +118,7 @@ mod scan;
 mod setup;
 mod shared;
 pub mod sigmf;
+pub(crate) mod silence;
 mod sink;
 mod source;
 mod synth;

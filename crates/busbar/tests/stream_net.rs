@@ -1095,3 +1095,100 @@ fn a_sender_that_wants_more_memory_than_is_allowed_is_refused(place: &impl Place
         assert_eq!(receiver.format().is_some(), is_allowed);
     }
 }
+
+#[test]
+fn a_sender_that_falls_silent_between_frames_makes_room_for_another() {
+    let (mut receiver, address) = Sockets.listen(&options().silence(Duration::from_secs(3)));
+    let mut first = TcpStream::connect(address).unwrap();
+    first.write_all(&hello(1, 0)).unwrap();
+    assert!(answer(&mut first, &mut receiver, Kind::Welcome).is_some());
+    let alive = Header::new(Kind::Alive, 1, 1).encode();
+    first.write_all(&[&data(1, 0, 100)[..], &alive].concat()).unwrap();
+    let trouble = loop {
+        drop(receiver.next_timeout(LOOK).unwrap());
+        if let Some(trouble) = receiver.take_trouble() {
+            break trouble;
+        }
+    };
+    assert!(trouble.to_string().contains("the sender has been silent for 3 s"), "{trouble}");
+    let mut other = TcpStream::connect(address).unwrap();
+    other.write_all(&hello(2, 5)).unwrap();
+    assert!(answer(&mut other, &mut receiver, Kind::Welcome).is_some());
+    assert_eq!(receiver.corrupted(), 0);
+}
+
+#[test]
+fn a_sender_that_only_says_that_it_is_there_stops_nothing() {
+    let (mut receiver, address) = Sockets.listen(&options());
+    let mut first = TcpStream::connect(address).unwrap();
+    first.write_all(&hello(1, 0)).unwrap();
+    assert!(answer(&mut first, &mut receiver, Kind::Welcome).is_some());
+    let alive = Header::new(Kind::Alive, 1, 0).encode();
+    first.write_all(&alive.repeat(1000)).unwrap();
+    first.write_all(&data(1, 0, 100)).unwrap();
+    while receiver.next_timeout(LOOK).unwrap().is_none() {}
+}
+
+#[test]
+fn a_sender_with_nothing_to_send_says_that_it_is_there() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let source = Source::open("synth:counter", &setup(4096)).unwrap();
+    let mut sender = connect(&source, listener.local_addr().unwrap(), &options());
+    let reader = thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        let mut header = [0; HEADER_LEN];
+        let mut next = |socket: &mut TcpStream| {
+            socket.read_exact(&mut header).unwrap();
+            let header = Header::decode(&header).unwrap();
+            socket.read_exact(&mut vec![0; header.len as usize]).unwrap();
+            header
+        };
+        let hello = next(&mut socket);
+        socket.write_all(&Header::new(Kind::Welcome, hello.stream, 0).encode()).unwrap();
+        (next(&mut socket), socket)
+    });
+    while !reader.is_finished() {
+        sender.wait_timeout(LOOK).unwrap();
+    }
+    let (header, _) = reader.join().unwrap();
+    assert_eq!((header.kind, header.sequence), (Kind::Alive, 0));
+}
+
+#[test]
+fn a_block_other_than_announced_is_refused_when_it_is_pushed() {
+    let (_receiver, address) = Sockets.listen(&options());
+    let source = Source::open("synth:counter", &setup(4096)).unwrap();
+    let long = Source::open("synth:counter", &setup(8192)).unwrap();
+    let narrow = Source::open("synth:counter?channels=1", &setup(12)).unwrap();
+    let mut sender = connect(&source, address, &options());
+    for other in [long, narrow] {
+        let error = sender.push(other.next().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    }
+    assert_eq!(sender.unacknowledged(), 0);
+    sender.push(source.next().unwrap()).unwrap();
+}
+
+#[test]
+fn no_limit_of_silence_is_a_limit_that_the_kernel_takes() {
+    for silence in [Duration::from_secs(30 * 24 * 3600), Duration::MAX] {
+        let (mut receiver, address) = Sockets.listen(&options().silence(silence));
+        let mut sender = TcpStream::connect(address).unwrap();
+        sender.write_all(&[hello(1, 0), data(1, 0, 100)].concat()).unwrap();
+        assert!(answer(&mut sender, &mut receiver, Kind::Welcome).is_some());
+        assert!(receiver.take_trouble().is_none());
+    }
+}
+
+#[test]
+fn a_name_can_have_a_limit_of_silence() {
+    for (address, is_right) in
+        [("127.0.0.1:0?silence=5s", true), ("127.0.0.1:0?silence=5", false), ("0?other=1", false)]
+    {
+        let listened = FrameReceiver::listen(address, &setup(4096), &options());
+        assert_eq!(listened.is_ok(), is_right, "{address}");
+        let source = Source::open("synth:counter", &setup(4096)).unwrap();
+        let sender = FrameSender::open(address, source.format(), 4096, &options());
+        assert_eq!(sender.is_ok(), is_right, "{address}");
+    }
+}

@@ -31,6 +31,7 @@ Sources:
   usb:                    a USB host on which `busbar stream … usb:VID:PID` runs
   file:NAME               a SigMF recording
   endpoint:SERVICE?KEY=…  messages of a coprocessor; type=ci16_le, channels=1
+  …?silence=10s           behind tcp-listen:…, tcp:… and …@ip:HOST: how long the peer may be silent
 
 Destinations:
   iio:NAME                a converter that transmits

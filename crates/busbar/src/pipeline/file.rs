@@ -15,12 +15,11 @@ use super::config::{
     SourceConfig, SourceKind, StageConfig, WhenFull, Work,
 };
 use super::message::{Action, Report};
+use crate::stream::silence::{self, TIMES};
 use crate::{Error, Result};
 
 /// Bytes of the longest file.
 const MOST: usize = 1 << 20;
-/// The values that are allowed for a time.
-const TIMES: &str = "a time such as \"500us\", \"20ms\", \"5s\" or \"2min\"";
 /// The values that are allowed for a size.
 const SIZES: &str = "a number of bytes, or a text such as \"64K\" or \"1M\" (K is 1024)";
 
@@ -140,11 +139,7 @@ impl<'a> Keys<'a> {
 
     fn time(&self, key: &'static str) -> Result<Option<Duration>, Fault> {
         let Some(text) = self.text(key)? else { return Ok(None) };
-        let units = [("us", 1), ("ms", 1_000), ("min", 60_000_000), ("s", 1_000_000)];
-        let time =
-            scaled(text, &units).filter(|_| !text.ends_with(|last: char| last.is_ascii_digit()));
-        let time = time.filter(|time| *time > 0);
-        time.map(Duration::from_micros).map(Some).ok_or_else(|| self.fault(key, text, TIMES))
+        silence::time(text).map(Some).ok_or_else(|| self.fault(key, text, TIMES))
     }
 
     fn boolean(&self, key: &'static str, default: bool) -> Result<bool, Fault> {

@@ -64,9 +64,10 @@
 //!
 //! The receiver sends an acknowledgement each second at least. A sender that receives none for
 //! [`Options::silence`], or receives an invalid frame, closes the connection and connects anew, at once and then
-//! with growing pauses; if it receives none for [`Options::patience`], it fails. A receiver whose sender is gone
-//! waits for `patience` as well. It closes the connection of a sender that does not complete a frame in the time
-//! that [`Options::silence`] gives. If the sender comes back, the stream goes on where it was. If another sender
+//! with growing pauses, to the address that the name then has; if it receives none for [`Options::patience`], it fails. A
+//! receiver whose sender is gone waits for `patience` as well. A sender without a block says each second that it is there,
+//! if its program calls [`FrameSender::advance`] whenever the sender is readable. The receiver closes the connection of
+//! a sender that is silent, or does not complete a frame, for the time that [`Options::silence`] gives. If the sender comes back, the stream goes on where it was. If another sender
 //! with a stream of the same format comes, that one goes on instead, and its first block has
 //! [`Lost::Unknown`](super::Lost::Unknown).
 
@@ -83,8 +84,9 @@ pub(in crate::stream) mod watch;
 mod wire;
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
+pub(crate) use self::conn::user_timeout;
 pub use self::options::Options;
 pub(crate) use self::receiver::Count;
 pub use self::receiver::FrameReceiver;
@@ -93,6 +95,12 @@ pub use self::sender::FrameSender;
 pub(crate) use self::pool::Pool;
 #[cfg(feature = "usb")]
 pub(crate) use self::wire::{Port, Wire};
+
+/// Whether an address, `[HOST:]PORT` with options or without, has the name of a host, which has to be looked up.
+pub(crate) fn has_name(address: &str) -> bool {
+    let address = address.split_once('?').map_or(address, |(address, _)| address);
+    address.parse::<u16>().is_err() && address.parse::<SocketAddr>().is_err()
+}
 
 /// Listens on `[ADDRESS:]PORT`; without an address, on all of IPv6 and IPv4, as far as the kernel has them.
 pub(super) fn bind(address: &str) -> io::Result<TcpListener> {

@@ -24,7 +24,7 @@ const UNKNOWN: u64 = u64::MAX;
 /// Offset of the check sum of the header.
 pub(super) const CHECK_AT: usize = HEADER_LEN - 4;
 
-/// The kind of a frame. The sender sends the first three, the receiver the others.
+/// The kind of a frame. The sender sends the first three and the last, the receiver the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The sender's first frame: the description of the stream as JSON. `sequence` is that of the first
@@ -44,11 +44,13 @@ pub enum Kind {
     /// the receiver has as many blocks as it wants: then it has all blocks before `sequence`, and a sender
     /// that has no others has succeeded.
     Refusal,
+    /// The sender has nothing to send, and is still there. `sequence` is that of the next block.
+    Alive,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Hello, Self::Data, Self::End, Self::Welcome, Self::Ack, Self::Refusal];
+    pub(super) const ALL: [Self; 7] =
+        [Self::Hello, Self::Data, Self::End, Self::Welcome, Self::Ack, Self::Refusal, Self::Alive];
 
     fn code(self) -> u8 {
         match self {
@@ -58,6 +60,7 @@ impl Kind {
             Self::Welcome => 4,
             Self::Ack => 5,
             Self::Refusal => 6,
+            Self::Alive => 7,
         }
     }
 
@@ -67,7 +70,7 @@ impl Kind {
             Self::Hello => (2, MAX_HELLO),
             Self::Data => (1, MAX_DATA),
             Self::Refusal => (1, MAX_REFUSAL),
-            Self::End | Self::Welcome | Self::Ack => (0, 0),
+            Self::End | Self::Welcome | Self::Ack | Self::Alive => (0, 0),
         }
     }
 

@@ -1,5 +1,7 @@
 //! The description of a stream.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::field::{bad, require};
@@ -15,6 +17,9 @@ const MAX_NAME: usize = 64;
 const MAX_SAMPLE: usize = 4096;
 /// Most bits of a value.
 const MAX_BITS: u8 = 248;
+
+/// The longest time that is computed from what a sender tells.
+const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The description of a stream: the payload of the sender's first frame.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +57,15 @@ impl Hello {
     /// Bytes of the longest block.
     pub(crate) fn len(&self) -> usize {
         usize::try_from(self.block_len).unwrap_or(usize::MAX)
+    }
+
+    /// How long the samples of the longest block take, if the sender tells its rate: an hour at most.
+    pub(crate) fn block_time(&self) -> Option<Duration> {
+        let Format { sample_len, rate, .. } = &self.format;
+        // An estimate.
+        #[allow(clippy::cast_precision_loss)]
+        let seconds = (self.len() / sample_len.max(&1)) as f64 / (*rate)?;
+        Some(Duration::try_from_secs_f64(seconds).map_or(LONGEST, |time| time.min(LONGEST)))
     }
 
     /// Encodes the payload.

@@ -112,7 +112,7 @@ fn each_field_that_cannot_be_is_named() {
         (&data, 0, b"HTTP", "magic"),
         (&data, 4, &[2], "version"),
         (&data, 5, &[0], "kind"),
-        (&data, 5, &[7], "kind"),
+        (&data, 5, &[8], "kind"),
         (&data, 6, &[57, 0], "header length"),
         (&data, 8, &[2, 0, 0, 0], "flags"),
         (&data, 12, &[0; 4], "payload length"),

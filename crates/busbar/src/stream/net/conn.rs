@@ -89,6 +89,14 @@ impl Inflow {
     }
 }
 
+/// Has the kernel close a connection if what was sent is not acknowledged, or not taken, for that long. It counts up to
+/// 24 days: longer is that long.
+pub(crate) fn user_timeout(socket: &TcpStream, silence: Duration) -> io::Result<()> {
+    let most = i32::MAX.unsigned_abs();
+    let millis = u32::try_from(silence.as_millis()).unwrap_or(most).clamp(1, most);
+    Ok(sockopt::set_tcp_user_timeout(socket, millis)?)
+}
+
 impl Conn {
     pub(super) fn new(inflow: Inflow, name: &str, watch: &Watch, token: Token) -> Result<Self> {
         match &inflow {
@@ -229,10 +237,9 @@ impl Conn {
     /// Has the kernel close the connection if sent bytes are not acknowledged. For a receiver only, whose few
     /// bytes always find room: a sender may have to wait long for a slow receiver.
     pub(super) fn limit_silence(&self, options: &Options) -> Result<()> {
-        let silence = u32::try_from(options.mute_after().as_millis()).unwrap_or(u32::MAX);
         let Some(socket) = self.socket() else { return Ok(()) };
-        sockopt::set_tcp_user_timeout(socket, silence)
-            .map_err(|errno| Error::new("prepare", self.name.clone(), errno))
+        user_timeout(socket, options.mute_after())
+            .map_err(|why| Error::new("prepare", self.name.clone(), why))
     }
 
     /// The next header, or `None` if it has not arrived yet.

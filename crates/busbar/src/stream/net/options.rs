@@ -11,9 +11,12 @@ pub struct Options {
     /// How long to try to connect before it is an error, at first and after each break. A receiver waits
     /// for its first sender without a limit.
     pub patience: Duration,
-    /// How long a connection may be silent before it is closed. A receiver sends a frame each second, so less than
-    /// 3 seconds count as 3 seconds. A sender may be silent between frames; for each frame it has this time and a
-    /// second for each 16 KiB.
+    /// How long a connection may be silent before it is closed. Both ends send a frame each second, so less than
+    /// 3 seconds count as 3 seconds. For each frame that it has begun, a sender has this time and a second for each
+    /// 16 KiB. A sender that does not say that it is there, since its program does not let it work in between, may be silent
+    /// for the time of four blocks, or for a minute if it tells no rate, if that is longer. Over USB, where there is one
+    /// sender, it may be silent between frames. [`Duration::MAX`] is no limit, but for the kernel, which closes a connection
+    /// whose peer acknowledges nothing for 24 days.
     pub silence: Duration,
     /// Most bytes of all blocks of a [`FrameReceiver`](super::FrameReceiver) together, in whole pages. The sender
     /// determines the length of the blocks; a sender whose blocks would take more is refused. The memory that was
@@ -78,5 +81,5 @@ impl Options {
 /// Bytes of a frame that a sender must send in a second, on average.
 const SLOWEST: u32 = 16 << 10;
 
-/// How often a receiver sends a frame at least.
+/// How often each end sends a frame at least.
 pub(super) const BEAT: Duration = Duration::from_secs(1);

@@ -32,6 +32,7 @@ use crate::stream::format::{Format, Lost, Meta};
 use crate::stream::frame::{self, Header, Hello, Kind, MAX_REFUSAL};
 use crate::stream::samples::Samples;
 use crate::stream::setup::StreamSetup;
+use crate::stream::silence;
 use crate::{Error, Result};
 
 const LISTENER: Token = 0;
@@ -135,7 +136,8 @@ struct Stream {
 }
 
 impl FrameReceiver {
-    /// Listens on `address`: `PORT` on every interface, or `HOST:PORT`. `setup` determines the number of
+    /// Listens on `address`: `PORT` on every interface, or `HOST:PORT`. `?silence=TIME` behind it, such as
+    /// `4950?silence=5s`, takes the place of [`Options::silence`]. `setup` determines the number of
     /// blocks and their memory; the sender determines their length.
     ///
     /// # Errors
@@ -143,6 +145,7 @@ impl FrameReceiver {
     /// Bad input for an invalid address; `EADDRINUSE`, `EACCES`; as [`Block::with`].
     pub fn listen(address: &str, setup: &StreamSetup, options: &Options) -> Result<Self> {
         setup.check()?;
+        let (address, silence) = silence::split(address)?;
         // Fails now, not at the first connection, if there is no such memory.
         drop(Block::with(1, setup.memory.as_ref().unwrap_or(&Memory::Memfd))?);
         let name = format!("port {address}");
@@ -153,7 +156,9 @@ impl FrameReceiver {
         };
         let listener = bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        Self::new(name, Landing::Blocks(listener), setup, options)
+        let silence = silence.unwrap_or(options.silence);
+        let options = Options { silence, ..options.clone() };
+        Self::new(name, Landing::Blocks(listener), setup, &options)
     }
 
     /// Listens on `address` by `receiver`. Blocks stay where it has put them, in [parts](Samples::parts);
@@ -586,7 +591,7 @@ impl FrameReceiver {
         self.told = Told::default();
         self.counts.connections += 1;
         self.heard = Instant::now();
-        self.link = Some(Incoming::new(conn));
+        self.link = Some(Incoming::new(conn, stream.hello.block_time()));
         Ok(())
     }
 
@@ -703,6 +708,13 @@ impl Stream {
                     return Ok(None);
                 };
                 self.check(&header)?;
+                link.hear();
+                if header.kind == Kind::Alive {
+                    if link.hear_alive() {
+                        continue;
+                    }
+                    return Ok(None);
+                }
                 if header.kind == Kind::End {
                     // A sender that repeated it would keep this loop busy.
                     frame::require("kind", !link.has_ended, || "a second end")?;
@@ -733,7 +745,7 @@ impl Stream {
     fn check(&self, header: &Header) -> Result<()> {
         let Header { kind, stream, sequence, len, .. } = *header;
         frame::require("stream", stream == self.id, || format!("{stream:#x}"))?;
-        let sent = matches!(kind, Kind::Data | Kind::End) && self.end.is_none();
+        let sent = matches!(kind, Kind::Data | Kind::End | Kind::Alive) && self.end.is_none();
         let again = kind == Kind::End && self.end.is_some();
         frame::require("kind", sent || again, || format!("{kind:?}"))?;
         frame::require("sequence", sequence == self.next, || sequence)?;

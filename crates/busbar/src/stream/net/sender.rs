@@ -1,6 +1,7 @@
 //! The sending end of a stream.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,16 +12,18 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::conn::{Conn, Inflow, Told};
-use super::options::Options;
+use super::has_name;
+use super::options::{BEAT, Options};
 use super::time::to_nanoseconds;
 use super::transmit::{self, Queued, ZeroCopy};
 use super::watch::Watch;
 use super::wire::Port;
 use crate::block::BytesMut;
-use crate::poll::{self, Deadline, later};
+use crate::poll::{self, Deadline, Task, later};
 use crate::stream::format::{Format, Lost};
 use crate::stream::frame::{self, Header, Hello, Kind};
 use crate::stream::samples::Samples;
+use crate::stream::silence;
 use crate::{Error, Reason, Result};
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -33,6 +36,12 @@ const MOST_FRUITLESS: u32 = 20;
 const SOCKET: u64 = 0;
 /// The token of a port.
 const PORT: u64 = 1;
+/// The token of a thread that looks a name up.
+const NAME: u64 = 2;
+/// How long to wait for the address of a name before the last known one is used.
+const LOOKUP: Duration = Duration::from_secs(2);
+/// The longest time between two turns of a program that lets the sender work all the time: the watch ticks more often.
+const LONGEST_GAP: Duration = Duration::from_millis(300);
 
 /// Sends blocks to a [`FrameReceiver`](super::FrameReceiver); see [the module](super).
 ///
@@ -49,6 +58,7 @@ pub struct FrameSender {
     stream: u64,
     hello: Vec<u8>,
     block_len: usize,
+    sample_len: usize,
     watch: Watch,
     /// Blocks that the receiver has not taken over.
     queue: VecDeque<Queued>,
@@ -62,6 +72,9 @@ pub struct FrameSender {
     content: Option<String>,
     /// When a frame of the receiver came last, on any connection.
     heard: Instant,
+    /// The last turn, and since when there has been one all the time.
+    turned: Instant,
+    steady: Instant,
     /// The pause before the next connection.
     pause: Duration,
     /// Connections in a row that were welcomed and ended before a block was taken over.
@@ -81,12 +94,77 @@ struct Counts {
 /// How a connection is made.
 #[derive(Debug)]
 enum Route {
-    Tcp {
-        addresses: Vec<SocketAddr>,
-        attempts: usize,
-    },
+    Tcp(Tcp),
     #[cfg_attr(not(feature = "usb"), allow(dead_code))]
     Port(Box<dyn Port>),
+}
+
+/// A host that may have several addresses, and other ones later.
+struct Tcp {
+    /// `HOST:PORT`.
+    target: String,
+    lookup: Lookup,
+    addresses: Vec<SocketAddr>,
+    /// Index of the address to try next. Behind the last one, the name is looked up again.
+    next: usize,
+    /// A thread looks the name up, since then.
+    looking: Option<(Task<Vec<SocketAddr>>, Instant)>,
+}
+
+type Lookup = fn(&str) -> Result<Vec<SocketAddr>>;
+
+impl fmt::Debug for Tcp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { target, addresses, next, .. } = self;
+        f.debug_struct("Tcp")
+            .field("target", target)
+            .field("addresses", addresses)
+            .field("next", next)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Tcp {
+    fn new(target: &str, lookup: Lookup) -> Result<Self> {
+        let (addresses, target) = (lookup(target)?, target.to_owned());
+        Ok(Self { target, lookup, addresses, next: 0, looking: None })
+    }
+
+    /// The next connection needs the address as it is then.
+    fn forget(&mut self) {
+        self.next = self.addresses.len();
+    }
+
+    /// The address to try next; `None` while a name is looked up. Never waits.
+    fn address(&mut self, watch: &Watch) -> Result<Option<SocketAddr>> {
+        if self.next >= self.addresses.len() {
+            if has_name(&self.target) && !self.look_up(watch)? {
+                return Ok(None);
+            }
+            self.next = 0;
+        }
+        let address = self.addresses[self.next];
+        self.next += 1;
+        Ok(Some(address))
+    }
+
+    /// Whether the addresses are as good as they get. A name server that does not answer may be what is gone: the last
+    /// known ones are used then.
+    fn look_up(&mut self, watch: &Watch) -> Result<bool> {
+        let Some((task, since)) = &self.looking else {
+            let (target, lookup) = (self.target.clone(), self.lookup);
+            let task = Task::start(&format!("the address of {target}"), move || lookup(&target))?;
+            watch.add(&task, NAME)?;
+            self.looking = Some((task, Instant::now()));
+            return Ok(false);
+        };
+        let Some(found) = task.take() else { return Ok(since.elapsed() >= LOOKUP) };
+        self.looking = None;
+        if let Ok(found) = found {
+            self.addresses = found;
+        }
+        Ok(true)
+    }
 }
 
 #[derive(Debug)]
@@ -114,6 +192,8 @@ struct Up {
     cursor: usize,
     /// Bytes of it that were sent.
     sent: usize,
+    /// When something was sent last.
+    spoke: Instant,
     end_is_sent: bool,
     zero_copy: ZeroCopy,
 }
@@ -134,7 +214,9 @@ impl From<Error> for Fault {
 
 impl FrameSender {
     /// Sends to `target`, `HOST:PORT`, a stream with samples of `format` in blocks of up to
-    /// `block_len` bytes. Waits for the address of `HOST`, but not for the connection.
+    /// `block_len` bytes. Waits for the address of `HOST`, but not for the connection; for a further connection a thread
+    /// looks the name up again. `?silence=TIME` behind it, such as `host:4950?silence=5s`, takes the place of
+    /// [`Options::silence`].
     ///
     /// # Errors
     ///
@@ -145,9 +227,21 @@ impl FrameSender {
         block_len: usize,
         options: &Options,
     ) -> Result<Self> {
-        let route = Route::Tcp { addresses: resolve(target)?, attempts: 0 };
-        let name = format!("the connection to {target}");
-        Self::new(name, route, format, block_len, options)
+        Self::open_by(resolve, target, format, block_len, options)
+    }
+
+    fn open_by(
+        lookup: Lookup,
+        target: &str,
+        format: &Format,
+        block_len: usize,
+        options: &Options,
+    ) -> Result<Self> {
+        let (target, silence) = silence::split(target)?;
+        let route = Route::Tcp(Tcp::new(target, lookup)?);
+        let silence = silence.unwrap_or(options.silence);
+        let options = Options { silence, ..options.clone() };
+        Self::new(format!("the connection to {target}"), route, format, block_len, &options)
     }
 
     /// As [`open`](Self::open), over connections that `port` makes; `name` is for errors.
@@ -183,6 +277,7 @@ impl FrameSender {
             stream: random()?,
             hello,
             block_len,
+            sample_len: format.sample_len,
             watch,
             queue: VecDeque::new(),
             held: Vec::new(),
@@ -191,6 +286,8 @@ impl FrameSender {
             is_finished: false,
             content: None,
             heard: now,
+            turned: now,
+            steady: now,
             pause: Duration::ZERO,
             fruitless: 0,
             trouble: None,
@@ -209,7 +306,7 @@ impl FrameSender {
     ///
     /// # Errors
     ///
-    /// Bad input for a block that is empty or too long; as [`Samples::read`] with check sums. `EPIPE`
+    /// Bad input for a block that is empty, longer than the stream was opened for, or not of whole samples; as [`Samples::read`] with check sums. `EPIPE`
     /// after [`finish`](Self::finish). `ConnectionRefused` if the receiver has all that it wants.
     pub fn push(&mut self, samples: Samples) -> Result<()> {
         let lost = samples.meta().lost;
@@ -231,6 +328,10 @@ impl FrameSender {
             return Err(self.refusal(reason.clone()));
         }
         let meta = *samples.meta();
+        if meta.len > self.block_len || !meta.len.is_multiple_of(self.sample_len.max(1)) {
+            let allowed = format!("whole samples of {}, up to {}", self.sample_len, self.block_len);
+            return Err(Error::invalid("the bytes of a block", meta.len, allowed));
+        }
         let sequence = self.first + self.queue.len() as u64;
         let mut header = Header::data(self.stream, sequence, meta.len)?;
         header.time = to_nanoseconds(meta.time);
@@ -293,6 +394,10 @@ impl FrameSender {
     /// [`finish`](Self::finish) succeeds.
     pub fn advance(&mut self) -> Result<()> {
         let news = self.watch.take()?;
+        let before = std::mem::replace(&mut self.turned, Instant::now());
+        if before.elapsed() > LONGEST_GAP {
+            self.steady = self.turned;
+        }
         if let (Route::Port(port), true) = (&mut self.route, news.has(PORT)) {
             port.hear();
         }
@@ -363,11 +468,10 @@ impl FrameSender {
 
     fn connect(&mut self) -> Result<(), Fault> {
         match &mut self.route {
-            Route::Tcp { addresses, attempts } => {
-                let address = addresses[*attempts % addresses.len()];
-                *attempts += 1;
-                Ok(self.call(address)?)
-            }
+            Route::Tcp(tcp) => match tcp.address(&self.watch)? {
+                Some(address) => Ok(self.call(address)?),
+                None => Ok(()),
+            },
             Route::Port(port) => match port.open()? {
                 Some(wire) => {
                     let conn = Conn::new(Inflow::Wire(wire), &self.name, &self.watch, SOCKET)?;
@@ -448,6 +552,7 @@ impl FrameSender {
             is_welcome: false,
             cursor: 0,
             sent: 0,
+            spoke: Instant::now(),
             end_is_sent: false,
             zero_copy,
         }));
@@ -516,6 +621,9 @@ impl FrameSender {
         self.told = Told::default();
         let again = self.queue.iter().skip(cursor).filter(|queued| queued.was_begun).count();
         self.counts.resent += again as u64;
+        if let Route::Tcp(tcp) = &mut self.route {
+            tcp.forget();
+        }
         let up = self.up_mut()?;
         (up.cursor, up.is_welcome) = (cursor, true);
         Ok(())
@@ -575,6 +683,7 @@ impl FrameSender {
             let Some(progress) = progress else { return Ok(()) };
             self.counts.copied += progress.copied;
             up.sent += progress.sent;
+            up.spoke = Instant::now();
             while let Some(queued) = self.queue.get(up.cursor)
                 && up.sent >= queued.len()
             {
@@ -588,7 +697,21 @@ impl FrameSender {
             up.end_is_sent = true;
             up.conn.flush()?;
         }
-        Ok(())
+        self.say_alive()
+    }
+
+    /// Says that this end is there if there was nothing else to say for a while: only if its program lets it do so each
+    /// time, since the receiver counts on that then.
+    fn say_alive(&mut self) -> Result<()> {
+        let Link::Up(up) = &mut self.link else { return Ok(()) };
+        let is_due = up.spoke.elapsed() >= BEAT && self.steady.elapsed() >= BEAT;
+        if !is_due || up.end_is_sent || up.conn.socket().is_none() {
+            return Ok(());
+        }
+        let sequence = self.first + self.queue.len() as u64;
+        up.conn.say(&Header::new(Kind::Alive, self.stream, sequence).encode());
+        up.spoke = Instant::now();
+        up.conn.flush()
     }
 
     /// Reads the reason of a refusal, which is short and was sent in one piece.
@@ -645,7 +768,7 @@ impl FrameSender {
         }
         if !self.waits_for_first() && self.heard.elapsed() >= self.options.patience {
             let there = match &self.route {
-                Route::Tcp { .. } => "tcp-listen:",
+                Route::Tcp(_) => "tcp-listen:",
                 Route::Port(_) => "usb:",
             };
             return Err(error.help(format!(
@@ -694,4 +817,42 @@ fn random() -> Result<u64> {
     rustix::io::retry_on_intr(|| rustix::rand::getrandom(&mut bytes, flags).map(drop))
         .map_err(|errno| Error::new("name", "a stream", errno))?;
     Ok(u64::from_le_bytes(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicU16, Ordering};
+
+    use super::*;
+    use crate::stream::{Source, StreamSetup};
+
+    static PORT: AtomicU16 = AtomicU16::new(0);
+
+    fn moved(_: &str) -> Result<Vec<SocketAddr>> {
+        resolve(&format!("127.0.0.1:{}", PORT.load(Ordering::Relaxed)))
+    }
+
+    #[test]
+    fn a_receiver_with_another_address_is_found_again() {
+        let listen = || {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            PORT.store(listener.local_addr().unwrap().port(), Ordering::Relaxed);
+            listener.set_nonblocking(true).unwrap();
+            listener
+        };
+        let (old, setup) = (listen(), StreamSetup::new());
+        let source = Source::open("synth:counter", &setup).unwrap();
+        let (format, len) = (source.format(), source.block_len());
+        let mut sender =
+            FrameSender::open_by(moved, "a.name:1", format, len, &Options::default()).unwrap();
+        let mut accept = |listener: TcpListener| loop {
+            sender.wait_timeout(Duration::from_millis(1)).unwrap();
+            if let Ok((socket, _)) = listener.accept() {
+                break socket;
+            }
+        };
+        drop(accept(old));
+        drop(accept(listen()));
+    }
 }

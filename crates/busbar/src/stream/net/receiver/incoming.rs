@@ -23,6 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest time between two turns that counts as waiting for the sender: the watch ticks more often.
 const LONGEST_TURN: Duration = Duration::from_millis(200);
 
+/// How long a sender may be silent that tells neither its rate nor that it is there.
+const UNKNOWN: Duration = Duration::from_secs(60);
+/// Most frames without a block in a turn: the rest is read in the next one.
+const MOST_ALIVE: usize = 64;
+
 /// A connection that has not sent a hello yet.
 #[derive(Debug)]
 pub(super) struct Caller {
@@ -80,6 +85,14 @@ pub(super) struct Incoming {
     pub(super) beat: Instant,
     /// How long the sender was waited for within the frame that has begun.
     waited: Duration,
+    /// How long it was waited for since the last frame.
+    quiet: Duration,
+    /// Whether it says that it is there while it has no block.
+    beats: bool,
+    /// How often it has said so in this turn.
+    alive: usize,
+    /// How long a block of it takes, if it tells its rate.
+    block_time: Option<Duration>,
     /// The end of the last turn.
     turned: Instant,
     /// Whether the sender has ended the stream on this connection.
@@ -127,7 +140,8 @@ impl Into {
 }
 
 impl Incoming {
-    pub(super) fn new(conn: Conn) -> Self {
+    /// `block_time`: how long the samples of a block take, if the sender tells.
+    pub(super) fn new(conn: Conn, block_time: Option<Duration>) -> Self {
         let beat = Instant::now();
         Self {
             conn,
@@ -136,6 +150,10 @@ impl Incoming {
             acknowledged: None,
             beat,
             waited: Duration::ZERO,
+            quiet: Duration::ZERO,
+            beats: false,
+            alive: 0,
+            block_time,
             turned: beat,
             has_ended: false,
             is_refused: false,
@@ -178,6 +196,7 @@ impl Incoming {
     /// out otherwise. Time in which this end had no room, or no turn, does not count.
     pub(super) fn check_pace(&mut self, options: &Options) -> Result<()> {
         let turn = std::mem::replace(&mut self.turned, Instant::now()).elapsed();
+        self.alive = 0;
         let len = match (&self.filling, self.announced) {
             (Some(filling), _) => filling.header.len,
             // It comes in place.
@@ -186,7 +205,7 @@ impl Incoming {
             (None, None) if self.conn.has_part() => 0,
             (None, None) => {
                 self.waited = Duration::ZERO;
-                return Ok(());
+                return self.check_silence(turn, options);
             }
         };
         self.waited = self.waited.saturating_add(turn.min(LONGEST_TURN));
@@ -195,6 +214,34 @@ impl Incoming {
         }
         let why = std::io::Error::new(ErrorKind::TimedOut, "the sender does not complete a frame");
         Err(self.conn.failed("read from", why))
+    }
+
+    /// The sender has sent a header.
+    pub(super) fn hear(&mut self) {
+        self.quiet = Duration::ZERO;
+    }
+
+    /// The sender says that it is there. Returns whether to read on in this turn.
+    pub(super) fn hear_alive(&mut self) -> bool {
+        (self.beats, self.alive) = (true, self.alive + 1);
+        self.alive < MOST_ALIVE
+    }
+
+    /// At the end of a turn without a frame: fails if the sender has sent none for too long. Over USB there is no other
+    /// that it would keep out.
+    fn check_silence(&mut self, turn: Duration, options: &Options) -> Result<()> {
+        if self.has_ended || self.is_refused || self.conn.socket().is_none() {
+            return Ok(());
+        }
+        self.quiet = self.quiet.saturating_add(turn.min(LONGEST_TURN));
+        let slow = self.block_time.map_or(UNKNOWN, |time| time.saturating_mul(4));
+        let limit = options.mute_after();
+        let limit = if self.beats { limit } else { limit.max(slow) };
+        if self.quiet < limit {
+            return Ok(());
+        }
+        let why = format!("the sender has been silent for {} s", limit.as_secs_f32());
+        Err(self.conn.failed("read from", std::io::Error::new(ErrorKind::TimedOut, why)))
     }
 
     /// The room of blocks that were being filled.

@@ -1,0 +1,54 @@
+//! How long a peer may be silent, as an option of a name.
+
+use std::time::Duration;
+
+use crate::{Error, Result};
+
+/// Units of a time, in microseconds. A unit that ends like another one comes first.
+const UNITS: [(&str, u64); 4] = [("us", 1), ("ms", 1_000), ("min", 60_000_000), ("s", 1_000_000)];
+/// The times that are allowed, for errors.
+pub(crate) const TIMES: &str = "a time such as \"500us\", \"20ms\", \"5s\" or \"2min\"";
+
+/// A whole number above 0 with the unit of a time.
+pub(crate) fn time(text: &str) -> Option<Duration> {
+    let (number, scale) =
+        UNITS.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale)))?;
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let time = number.parse::<u64>().ok().filter(|_| is_number)?.checked_mul(scale)?;
+    (time > 0).then(|| Duration::from_micros(time))
+}
+
+/// Splits `ADDRESS[?silence=TIME]`.
+///
+/// # Errors
+///
+/// Bad input for another option or an invalid time.
+pub(crate) fn split(name: &str) -> Result<(&str, Option<Duration>)> {
+    let Some((address, options)) = name.split_once('?') else { return Ok((name, None)) };
+    let silence = options.strip_prefix("silence=").and_then(time);
+    let allowed = "silence=TIME with a time such as 500ms, 10s or 2min";
+    let silence = silence.ok_or_else(|| {
+        Error::invalid(format!("the option of {address}"), options.escape_debug(), allowed)
+    })?;
+    Ok((address, Some(silence)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_can_have_a_limit_of_silence() {
+        assert_eq!(split("host:1").unwrap(), ("host:1", None));
+        for (text, millis) in [("10s", 10_000), ("500ms", 500), ("2min", 120_000)] {
+            let name = format!("host:1?silence={text}");
+            assert_eq!(split(&name).unwrap(), ("host:1", Some(Duration::from_millis(millis))));
+        }
+        for options in
+            ["", "silence", "silence=", "silence=0s", "silence=10", "silence=-1s", "x=1s"]
+        {
+            let error = split(&format!("host:1?{options}")).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{options}");
+        }
+    }
+}
