@@ -60,6 +60,11 @@
 //! wrong, a converter that comes back with another format. At the start, converters, files and addresses have
 //! to exist; coprocessors may come later.
 //!
+//! A thread opens what may wait for a name or for another machine, and writes attributes there. A turn does not wait for
+//! it; nor does the end, and the thread then goes on for 10 s at most, and for what the system's resolver takes. So the
+//! error of such a node at the start is that of a turn, not of [`Pipeline::open`]. A peer that is silent for too long
+//! has failed; [names](crate::stream#names) can say how long that is.
+//!
 //! A sender over the network determines what its samples look like. If a node behind the source does not take them,
 //! or they are other than those of the sender before, the sender is refused with this reason, an [`Event`] says so,
 //! and the pipeline goes on. The same happens if its blocks, with those of the stages and devices behind the source,
@@ -85,6 +90,7 @@ pub mod message;
 mod node;
 mod nodes;
 mod retry;
+mod settings;
 mod shape;
 mod sink;
 mod source;
@@ -106,11 +112,13 @@ pub use self::counters::{
 use self::log::Log;
 use self::message::{Action, Name, Report, Request};
 use self::node::{Producer, SinkNode};
-use self::nodes::Nodes;
+use self::nodes::{Admission, Nodes};
+use self::settings::{Cause, Setting, Settings};
 use self::source::{Farewell, Source, Taken};
 use crate::poll::{Bell, later};
+use crate::stream::iiod::is_remote_device;
 use crate::wait::{Events, Interest, Poller};
-use crate::{Error, Reason, Result};
+use crate::{Error, Reason, Result, stream};
 
 /// The longest wait: everything is checked this often, even without an event.
 const TICK: Duration = Duration::from_millis(100);
@@ -148,6 +156,7 @@ pub struct Pipeline {
     bell: Bell,
     rings: bool,
     nodes: Nodes,
+    settings: Settings,
     log: Log,
     /// When the end has to be over.
     deadline: Option<Instant>,
@@ -175,6 +184,7 @@ impl Pipeline {
             bell,
             rings: false,
             nodes,
+            settings: Settings::default(),
             config,
             log: Log::default(),
             deadline: None,
@@ -373,7 +383,7 @@ impl Pipeline {
 
     /// Receives messages of the coprocessors and reacts.
     fn control(&mut self) -> bool {
-        let mut moved = false;
+        let mut moved = self.answer_settings();
         let now = Instant::now();
         for index in 0..self.nodes.controls.len() {
             let turn = self.nodes.controls[index].turn();
@@ -389,9 +399,10 @@ impl Pipeline {
             }
             for report in turn.reports {
                 moved = true;
-                self.react(index, &name, report);
-                let took = self.looked.elapsed();
-                self.nodes.controls[index].reacted(took);
+                if self.react(index, &name, report) {
+                    let took = self.looked.elapsed();
+                    self.nodes.controls[index].reacted(took);
+                }
             }
             // Sends the answers now, not in the next turn.
             let _ = self.nodes.controls[index].flush();
@@ -400,29 +411,57 @@ impl Pipeline {
         moved
     }
 
-    fn react(&mut self, index: usize, name: &str, report: Report) {
+    /// Answers the commands whose values were written on other machines by now.
+    fn answer_settings(&mut self) -> bool {
+        let done = self.settings.take(&self.poller);
+        let moved = !done.is_empty();
+        for (Cause { control: index, number, since }, result) in done {
+            self.nodes.controls[index].reacted(since.elapsed());
+            self.answer(index, number, result);
+            let _ = self.nodes.controls[index].flush();
+        }
+        moved
+    }
+
+    /// Answers a command, if it is one and not an event.
+    fn answer(&mut self, index: usize, number: Option<u32>, result: Result<()>) {
+        let control = &mut self.nodes.controls[index];
+        match (result, number) {
+            (Ok(()), Some(number)) => {
+                control.counts.commands += 1;
+                control.say(Request::Ok { number });
+            }
+            (Ok(()), None) => {}
+            (Err(error), number) => {
+                if let Some(number) = number {
+                    control.counts.refused += 1;
+                    control.say(Request::error(number, &error));
+                }
+                let name = control.config.name.clone();
+                self.log.event(&name, "refused", error.to_string());
+            }
+        }
+    }
+
+    /// Returns whether the reaction is complete: what another machine has to do is answered later.
+    fn react(&mut self, index: usize, name: &str, report: Report) -> bool {
+        let since = self.looked;
         match report {
             Report::Command { number, action } => {
                 let ControlConfig { sources, sinks, .. } = &self.nodes.controls[index].config;
                 let mut owns = sources.iter().chain(sinks);
+                let cause = Cause { control: index, number: Some(number), since };
                 let result = if owns.any(|it| it == action.source().as_str()) {
-                    self.act(&action)
+                    self.act(&action, cause)
                 } else {
                     let allowed = "its own: those of the keys `sources` and `sinks`";
                     Err(Error::invalid("a name in a command", action.source(), allowed))
                 };
-                let control = &mut self.nodes.controls[index];
-                match result {
-                    Ok(()) => {
-                        control.counts.commands += 1;
-                        control.say(Request::Ok { number });
-                    }
-                    Err(error) => {
-                        control.counts.refused += 1;
-                        control.say(Request::error(number, &error));
-                        self.log.event(name, "refused", error.to_string());
-                    }
+                let is_pending = matches!(result, Ok(false));
+                if !is_pending {
+                    self.answer(index, Some(number), result.map(drop));
                 }
+                !is_pending
             }
             Report::Event { name: event, value } => {
                 self.nodes.controls[index].counts.events += 1;
@@ -431,16 +470,20 @@ impl Pipeline {
                 self.nodes.hear(name, event.as_str());
                 let on = self.nodes.controls[index].config.on.clone();
                 let actions = on.iter().filter(|it| it.event == event.as_str());
+                let cause = Cause { control: index, number: None, since };
+                let mut is_complete = true;
                 for action in actions.flat_map(|it| &it.actions) {
-                    if let Err(error) = self.act(action) {
-                        self.log.event(name, "refused", error.to_string());
-                    }
+                    let result = self.act(action, cause);
+                    is_complete &= !matches!(result, Ok(false));
+                    self.answer(index, None, result.map(drop));
                 }
+                is_complete
             }
         }
     }
 
-    fn act(&mut self, action: &Action) -> Result<()> {
+    /// Returns whether it is done: another machine may take its time.
+    fn act(&mut self, action: &Action, cause: Cause) -> Result<bool> {
         let ends = self.deadline.is_some();
         match action {
             Action::Start(name) => {
@@ -449,19 +492,23 @@ impl Pipeline {
                     let error = Error::new("start", format!("source `{name}`"), Errno::PIPE);
                     return Err(error.help("the pipeline ends"));
                 }
-                source.start()
+                source.start()?;
             }
-            Action::Stop(name) => {
-                self.source(name)?.stop();
-                Ok(())
-            }
+            Action::Stop(name) => self.source(name)?.stop(),
             Action::Set { source: name, attribute, value } => {
                 let device = self.config.converter(name.as_str()).ok_or_else(|| {
                     Error::invalid("a source with attributes", name, "a converter: iio:NAME")
                 })?;
-                crate::stream::set_attribute(device, attribute.as_str(), value.as_str())
+                let (attribute, value) = (attribute.as_str(), value.as_str());
+                if is_remote_device(device) {
+                    let (attribute, value) = (attribute.into(), value.into());
+                    let setting = Setting { attribute, value, cause };
+                    return self.settings.add(device, setting, &self.poller).map(|()| false);
+                }
+                stream::set_attribute(device, attribute, value)?;
             }
         }
+        Ok(true)
     }
 
     /// The source of this name: sinks are not started and stopped.
@@ -490,8 +537,9 @@ impl Pipeline {
                     Taken::Nothing => break,
                     Taken::Trouble(error) => self.log.trouble(source.name(), &error),
                     Taken::Hello => match self.nodes.admit(index)? {
-                        None => self.nodes.sources[index].admit(),
-                        Some(error) => {
+                        Admission::Pending => break,
+                        Admission::Taken => self.nodes.sources[index].admit(),
+                        Admission::Refused(error) => {
                             let source = &mut self.nodes.sources[index];
                             source.reject(&error);
                             self.log.trouble(source.name(), &error);

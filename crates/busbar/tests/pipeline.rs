@@ -800,3 +800,145 @@ fn a_sender_that_comes_back_with_other_samples_is_refused() {
     becomes(&mut pipeline, send_to(port, &CHANNELS, 8000)).unwrap();
     assert_eq!(finish(&mut pipeline).unwrap().0.sinks[0].samples, 2000);
 }
+
+/// Accepts connections and answers nothing. What was accepted stays open.
+fn mute() -> (String, std::sync::mpsc::Receiver<std::net::TcpStream>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let host = listener.local_addr().unwrap().to_string();
+    let (tell, accepted) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        for socket in listener.incoming() {
+            if tell.send(socket.unwrap()).is_err() {
+                return;
+            }
+        }
+    });
+    (format!("iio:adc@ip:{host}"), accepted)
+}
+
+#[test]
+fn an_end_that_does_not_answer_holds_up_nothing_else() {
+    for is_source in [true, false] {
+        let (name, accepted) = mute();
+        let near = SourceConfig::new("near", SourceKind::Device("synth:counter".into()));
+        let check = SinkConfig::new("check", Edge::new("near"), SinkKind::Verify { counter: true });
+        let mut config = Config::new().source(near.block_len(800)).sink(check);
+        let mut dropping = Edge::new("near");
+        dropping.when_full = WhenFull::DropNewest;
+        config = if is_source {
+            let far = SourceConfig::new("far", SourceKind::Device(name));
+            config.source(far).sink(SinkConfig::new("away", Edge::new("far"), SinkKind::Null))
+        } else {
+            config.sink(SinkConfig::new("away", dropping, SinkKind::Device(name)))
+        };
+        let mut pipeline = Pipeline::open(config).unwrap();
+        let since = Instant::now();
+        let mut socket = None;
+        while socket.is_none() {
+            pipeline.turn_timeout(LOOK).unwrap();
+            socket = accepted.try_recv().ok();
+            assert!(since.elapsed() < PATIENCE);
+        }
+        // It is being opened, and the other end goes on.
+        let enough = pipeline.counters().sinks[0].blocks + 500;
+        while pipeline.counters().sinks[0].blocks < enough {
+            pipeline.turn_timeout(LOOK).unwrap();
+        }
+        let counters = pipeline.counters();
+        let state = if is_source { &counters.sources[1].state } else { &counters.sinks[1].state };
+        assert!(["down", "new"].contains(&state.as_str()), "{counters:?}");
+        if is_source {
+            // Nor does the end wait for it.
+            let (counters, remaining) = finish(&mut pipeline).unwrap();
+            assert_eq!((counters.sources[1].state.as_str(), remaining), ("ended", vec![]));
+            assert!(accepted.try_recv().is_err());
+        }
+    }
+}
+
+#[test]
+fn a_source_that_cannot_be_opened_at_the_start_ends_the_pipeline() {
+    let port = port();
+    let name = format!("iio:adc@ip:127.0.0.1:{port}");
+    let far = SourceConfig::new("far", SourceKind::Device(name));
+    let sink = SinkConfig::new("away", Edge::new("far"), SinkKind::Null);
+    let mut pipeline = Pipeline::open(Config::new().source(far).sink(sink)).unwrap();
+    let since = Instant::now();
+    let error = loop {
+        match pipeline.turn_timeout(LOOK) {
+            Ok(_) => assert!(since.elapsed() < PATIENCE),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(error.contains("refused"), "{error}");
+}
+
+#[test]
+fn a_server_that_falls_silent_is_told_and_opened_again() {
+    use busbar::stream::iiod::{Server, ServerSetup};
+
+    let setup = ServerSetup::new().listen("127.0.0.1:0").devices(["adc=synth:counter?rate=1M"]);
+    let mut server = Server::open(&setup).unwrap();
+    let port = server.address().port();
+    let name = format!("iio:adc@ip:127.0.0.1:{port}?silence=100ms");
+    let far = SourceConfig::new("far", SourceKind::Device(name)).block_len(800);
+    let sink = SinkConfig::new("away", Edge::new("far"), SinkKind::Null);
+    let mut pipeline = Pipeline::open(Config::new().source(far).sink(sink)).unwrap();
+    let since = Instant::now();
+    let mut until = |serves: bool, done: &dyn Fn(&Pipeline) -> bool| {
+        while !done(&pipeline) {
+            if serves {
+                server.turn_timeout(Duration::ZERO).unwrap();
+            }
+            pipeline.turn_timeout(Duration::from_millis(1)).unwrap();
+            assert!(since.elapsed() < PATIENCE, "{:?}", pipeline.counters());
+        }
+        pipeline.take_events()
+    };
+    until(true, &|it| it.counters().sinks[0].blocks > 0);
+    let events = until(false, &|it| it.counters().sources[0].state == "down");
+    assert!(
+        events.iter().any(|it| it.what == "trouble" && it.text.contains("silent")),
+        "{events:?}"
+    );
+    until(true, &|it| it.counters().sources[0].restarts > 0);
+}
+
+#[test]
+fn a_sender_waits_for_a_sink_that_does_not_answer_and_nobody_else_does() {
+    let ((name, accepted), port) = (mute(), port());
+    let near = SourceConfig::new("near", SourceKind::Device("synth:counter".into()));
+    let net = SourceConfig::new("net", SourceKind::Listen(format!("127.0.0.1:{port}")));
+    let config = Config::new()
+        .source(near.block_len(800))
+        .source(net)
+        .sink(SinkConfig::new("check", Edge::new("near"), SinkKind::Verify { counter: true }))
+        .sink(SinkConfig::new("away", Edge::new("net"), SinkKind::Device(name)));
+    let mut pipeline = Pipeline::open(config).unwrap();
+    let source = Source::open("synth:counter", &StreamSetup::new().block_len(8000)).unwrap();
+    let target = format!("127.0.0.1:{port}");
+    let mut sender = FrameSender::open(&target, source.format(), 8000, &Options::new()).unwrap();
+    sender.push(source.next().unwrap()).unwrap();
+    let since = Instant::now();
+    let mut turn = || {
+        sender.advance().unwrap();
+        pipeline.turn_timeout(LOOK).unwrap();
+        assert!(since.elapsed() < PATIENCE);
+        pipeline.counters()
+    };
+    let socket = loop {
+        turn();
+        if let Ok(socket) = accepted.try_recv() {
+            break socket;
+        }
+    };
+    let enough = turn().sinks[0].blocks + 500;
+    let counters = loop {
+        let counters = turn();
+        if counters.sinks[0].blocks >= enough {
+            break counters;
+        }
+    };
+    assert_eq!((counters.sources[1].blocks, counters.sinks[1].state.as_str()), (0, "new"));
+    drop(socket);
+}

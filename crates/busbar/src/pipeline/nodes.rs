@@ -12,11 +12,21 @@ use super::edge::{Edge, Item, Next};
 use super::node::{Producer, SinkNode, StageNode};
 use super::shape::Shape;
 use super::sink::{self, Sink};
-use super::source::{Farewell, Source};
+use super::source::{Admitted, Farewell, Source};
 use super::stage::{Made, Stage};
 use crate::stream::{Lost, StreamSetup};
 use crate::wait::{Interest, Poller};
 use crate::{Error, Result};
+
+/// What becomes of the first sender of a source.
+#[derive(Debug)]
+pub(super) enum Admission {
+    Taken,
+    /// A node behind the source is still being opened: to be asked again.
+    Pending,
+    /// The nodes do not take samples of this shape.
+    Refused(Error),
+}
 
 #[derive(Debug)]
 pub(super) struct Nodes {
@@ -163,13 +173,22 @@ impl Nodes {
     }
 
     /// Opens the nodes behind a source whose first sender has come, as far as its shape decides whether that
-    /// succeeds. Returns the error if they do not take samples of this shape.
+    /// succeeds.
     ///
     /// # Errors
     ///
     /// An error that has nothing to do with the shape.
-    pub(super) fn admit(&mut self, source: usize) -> Result<Option<Error>> {
-        let Err(error) = self.open_behind(source) else { return Ok(None) };
+    pub(super) fn admit(&mut self, source: usize) -> Result<Admission> {
+        let is_pending = self.sources[source].admitted == Admitted::Pending;
+        let opened = if is_pending { Ok(()) } else { self.open_behind(source) };
+        let error = match opened.and_then(|()| self.are_admitted(source)) {
+            Ok(true) => return Ok(Admission::Taken),
+            Ok(false) => {
+                self.sources[source].admitted = Admitted::Pending;
+                return Ok(Admission::Pending);
+            }
+            Err(error) => error,
+        };
         if !is_of_shape(&error) {
             return Err(error);
         }
@@ -183,7 +202,25 @@ impl Nodes {
                 self.sinks[index].sink.dismiss();
             }
         }
-        Ok(Some(error))
+        Ok(Admission::Refused(error))
+    }
+
+    /// Whether all sinks behind a source are open that have to be.
+    fn are_admitted(&mut self, source: usize) -> Result<bool> {
+        let mut are = true;
+        for index in 0..self.sinks.len() {
+            let input = self.sinks[index].input;
+            if self.source_of(input) != source {
+                continue;
+            }
+            let Self { sources, stages, sinks, .. } = self;
+            if let Some(shape) = shape(sources, stages, input) {
+                let sink = &mut sinks[index].sink;
+                let place = format!("sink `{}`", sink.name());
+                are &= sink.is_admitted(shape).map_err(|error| error.within(&place))?;
+            }
+        }
+        Ok(are)
     }
 
     fn open_behind(&mut self, source: usize) -> Result<()> {

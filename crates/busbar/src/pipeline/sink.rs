@@ -5,8 +5,7 @@ mod serving;
 mod way;
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
-use std::sync::mpsc::{self, TryRecvError};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -18,7 +17,7 @@ use super::counters::SinkCounters;
 use super::edge::{Edge, Item, NOTHING, Next, sum};
 use super::retry::{Retry, patience};
 use super::shape::Shape;
-use crate::poll::{self, later};
+use crate::poll::Task;
 use crate::stream::Lost;
 use crate::{Error, Result};
 
@@ -29,9 +28,6 @@ const MOST_MICROSECONDS: u64 = 3_600_000_000;
 /// wait for another.
 const BURST: usize = 256 << 10;
 
-/// How often to look whether a thread has opened it.
-const LOOK: Duration = Duration::from_millis(50);
-
 /// A sink, open or not.
 #[derive(Debug)]
 pub(super) struct Sink {
@@ -41,6 +37,8 @@ pub(super) struct Sink {
     /// The hardware that recordings name.
     from: Option<String>,
     state: State,
+    /// A thread that opens a way nobody wants any more: the sender it was opened for was refused meanwhile.
+    abandoned: Option<Task<Way>>,
     /// The attempts before this opening, until it has delivered a block.
     retry: Option<Retry>,
     /// Blocks that were taken and are not delivered yet, the oldest first.
@@ -56,8 +54,10 @@ enum State {
     /// The shape of its samples is not known yet.
     New,
     Down(Retry),
-    /// A thread opens it again.
-    Opening(mpsc::Receiver<Result<Way>>, Retry),
+    /// The first sender of the source waits until it is open. `None`: the thread of a sender before has not ended.
+    Admitting(Option<Task<Way>>),
+    /// A thread opens it: again, if there is a retry.
+    Opening(Task<Way>, Option<Retry>),
     Open(Way),
     /// Everything was delivered.
     Finished,
@@ -101,6 +101,7 @@ impl Sink {
             patience: patience(config.patience, all),
             from,
             state: State::New,
+            abandoned: None,
             retry: None,
             under_way: VecDeque::new(),
             opens: 0,
@@ -115,8 +116,8 @@ impl Sink {
 
     pub(super) fn state(&self) -> &'static str {
         match self.state {
-            State::New => "new",
-            State::Down(_) | State::Opening(..) => "down",
+            State::New | State::Admitting(_) | State::Opening(_, None) => "new",
+            State::Down(_) | State::Opening(_, Some(_)) => "down",
             State::Open(_) => "open",
             State::Finished => "finished",
         }
@@ -139,7 +140,6 @@ impl Sink {
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.state {
             State::Down(retry) => Some(retry.at),
-            State::Opening(..) => Some(later(Instant::now(), LOOK)),
             _ => None,
         }
     }
@@ -148,6 +148,7 @@ impl Sink {
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.state {
             State::Open(way) => way.descriptor(),
+            State::Opening(task, _) | State::Admitting(Some(task)) => Some(task.as_fd()),
             _ => None,
         }
     }
@@ -157,17 +158,22 @@ impl Sink {
         let mut turn = Turn::default();
         let opened = match (&mut self.state, shape) {
             // No sample came, and none will.
-            (State::New, None) if edge.has_ended() => {
+            (State::New, None) | (State::Admitting(_), _) if edge.has_ended() => {
                 self.state = State::Finished;
                 return Ok(Turn { moved: true, ..Turn::default() });
             }
-            (State::New, Some(shape)) => self.open(shape, true),
-            (State::Down(retry), Some(shape)) if retry.is_due() => {
-                if self.config.to.is_remote() {
-                    self.begin(shape)
-                } else {
-                    self.open(shape, false)
+            // A device without a sample to transmit need not be opened.
+            (State::Opening(..), _) if edge.has_ended() && self.config.to.is_remote() => {
+                if let Some(Next::End(lost)) = edge.next() {
+                    self.counts.lose(lost);
                 }
+                self.state = State::Finished;
+                return Ok(Turn { moved: true, ..Turn::default() });
+            }
+            (State::New, Some(shape)) => self.begin(shape, None),
+            (State::Down(retry), Some(shape)) if retry.is_due() => {
+                let retry = *retry;
+                self.begin(shape, Some(retry))
             }
             (State::Opening(..), _) => self.await_opening(),
             _ => Ok(None),
@@ -194,47 +200,88 @@ impl Sink {
     /// device has to be opened for that; what its blocks take is taken from `room`, in bytes.
     pub(super) fn admit(&mut self, shape: &Shape, room: &mut usize) -> Result<()> {
         if matches!(self.config.to, SinkKind::Device(_)) {
+            self.dismiss();
             let memory = self.config.memory.as_ref().unwrap_or(&shape.memory).clone();
             Shape { memory, ..shape.clone() }.take(Way::blocks(&self.config, shape), room)?;
-            return self.open(shape, true).map(drop);
+            if self.config.to.is_remote() {
+                self.state = State::Admitting(None);
+                return Ok(());
+            }
+            let opened = Way::open(&self.config, shape, self.from.as_deref());
+            return self.opened(opened, true).map(drop);
         }
         Way::check(&self.config, shape)
     }
 
+    /// Whether [`admit`](Self::admit) is over; fails as that.
+    pub(super) fn is_admitted(&mut self, shape: &Shape) -> Result<bool> {
+        match &self.state {
+            State::Admitting(None) => {
+                if self.abandoned.as_ref().is_some_and(|task| task.take().is_none()) {
+                    return Ok(false);
+                }
+                self.abandoned = None;
+                self.state = State::Admitting(Some(self.task(shape)?));
+                self.opens += 1;
+                Ok(false)
+            }
+            State::Admitting(Some(task)) => {
+                let Some(opened) = task.take() else { return Ok(false) };
+                self.state = State::New;
+                self.opened(opened, true).map(|_| true)
+            }
+            _ => Ok(true),
+        }
+    }
+
     /// That sender was refused: closes the sink until the next one comes.
     pub(super) fn dismiss(&mut self) {
+        self.abandon();
         self.state = State::New;
     }
 
-    fn open(&mut self, shape: &Shape, is_first: bool) -> Result<Option<Error>> {
-        self.opened(Way::open(&self.config, shape, self.from.as_deref()), is_first)
+    /// Remembers a thread that opens it for a sender, so that there is one at a time.
+    fn abandon(&mut self) {
+        if let State::Admitting(task @ Some(_)) = &mut self.state {
+            self.abandoned = task.take();
+        }
     }
 
-    /// Has a thread open it again, so that others do not wait for an answer from another machine.
-    fn begin(&mut self, shape: &Shape) -> Result<Option<Error>> {
-        let State::Down(retry) = self.state else { return Ok(None) };
-        let (to, from) = mpsc::channel();
-        let (config, shape, hw) = (self.config.clone(), shape.clone(), self.from.clone());
-        // A sink that is closed before does not listen any more.
-        let open = move || drop(to.send(Way::open(&config, &shape, hw.as_deref())));
-        if let Err(error) = poll::spawn("busbar-open", open) {
-            return self.opened(Err(error), false);
+    /// Opens it, or has a thread do so if that may wait: others have their turn meanwhile. Without a retry it is the first
+    /// time.
+    fn begin(&mut self, shape: &Shape, retry: Option<Retry>) -> Result<Option<Error>> {
+        if !self.config.to.may_wait() {
+            let opened = Way::open(&self.config, shape, self.from.as_deref());
+            return self.opened(opened, retry.is_none());
         }
-        self.state = State::Opening(from, retry);
-        Ok(None)
+        match self.task(shape) {
+            Ok(task) => {
+                self.state = State::Opening(task, retry);
+                self.opens += 1;
+                Ok(None)
+            }
+            Err(error) => self.opened(Err(error), retry.is_none()),
+        }
+    }
+
+    fn task(&self, shape: &Shape) -> Result<Task<Way>> {
+        let (config, shape, hw) = (self.config.clone(), shape.clone(), self.from.clone());
+        let what = format!("sink `{}`", self.name());
+        Task::start(&what, move || Way::open(&config, &shape, hw.as_deref()))
     }
 
     /// What has become of that.
     fn await_opening(&mut self) -> Result<Option<Error>> {
-        let State::Opening(from, retry) = &self.state else { return Ok(None) };
-        let opened = match from.try_recv() {
-            Ok(opened) => opened,
-            Err(TryRecvError::Empty) if !retry.is_over() => return Ok(None),
-            Err(TryRecvError::Empty) => Err(Error::new("open", self.name(), Errno::TIMEDOUT)),
-            Err(TryRecvError::Disconnected) => Err(Error::new("open", self.name(), Errno::IO)),
+        let State::Opening(task, retry) = &self.state else { return Ok(None) };
+        let is_over = retry.is_some_and(|retry| retry.is_over());
+        let opened = match task.take() {
+            Some(opened) => opened,
+            None if is_over => Err(Error::new("open", self.name(), Errno::TIMEDOUT)),
+            None => return Ok(None),
         };
-        self.state = State::Down(*retry);
-        self.opened(opened, false)
+        let retry = *retry;
+        self.state = retry.map_or(State::New, State::Down);
+        self.opened(opened, retry.is_none())
     }
 
     fn opened(&mut self, opened: Result<Way>, is_first: bool) -> Result<Option<Error>> {

@@ -15,7 +15,7 @@ use super::edge::{Item, NOTHING, sum};
 use super::retry::{Retry, patience};
 use super::shape::Shape;
 use crate::block::{Memory, Purpose};
-use crate::poll::later;
+use crate::poll::{Task, later};
 use crate::stream::net::{Count, FrameReceiver};
 use crate::stream::{Interface, Lost, Samples, StreamSetup};
 use crate::{Error, Result};
@@ -53,7 +53,11 @@ pub(super) struct Source {
     /// Whether the feed that is open has this shape.
     is_known: bool,
     /// Whether the nodes behind it take samples of this shape.
-    is_admitted: bool,
+    pub admitted: Admitted,
+    /// A thread that opens a feed nobody wants any more: the source was stopped meanwhile.
+    abandoned: Option<Task<Feed>>,
+    /// Whether it has failed since it was started: opening it is a restart.
+    has_failed: bool,
     /// What is missing before the next block, in addition to its own loss.
     lost: Lost,
     failures: u32,
@@ -62,11 +66,22 @@ pub(super) struct Source {
     counts: Counts,
 }
 
+/// Whether the nodes behind a source take its samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admitted {
+    No,
+    /// They are being opened for the first sender.
+    Pending,
+    Yes,
+}
+
 #[derive(Debug)]
 enum State {
     /// It was not started, or was stopped.
     Off,
     Down(Retry),
+    /// A thread opens it. Without a retry, it is the start of the pipeline, and a failure ends that.
+    Opening(Task<Feed>, Option<Retry>),
     Open(Feed),
     /// No more samples come.
     Ended,
@@ -122,7 +137,9 @@ impl Source {
             about: None,
             shape: None,
             is_known: false,
-            is_admitted: false,
+            admitted: Admitted::No,
+            abandoned: None,
+            has_failed: false,
             lost: NOTHING,
             failures: 0,
             opens: 0,
@@ -133,7 +150,7 @@ impl Source {
             SourceKind::Endpoint { .. } if is_on => {
                 source.state = State::Down(Retry::new(source.patience));
             }
-            _ if is_on => source.open()?,
+            _ if is_on => source.open(None)?,
             _ => {}
         }
         Ok(source)
@@ -155,7 +172,7 @@ impl Source {
     pub(super) fn state(&self) -> &'static str {
         match self.state {
             State::Off => "off",
-            State::Down(_) => "down",
+            State::Down(_) | State::Opening(..) => "down",
             State::Open(_) => "open",
             State::Ended => "ended",
         }
@@ -173,16 +190,18 @@ impl Source {
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.state {
             State::Open(feed) => Some(feed.as_fd()),
+            State::Opening(task, _) => Some(task.as_fd()),
             _ => self.leaving.as_ref().map(|(receiver, _)| receiver.as_fd()),
         }
     }
 
     /// Opens it, unless it is open.
     pub(super) fn start(&mut self) -> Result<()> {
-        if matches!(self.state, State::Open(_) | State::Ended) {
+        if matches!(self.state, State::Open(_) | State::Opening(..) | State::Ended) {
             return Ok(());
         }
-        self.open()
+        self.has_failed = false;
+        self.open(Some(Retry::new(self.patience)))
     }
 
     /// Closes it until it is started again.
@@ -191,7 +210,9 @@ impl Source {
             self.counts.keep(feed);
         }
         if !matches!(self.state, State::Ended) {
-            self.state = State::Off;
+            if let State::Opening(task, _) = std::mem::replace(&mut self.state, State::Off) {
+                self.abandoned = Some(task);
+            }
             self.lost = sum(self.lost, self.gap());
         }
     }
@@ -235,10 +256,27 @@ impl Source {
         if self.counts.blocks == 0 { NOTHING } else { Lost::Unknown }
     }
 
-    fn open(&mut self) -> Result<()> {
-        let feed = Feed::open(&self.config, &self.setup, self.count)
-            .map_err(|error| error.within(&format!("source `{}`", self.name())))?;
+    /// Opens it, or has a thread do so if that may wait: others have their turn meanwhile.
+    fn open(&mut self, retry: Option<Retry>) -> Result<()> {
+        let (config, setup, count) = (self.config.clone(), self.setup.clone(), self.count);
+        let place = format!("source `{}`", config.name);
+        let what = place.clone();
+        let open = move || Feed::open(&config, &setup, count).map_err(|error| error.within(&place));
+        if !self.config.from.may_wait() {
+            return self.opened(open()?);
+        }
+        let task = match self.abandoned.take() {
+            Some(task) => task,
+            None => Task::start(&what, open)?,
+        };
+        self.state = State::Opening(task, retry);
+        self.opens += 1;
+        Ok(())
+    }
+
+    fn opened(&mut self, feed: Feed) -> Result<()> {
         self.is_known = false;
+        self.forget_admission();
         self.learn(feed.shape(self.setup.memory.as_ref()))?;
         if let Feed::Device(device) = &feed {
             self.about = Some((device.interface(), device.memory().clone()));
@@ -247,6 +285,13 @@ impl Source {
         self.opens += 1;
         self.failures = 0;
         Ok(())
+    }
+
+    /// Nodes that are being opened for a sender have to be for another one.
+    fn forget_admission(&mut self) {
+        if self.admitted == Admitted::Pending {
+            self.admitted = Admitted::No;
+        }
     }
 
     /// Remembers the shape once it is known; fails if it has changed.
@@ -271,7 +316,13 @@ impl Source {
     pub(super) fn take(&mut self) -> Result<Taken> {
         match &mut self.state {
             State::Down(retry) if retry.is_due() => self.reopen(),
-            State::Off | State::Down(_) | State::Ended => Ok(Taken::Nothing),
+            State::Opening(..) => self.await_opening(),
+            State::Off => {
+                // A feed that comes late is closed.
+                self.abandoned.take_if(|task| task.take().is_some());
+                Ok(Taken::Nothing)
+            }
+            State::Down(_) | State::Ended => Ok(Taken::Nothing),
             State::Open(_) if self.config.count.is_some_and(|it| self.counts.samples >= it) => {
                 Ok(Taken::End(self.end(Farewell::Enough)))
             }
@@ -297,7 +348,7 @@ impl Source {
     /// A sender has come. The shape of a later one must be that of the first one.
     fn hear(&mut self) -> Taken {
         match self.look() {
-            Ok(()) if self.is_admitted => self.admit(),
+            Ok(()) if self.admitted == Admitted::Yes => self.admit(),
             Ok(()) => return Taken::Hello,
             Err(error) => {
                 self.reject(&error);
@@ -309,7 +360,7 @@ impl Source {
 
     /// The nodes behind it take the samples of the sender that waits.
     pub(super) fn admit(&mut self) {
-        self.is_admitted = true;
+        self.admitted = Admitted::Yes;
         if let State::Open(Feed::Net(receiver)) = &mut self.state {
             receiver.admit();
         }
@@ -318,9 +369,10 @@ impl Source {
     /// Refuses the sender that waits; the next one may come.
     pub(super) fn reject(&mut self, error: &Error) {
         self.is_known = false;
-        if !self.is_admitted {
+        if self.admitted != Admitted::Yes {
             self.shape = None;
         }
+        self.forget_admission();
         if let State::Open(Feed::Net(receiver)) = &mut self.state {
             receiver.reject(&error.to_string());
         }
@@ -376,22 +428,48 @@ impl Source {
         self.lost = sum(self.lost, self.gap());
         let mut retry = Retry::new(self.patience);
         let error = retry.failed(error)?;
-        self.state = State::Down(retry);
+        (self.state, self.has_failed) = (State::Down(retry), true);
         Ok(Taken::Trouble(error))
     }
 
     fn reopen(&mut self) -> Result<Taken> {
-        match self.open() {
+        let State::Down(mut retry) = self.state else { return Ok(Taken::Nothing) };
+        match self.open(Some(retry)) {
             Ok(()) => {
-                self.counts.restarts += 1;
+                self.counts.restarts += u64::from(matches!(self.state, State::Open(_)));
                 Ok(Taken::Nothing)
             }
             Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Err(error),
             Err(error) => {
-                if let State::Down(retry) = &mut self.state {
-                    retry.failed(error)?;
-                }
+                retry.failed(error)?;
+                self.state = State::Down(retry);
                 Ok(Taken::Nothing)
+            }
+        }
+    }
+
+    /// What has become of the opening.
+    fn await_opening(&mut self) -> Result<Taken> {
+        let State::Opening(task, retry) = &self.state else { return Ok(Taken::Nothing) };
+        let (feed, retry) = (task.take(), *retry);
+        let Some(feed) = feed else {
+            if retry.is_some_and(|retry| retry.is_over()) {
+                let what = format!("source `{}`", self.name());
+                return Err(Error::new("open", what, Errno::TIMEDOUT));
+            }
+            return Ok(Taken::Nothing);
+        };
+        match (feed, retry) {
+            (Ok(feed), _) => {
+                self.opened(feed)?;
+                self.counts.restarts += u64::from(self.has_failed);
+                Ok(Taken::Nothing)
+            }
+            (Err(error), None) => Err(error),
+            (Err(error), Some(mut retry)) => {
+                let error = retry.failed(error)?;
+                self.state = State::Down(retry);
+                Ok(Taken::Trouble(error))
             }
         }
     }

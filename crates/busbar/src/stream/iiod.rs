@@ -98,7 +98,18 @@ pub use self::setup::ServerSetup;
 
 /// Whether this is the name of a stream from or to a device of another machine.
 pub(crate) fn is_remote(name: &str) -> bool {
-    name.strip_prefix("iio:").is_some_and(|device| remote::Remote::of(device).is_some())
+    name.strip_prefix("iio:").is_some_and(is_remote_device)
+}
+
+/// Fails if the name of such a stream has an option that it cannot have.
+pub(crate) fn check_name(name: &str) -> crate::Result<()> {
+    let remote = name.strip_prefix("iio:").and_then(remote::Remote::of);
+    remote.map_or(Ok(()), |remote| remote.silence().map(drop))
+}
+
+/// Whether this is the name of a device of another machine, without `iio:`.
+pub(crate) fn is_remote_device(name: &str) -> bool {
+    remote::Remote::of(name).is_some()
 }
 
 /// Has the kernel close a connection whose peer does not answer for a minute.

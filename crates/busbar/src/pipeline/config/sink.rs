@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::edge::Edge;
 use crate::block::Memory;
 use crate::bulk::Transport;
-use crate::stream::{Interface, iiod};
+use crate::stream::{Interface, iiod, net, silence};
 use crate::{Error, Result};
 
 const SINKS: &str = "iio:NAME, iio:NAME@ip:HOST, tcp:HOST:PORT, iiod:[[ADDRESS:]PORT], file:NAME, \
@@ -122,6 +122,14 @@ impl SinkKind {
     pub(in crate::pipeline) fn is_remote(&self) -> bool {
         matches!(self, Self::Device(name) if iiod::is_remote(name))
     }
+
+    /// Whether opening it may wait for a name or for another machine.
+    pub(in crate::pipeline) fn may_wait(&self) -> bool {
+        match self {
+            Self::Connect(address) | Self::Iiod(address) => net::has_name(address),
+            _ => self.is_remote(),
+        }
+    }
 }
 
 impl FromStr for SinkKind {
@@ -132,6 +140,10 @@ impl FromStr for SinkKind {
         if let Some(address) = text.strip_prefix("usb:") {
             return address.parse().map(Self::Usb);
         }
+        if let Some(address) = text.strip_prefix("tcp:") {
+            silence::split(address)?;
+        }
+        iiod::check_name(text)?;
         let known = text.split_once(':').and_then(|(kind, rest)| match (kind, rest) {
             ("null", "") => Some(Self::Null),
             ("verify", "") => Some(Self::Verify { counter: false }),

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::block::Memory;
-use crate::stream::Interface;
 use crate::stream::sigmf::Datatype;
+use crate::stream::{Interface, iiod, net, silence};
 use crate::{Error, Result};
 
 const SOURCES: &str = "iio:NAME, synth:PATTERN, tcp-listen:[HOST:]PORT, \
@@ -149,6 +149,17 @@ impl SourceConfig {
     }
 }
 
+impl SourceKind {
+    /// Whether opening it may wait for a name or for another machine.
+    pub(in crate::pipeline) fn may_wait(&self) -> bool {
+        match self {
+            Self::Device(name) => iiod::is_remote(name),
+            Self::Listen(address) => net::has_name(address),
+            _ => false,
+        }
+    }
+}
+
 impl FromStr for SourceKind {
     type Err = Error;
 
@@ -157,6 +168,10 @@ impl FromStr for SourceKind {
         if let Some(address) = text.strip_prefix("usb:") {
             return framed(address).map(Self::Usb);
         }
+        if let Some(address) = text.strip_prefix("tcp-listen:") {
+            silence::split(address)?;
+        }
+        iiod::check_name(text)?;
         let known = text.split_once(':').and_then(|(kind, rest)| match kind {
             "iio" | "synth" if !rest.is_empty() => Some(Self::Device(text.into())),
             "tcp-listen" if !rest.is_empty() => Some(Self::Listen(rest.into())),

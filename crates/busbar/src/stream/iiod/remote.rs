@@ -19,6 +19,7 @@ use super::PORT;
 use super::context::{Channel, Context, Device};
 use crate::poll::{self, Deadline, later};
 use crate::stream::device::unless_set;
+use crate::stream::silence;
 use crate::{Error, Result};
 
 pub(in crate::stream) use self::receive::open;
@@ -32,26 +33,35 @@ pub(super) const WHOLE: Duration = Duration::from_secs(10);
 const LONGEST_LINE: usize = 4096;
 /// The longest value of an attribute, and the longest XML.
 const LONGEST_VALUE: usize = 1 << 16;
-const LONGEST_XML: usize = 16 << 20;
+const LONGEST_XML: usize = 4 << 20;
 
-/// The name of a device of another machine: `NAME@ip:HOST[:PORT]`.
+/// The name of a device of another machine: `NAME@ip:HOST[:PORT][?silence=TIME]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::stream) struct Remote {
     pub device: String,
     /// `HOST:PORT`.
     pub host: String,
+    /// As it is in the name, with the option.
+    place: String,
 }
 
 impl Remote {
     /// `None` if `name`, without `iio:`, is not of this form.
     pub(in crate::stream) fn of(name: &str) -> Option<Self> {
-        let (device, host) = name.split_once("@ip:")?;
+        let (device, place) = name.split_once("@ip:")?;
+        let host = place.split_once('?').map_or(place, |(host, _)| host);
         let is_whole = !device.is_empty() && !host.is_empty();
-        is_whole.then(|| Self { device: device.into(), host: with_port(host) })
+        is_whole.then(|| Self { device: device.into(), host: with_port(host), place: place.into() })
+    }
+
+    /// How long the server may be silent, if the name says so.
+    pub(in crate::stream) fn silence(&self) -> Result<Option<Duration>> {
+        silence::split(&self.place).map(|(_, silence)| silence)
     }
 
     /// Connects, and finds the device.
     fn connect(&self) -> Result<(Connection, Device)> {
+        self.silence()?;
         let mut connection = Connection::open(&self.host)?;
         let mut context = connection.context()?;
         let index = context.find(&self.device).ok_or_else(|| {
@@ -366,6 +376,8 @@ mod tests {
         for (name, host) in [
             ("adc@ip:pluto", "pluto:30431"),
             ("adc@ip:pluto:5000", "pluto:5000"),
+            ("adc@ip:pluto?silence=5s", "pluto:30431"),
+            ("adc@ip:[fe80::1]:5000?silence=5s", "[fe80::1]:5000"),
             ("adc@ip:192.168.2.1", "192.168.2.1:30431"),
             ("adc@ip:fe80::1", "[fe80::1]:30431"),
             ("adc@ip:[fe80::1]", "[fe80::1]:30431"),
@@ -374,7 +386,7 @@ mod tests {
             let found = Remote::of(name).unwrap();
             assert_eq!((found.device.as_str(), found.host.as_str()), ("adc", host), "{name}");
         }
-        for name in ["adc", "@ip:host", "adc@ip:", "adc@host"] {
+        for name in ["adc", "@ip:host", "adc@ip:", "adc@ip:?silence=5s", "adc@host"] {
             assert_eq!(Remote::of(name), None, "{name}");
         }
     }

@@ -26,7 +26,7 @@ use super::watch::{Token, Watch};
 #[cfg(feature = "usb")]
 use super::wire::Port;
 use crate::block::{Block, Memory};
-use crate::poll::{self, Deadline};
+use crate::poll::{self, Deadline, later};
 use crate::receive;
 use crate::stream::format::{Format, Lost, Meta};
 use crate::stream::frame::{self, Header, Hello, Kind, MAX_REFUSAL};
@@ -391,7 +391,7 @@ impl FrameReceiver {
     /// Drops a connection that was refused once the sender knows so. There is one of a kind that has to be kept.
     fn part_from(&mut self, mut conn: Conn) {
         if conn.lingers() {
-            self.parting = Some((conn, Instant::now() + LINGER));
+            self.parting = Some((conn, later(Instant::now(), LINGER)));
         }
     }
 

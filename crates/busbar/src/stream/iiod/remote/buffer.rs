@@ -12,12 +12,15 @@ use crate::stream::format::Format;
 use crate::stream::iiod::context::{Channel, Device};
 use crate::stream::iiod::hub::Mask;
 use crate::stream::iiod::keep_alive;
+use crate::stream::net::user_timeout;
 use crate::stream::scan;
 use crate::stream::setup::{Interface, StreamSetup};
 use crate::{Error, Result};
 
 /// How long the server may wait for the device beyond the time that its blocks take.
 pub(super) const PATIENCE: Duration = Duration::from_millis(2500);
+/// How much earlier than it may be silent a server has to answer.
+const MARGIN: Duration = Duration::from_secs(5);
 /// The longest time that is computed from what a server tells, in seconds.
 const LONGEST: f64 = 1e5;
 
@@ -97,8 +100,17 @@ impl Buffer {
         format!("OPEN {} {} {}", self.device.id, self.samples, self.mask.text())
     }
 
-    /// Opens the device. The server may take `patience` for a request. Returns whether it has `count` buffers.
-    pub(super) fn open(&mut self, patience: Duration, count: usize) -> Result<bool> {
+    /// Opens the device. The server may take `patience` for a request, and is to answer earlier than it may be silent.
+    /// Returns whether it has `count` buffers.
+    pub(super) fn open(
+        &mut self,
+        patience: Duration,
+        silence: Duration,
+        count: usize,
+    ) -> Result<bool> {
+        // 0 would be for ever.
+        let earlier = silence.saturating_sub((silence / 3).min(MARGIN));
+        let patience = patience.min(earlier).max(Duration::from_millis(1));
         // Old servers may not know these.
         self.connection.ask(&format!("TIMEOUT {}", patience.as_millis()))?;
         let set = self.connection.ask(&self.set(count))?;
@@ -114,14 +126,18 @@ impl Buffer {
         })
     }
 
-    /// The socket of the connection, which has no answer left, non-blocking.
-    pub(super) fn into_socket(self) -> Result<TcpStream> {
+    /// The socket of the connection, which has no answer left, non-blocking. The kernel closes it if the other machine
+    /// does not acknowledge what was sent for the time `silence`.
+    pub(super) fn into_socket(self, silence: Duration) -> Result<TcpStream> {
         let Self { connection, label, .. } = self;
         if !connection.socket.buffer().is_empty() {
             return Err(connection.wrong("an answer without a question"));
         }
         let socket = connection.socket.into_inner().0;
-        let set = socket.set_nonblocking(true).and_then(|()| keep_alive(&socket));
+        let set = socket
+            .set_nonblocking(true)
+            .and_then(|()| keep_alive(&socket))
+            .and_then(|()| user_timeout(&socket, silence));
         set.map_err(|why| Error::new("use", label, why))?;
         Ok(socket)
     }

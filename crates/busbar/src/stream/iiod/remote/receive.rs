@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::PollFlags;
 use rustix::event::epoll::EventFlags;
@@ -13,7 +13,7 @@ use super::buffer::{Buffer, PATIENCE};
 use super::talk::{Talk, says};
 use super::{Remote, failure};
 use crate::block::{self, Block, Memory, Purpose};
-use crate::poll::Set;
+use crate::poll::{Set, Timer, later};
 use crate::stream::about::About;
 use crate::stream::device::Direction;
 use crate::stream::driver::{Filled, Opened, Pending, Receiver, Taken};
@@ -22,12 +22,17 @@ use crate::stream::net::awaited::Awaited;
 use crate::stream::setup::{Interface, StreamSetup};
 use crate::{Error, Result};
 
+/// The least time that a server may be silent.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// Opens a device of another machine to receive from it.
 pub(in crate::stream) fn open(remote: &Remote, setup: &StreamSetup) -> Result<Opened> {
     let mut buffer = Buffer::find(remote, setup, Direction::Receive)?;
     let is_counter = buffer.says("pattern", "counter")? && !buffer.says("loopback", "1")?;
     let (count, len) = (setup.count(), buffer.block_len());
-    buffer.open(PATIENCE.saturating_add(buffer.block_time().unwrap_or_default()), count)?;
+    let time = buffer.block_time().unwrap_or_default();
+    let silence = remote.silence()?.unwrap_or_else(|| SILENCE.max(PATIENCE.saturating_add(time.saturating_mul(3))));
+    buffer.open(PATIENCE.saturating_add(time), silence, count)?;
     let memory = setup.memory.clone().unwrap_or_else(|| Memory::choose(Purpose::Program));
     let blocks: VecDeque<_> = Block::several(count, len, &memory)?;
     let detector = Detector::new(&buffer.format, is_counter);
@@ -44,7 +49,7 @@ pub(in crate::stream) fn open(remote: &Remote, setup: &StreamSetup) -> Result<Op
         label: label.clone(),
         request: format!("READBUF {} {len}\r\n", buffer.id()),
         mask: buffer.mask.text(),
-        talk: Talk::new(Arc::new(buffer.into_socket()?.into())),
+        talk: Talk::new(Arc::new(buffer.into_socket(silence)?.into())),
         queued: blocks,
         state: State::Idle,
         awaited: Awaited::any(),
@@ -53,6 +58,9 @@ pub(in crate::stream) fn open(remote: &Remote, setup: &StreamSetup) -> Result<Op
         len,
         sample_len: about.format.sample_len,
         copied: 0,
+        silence,
+        heard: Instant::now(),
+        timer: None,
     };
     Ok(Opened { label, receiver: Box::new(receiver), detector, about })
 }
@@ -89,6 +97,12 @@ struct Receive {
     len: usize,
     sample_len: usize,
     copied: u64,
+    /// How long the server may send nothing that it was asked for.
+    silence: Duration,
+    /// When it was asked, or has sent something.
+    heard: Instant,
+    /// Expires when it has been silent for that long, or before; and when that is.
+    timer: Option<(Timer, Instant)>,
 }
 
 impl Receive {
@@ -99,6 +113,7 @@ impl Receive {
         }
         self.talk.ask(&self.request).map_err(|why| self.ended(&why))?;
         (self.state, self.is_first) = (State::Count, true);
+        self.heard = Instant::now();
         Ok(())
     }
 
@@ -106,6 +121,22 @@ impl Receive {
     fn ended(&mut self, why: &str) -> Error {
         self.state = State::Ended;
         Error::new("receive from", self.label.as_str(), Errno::PIPE).help(why)
+    }
+
+    /// Fails if the server has been silent for too long.
+    fn check_silence(&mut self) -> Result<()> {
+        let until = later(self.heard, self.silence);
+        if Instant::now() >= until {
+            let silence = self.silence.as_secs_f32();
+            return Err(self.ended(&format!("the server has been silent for {silence} s")));
+        }
+        if let Some((timer, at)) = &mut self.timer
+            && Instant::now() >= *at
+        {
+            *at = until;
+            timer.set(Some(until))?;
+        }
+        Ok(())
     }
 
     /// One step; `false` if the server has to send more for the next.
@@ -208,8 +239,12 @@ impl Receiver for Receive {
             }
             if !self.step()? {
                 self.await_next();
+                if !matches!(self.state, State::Idle) {
+                    self.check_silence()?;
+                }
                 return Ok(Taken::Nothing);
             }
+            self.heard = Instant::now();
         }
     }
 
@@ -223,7 +258,12 @@ impl Receiver for Receive {
 
     fn watch(&mut self, set: &Arc<Set>) -> Result<()> {
         self.ask()?;
-        set.add(&*self.talk.socket, 1, EventFlags::IN)
+        let (timer, at) = (Timer::new()?, later(Instant::now(), self.silence));
+        timer.set(Some(at))?;
+        set.add(&timer, 2, EventFlags::IN)?;
+        set.add(&*self.talk.socket, 1, EventFlags::IN)?;
+        self.timer = Some((timer, at));
+        Ok(())
     }
 
     fn copied(&self) -> u64 {
@@ -241,12 +281,10 @@ impl Receiver for Receive {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
-    use std::time::Duration;
-
     use super::*;
     use crate::poll;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
 
     const LEN: usize = 1 << 20;
 
@@ -268,6 +306,9 @@ mod tests {
             len: LEN,
             sample_len: 8,
             copied: 0,
+            silence: Duration::from_secs(60),
+            heard: Instant::now(),
+            timer: None,
         };
         (receive, listener.accept().unwrap().0)
     }
@@ -297,5 +338,33 @@ mod tests {
         server.write_all(b"-32\n").unwrap();
         assert!(!wait(Duration::from_secs(60)).is_empty());
         assert!(receive.take().is_err());
+    }
+
+    #[test]
+    fn a_server_that_falls_silent_is_an_error_and_wakes_who_watches() {
+        let (mut receive, _server) = receive();
+        receive.silence = Duration::from_millis(50);
+        let set = Arc::new(Set::new().unwrap());
+        receive.watch(&set).unwrap();
+        let error = loop {
+            match receive.take() {
+                Ok(_) => assert!(!poll::wait(&*set, PollFlags::IN, None).unwrap().is_empty()),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.errno(), Some(Errno::PIPE));
+        assert!(error.to_string().contains("has been silent for 0.05 s"), "{error}");
+    }
+
+    #[test]
+    fn a_server_that_says_it_has_nothing_is_not_silent() {
+        let (mut receive, mut server) = receive();
+        receive.silence = Duration::MAX / 1024;
+        assert!(matches!(receive.take(), Ok(Taken::Nothing)));
+        let before = receive.heard;
+        server.write_all(b"-110\n").unwrap();
+        while receive.heard == before {
+            assert!(matches!(receive.take(), Ok(Taken::Nothing)));
+        }
     }
 }

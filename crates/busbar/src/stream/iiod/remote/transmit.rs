@@ -45,8 +45,9 @@ pub(in crate::stream) fn transmit(
     let count = setup.count().clamp(2, BUFFERS as usize) & !1;
     let time = buffer.block_time();
     let patience = PATIENCE.saturating_add(time.map_or(UNKNOWN, |time| time * BUFFERS));
+    let silence = remote.silence()?.unwrap_or(patience.saturating_add(GRACE));
     // A server that does not know the command has as many as libiio asks for.
-    let count = if buffer.open(patience, count)? { count } else { BUFFERS as usize };
+    let count = if buffer.open(patience, silence, count)? { count } else { BUFFERS as usize };
     let (label, watch) = (buffer.label.clone(), Watch::new()?);
     let about = About {
         format: buffer.format.clone(),
@@ -58,14 +59,14 @@ pub(in crate::stream) fn transmit(
     };
     let (id, open) = (buffer.id().to_owned(), buffer.commands(count));
     let half = (!buffer.has(LOST)).then(|| buffer.block_len() * (count / 2));
-    let socket = buffer.into_socket()?;
+    let socket = buffer.into_socket(silence)?;
     watch.add(&socket, 0)?;
     let transmit = Transmit {
         label: label.clone(),
         id,
         open,
         half,
-        patience: patience.saturating_add(GRACE),
+        silence,
         linger: time.map_or(LINGER, |time| time * (BUFFERS + 1)),
         zero_copy: ZeroCopy::new(&socket),
         talk: Some(Talk::new(socket)),
@@ -132,7 +133,7 @@ pub(in crate::stream) struct Transmit {
     /// answer to `CLOSE` tells, as that of `busbar serve` does.
     half: Option<usize>,
     /// How long an answer, or room to send, may take.
-    patience: Duration,
+    silence: Duration,
     /// How long the device may take for all that the server has.
     linger: Duration,
     /// `None` once it is closed.
@@ -182,7 +183,7 @@ impl Transmit {
         }
         while self.step()? {}
         let is_waiting = !matches!(self.state, State::Idle | State::Closed);
-        if is_waiting && self.since.elapsed() > self.patience {
+        if is_waiting && self.since.elapsed() > self.silence {
             return Err("the server does not answer".into());
         }
         Ok(())

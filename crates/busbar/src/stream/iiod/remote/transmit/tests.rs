@@ -426,8 +426,8 @@ fn a_silent_server_ends_the_sink() {
         None
     });
     let mut transmit = server.transmit();
-    assert!(transmit.patience > Duration::from_secs(7));
-    transmit.patience = Duration::from_millis(100);
+    assert!(transmit.silence > Duration::from_secs(7));
+    transmit.silence = Duration::from_millis(100);
     let error = failure_of(&mut transmit, &source());
     assert!(error.contains("does not answer"), "{error}");
 }
@@ -462,7 +462,7 @@ fn an_answer_is_heard_while_a_block_is_larger_than_the_room_in_the_sockets() {
         let mut transmit = server.transmit();
         let socket = &transmit.talk.as_ref().unwrap().socket;
         sockopt::set_socket_send_buffer_size(socket, 1).unwrap();
-        transmit.patience = Duration::from_secs(2);
+        transmit.silence = Duration::from_secs(2);
         let error = failure_of(&mut transmit, &source());
         assert!(error.contains(says), "{answer}: {error}");
     }
