@@ -874,7 +874,7 @@ fn a_source_that_cannot_be_opened_at_the_start_ends_the_pipeline() {
 }
 
 #[test]
-fn a_server_that_falls_silent_is_told_and_opened_again() {
+fn a_server_that_falls_silent_is_reported_and_opened_again() {
     use busbar::stream::iiod::{Server, ServerSetup};
 
     let setup = ServerSetup::new().listen("127.0.0.1:0").devices(["adc=synth:counter?rate=1M"]);
@@ -941,4 +941,38 @@ fn a_sender_waits_for_a_sink_that_does_not_answer_and_nobody_else_does() {
     };
     assert_eq!((counters.sources[1].blocks, counters.sinks[1].state.as_str()), (0, "new"));
     drop(socket);
+}
+
+#[test]
+fn an_option_of_a_name_is_checked_before_anything_is_opened() {
+    for (name, is_source) in [
+        ("iio:adc@ip:host?silence=5s", true),
+        ("tcp-listen:4950?silence=5s", true),
+        ("iio:dac@ip:host:1?silence=2min", false),
+        ("tcp:host:4950?silence=500ms", false),
+    ] {
+        let parse = |name: &str| {
+            if is_source {
+                name.parse::<SourceKind>().map(drop)
+            } else {
+                name.parse::<SinkKind>().map(drop)
+            }
+        };
+        parse(name).unwrap();
+        for wrong in [
+            name.replace("silence", "silent"),
+            name.replace("silence=", "silence"),
+            format!("{name}x"),
+        ] {
+            assert!(parse(&wrong).is_err(), "{wrong}");
+        }
+    }
+}
+
+#[test]
+fn no_time_for_the_end_is_too_long() {
+    let adc = SourceConfig::new("adc", SourceKind::Device("synth:counter".into()));
+    let sink = SinkConfig::new("to", Edge::new("adc"), SinkKind::Null);
+    let config = Config::new().drain(Duration::MAX).source(adc).sink(sink);
+    finish(&mut Pipeline::open(config).unwrap()).unwrap();
 }

@@ -111,3 +111,18 @@ pub(super) fn bind(address: &str) -> io::Result<TcpListener> {
         Err(_) => TcpListener::bind(address),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::has_name;
+
+    #[test]
+    fn an_address_in_numbers_is_not_looked_up() {
+        for address in ["1", "127.0.0.1:1", "[::1]:1", "[::1]:1?silence=5s"] {
+            assert!(!has_name(address), "{address}");
+        }
+        for address in ["localhost:1", "a.name:1?silence=5s", "a.name"] {
+            assert!(has_name(address), "{address}");
+        }
+    }
+}

@@ -380,7 +380,7 @@ class Pipeline:
         """
     def turn(self, timeout: float | None = None) -> Literal["running", "draining", "finished"]:
         """Does what can be done now; if there is nothing, waits for the next event, for `timeout` seconds at most, and
-        for 100 ms in any case. To connect to another machine again takes longer, also with a `timeout` of 0. Returns
+        for 100 ms in any case. Returns
         `running`, `draining` (the blocks under way are delivered) or `finished`. Errors: `OSError` of a node that has
         failed for good; `TimeoutError` if not all blocks could be delivered in time at the end; `ValueError` for a bad
         `timeout`, and once it is closed.

@@ -416,10 +416,10 @@ impl FrameReceiver {
         self.ready.clear();
     }
 
-    /// After [`leave`](Self::leave): whether the sender has closed the connection, or there is none.
+    /// After [`leave`](Self::leave): whether the sender has closed the connection, or there is none that has to be told.
     pub(crate) fn has_left(&mut self) -> bool {
         for _ in 0..MOST_DISCARDED {
-            if self.link.is_none() {
+            if self.link.is_none() && self.parting.is_none() {
                 return true;
             }
             match self.try_next() {
@@ -428,7 +428,7 @@ impl FrameReceiver {
                 Err(_) => return true,
             }
         }
-        self.link.is_none()
+        self.link.is_none() && self.parting.is_none()
     }
 
     /// Does what can be done without waiting. [`next`](Self::next) calls this, at least once a millisecond while there
