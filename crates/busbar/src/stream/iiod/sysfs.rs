@@ -67,6 +67,13 @@ const RESERVED: [&str; 3] = ["length", "enable", "watermark"];
 /// Most devices: a mask of keys of the server.
 const MOST_DEVICES: usize = 1024;
 
+/// What libiio is configured by: attributes of the context are in one of its sections.
+const CONFIG: &str = "/etc/libiio.ini";
+const SECTION: &str = "[Context Attributes]";
+/// Most bytes of this file that are read, and most attributes of it.
+const MOST_CONFIG: u64 = 16 << 10;
+const MOST_CONFIGURED: usize = 128;
+
 /// Where the kernel shows its devices.
 #[derive(Clone, Debug)]
 pub(super) struct Roots {
@@ -77,6 +84,22 @@ pub(super) struct Roots {
 impl Default for Roots {
     fn default() -> Self {
         Self { devices: "/sys/bus/iio/devices".into(), debug: "/sys/kernel/debug/iio".into() }
+    }
+}
+
+impl Roots {
+    /// The ids of the devices that there are, sorted. Asks no driver, so this does not wait. A kernel without IIO has none.
+    pub(super) fn ids(&self) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(&self.devices) {
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut ids = Vec::new();
+        for entry in entries.take(MOST_DEVICES) {
+            ids.extend(entry?.file_name().into_string());
+        }
+        ids.sort();
+        Ok(ids)
     }
 }
 
@@ -93,26 +116,41 @@ impl Context {
         ];
         let description: Vec<_> = parts.iter().map(|part| part.to_string_lossy()).collect();
         let release = system.release().to_string_lossy().into_owned();
-        let attributes = vec![("local,kernel".into(), release), ("uri".into(), "local:".into())];
+        let mut attributes = configured(Path::new(CONFIG));
+        attributes.extend([("local,kernel".into(), release), ("uri".into(), "local:".into())]);
         Self { description: description.join(" "), attributes, devices: Vec::new() }
     }
 
     /// This machine and its IIO devices. A kernel without IIO has none.
     pub(super) fn of_machine(roots: &Roots) -> io::Result<Self> {
-        let mut devices = Vec::new();
-        match fs::read_dir(&roots.devices) {
-            Err(why) if why.kind() == io::ErrorKind::NotFound => {}
-            entries => {
-                for entry in entries?.take(MOST_DEVICES) {
-                    let Ok(id) = entry?.file_name().into_string() else { continue };
-                    // A device that goes meanwhile is left out.
-                    devices.extend(Device::of_machine(roots, id).ok());
-                }
-            }
-        }
-        devices.sort_by(|one, other| one.id.cmp(&other.id));
-        Ok(Self { devices, ..Self::of_system() })
+        // A device that goes meanwhile is left out.
+        let devices = roots.ids()?.into_iter().filter_map(|id| Device::of_machine(roots, id).ok());
+        Ok(Self { devices: devices.collect(), ..Self::of_system() })
     }
+}
+
+/// The attributes of the context that a file lists, as libiio reads it. Without the file there are none, and what is too
+/// long is left out.
+fn configured(path: &Path) -> Vec<(String, String)> {
+    let mut text = Vec::new();
+    // A file that cannot be read is no reason not to serve: libiio goes on without it as well.
+    let read = File::open(path).and_then(|file| file.take(MOST_CONFIG).read_to_end(&mut text));
+    if read.is_err() {
+        return Vec::new();
+    }
+    if text.len() as u64 == MOST_CONFIG {
+        text.truncate(text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
+    }
+    let text = String::from_utf8_lossy(&text);
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines = lines.skip_while(|line| !line.starts_with(SECTION)).skip(1);
+    // What is no pair ends the section.
+    let pairs = lines.map_while(|line| line.split_once('=').filter(|_| !line.starts_with('[')));
+    let blank = [' ', '\t'];
+    let pair = |(name, value): (&str, &str)| {
+        (name.trim_end_matches(blank).into(), value.trim_start_matches(blank).into())
+    };
+    pairs.map(pair).take(MOST_CONFIGURED).collect()
 }
 
 /// A channel while its files are collected.
@@ -558,6 +596,31 @@ mod tests {
         let context = Context::of_machine(&roots).unwrap();
         assert_eq!(context.devices, []);
         assert!(context.description.starts_with("Linux "));
+    }
+
+    #[test]
+    fn attributes_of_the_context_are_those_that_libiio_reads() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("libiio.ini");
+        assert_eq!(configured(&path), []);
+        let pairs = |text: &[u8]| {
+            fs::write(&path, text).unwrap();
+            let pairs = configured(&path).into_iter();
+            pairs.map(|(name, value)| format!("{name}|{value}")).collect::<Vec<_>>()
+        };
+        let text = b"# a board\n[Other]\nx=1\n\n[Context Attributes]\r\n# model\nhw_model = Demo <board> = 1\r\n\n\
+            hw_serial=0001\nad9361-phy,model=ad9363a\n[More]\ny=2\n";
+        let expected = ["hw_model|Demo <board> = 1", "hw_serial|0001", "ad9361-phy,model|ad9363a"];
+        assert_eq!(pairs(text), expected);
+        assert_eq!(pairs(b"[Context Attributes]\na=1\nno pair\nb=2\n"), ["a|1"]);
+        assert!(pairs(b"a=1\n[Context]\nb=2\n").is_empty());
+        assert!(pairs(b"").is_empty() && pairs(b"\xff\0[").is_empty());
+        // What a huge file has is bounded, and no value is cut.
+        let huge = format!("[Context Attributes]\n{}", "name=0123456789abcdef\n".repeat(1 << 14));
+        let found = pairs(huge.as_bytes());
+        assert_eq!(found.len(), MOST_CONFIGURED);
+        let long = format!("[Context Attributes]\na=1\nb={}\n", "x".repeat(1 << 20));
+        assert_eq!(pairs(long.as_bytes()), ["a|1"]);
     }
 
     #[test]
