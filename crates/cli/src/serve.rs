@@ -4,10 +4,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use busbar::stream::Lost;
-use busbar::stream::iiod::{Peer, Server, ServerEvent, ServerSetup};
+use busbar::stream::iiod::{Peer, Refusal, Server, ServerEvent, ServerSetup};
 use busbar::stream::usb::{Address, Gadget};
 use busbar::{Error, Result, later};
+use busbar_coprocessor::Stop;
 use clap::value_parser;
+use rustix::process::Signal;
 use serde::Serialize;
 
 use crate::print::{complain, json_line};
@@ -20,7 +22,7 @@ Devices:
   iio:NAME                     an IIO device of this machine, by its name or number
   [NAME=]synth:PATTERN?KEY=…   generated: counter, sine or noise; rate=1M, channels=1, frequency=1k
   [NAME=]file:NAME             a SigMF recording, from its beginning each time that it is opened
-Without any: the IIO devices of this machine.
+Without any: the IIO devices of this machine, also those that come later; SIGUSR1 lists them anew.
 
 Example: a device that any program of libiio reads
   busbar serve 'adc=synth:sine?rate=1M&frequency=5k' &
@@ -28,10 +30,14 @@ Example: a device that any program of libiio reads
   iio_readdev -u ip:localhost -b 4096 -s 100000 adc voltage0_i voltage0_q > samples
 The converters of a board, for a USB host
   busbar serve --usb usb: --listen 127.0.0.1:30431    # as root; on the host: iio_info -u usb:")]
+#[allow(clippy::struct_excessive_bools)] // each is a flag of its own
 pub struct Args {
     /// Devices to serve [default: the IIO devices of this machine]
     #[arg(value_name = "DEVICE")]
     devices: Vec<String>,
+    /// Wait for the first device to come if this machine has none
+    #[arg(long, conflicts_with = "devices")]
+    wait: bool,
     /// Where to listen; without an address, on all of them
     #[arg(long, value_name = "[ADDRESS:]PORT", default_value = "30431")]
     listen: String,
@@ -47,9 +53,12 @@ pub struct Args {
     /// Refuse to write attributes and to transmit
     #[arg(long)]
     read_only: bool,
-    /// Most connections at a time
+    /// Most connections at a time; an eighth is for machines that have none
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024), default_value_t = 64)]
     clients: u16,
+    /// Close a connection that says nothing while it should, or takes nothing, for so many seconds, from 5 on
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
+    silence: Duration,
     /// Bytes that the blocks of all devices may take
     #[arg(long, value_name = "BYTES", value_parser = size, default_value = "256M")]
     memory_limit: usize,
@@ -66,7 +75,10 @@ pub struct Args {
 #[serde(tag = "event", rename_all = "snake_case")]
 enum Line {
     Listening { address: String, devices: Vec<(String, Option<String>)> },
-    Client { what: &'static str, address: String },
+    Client { what: &'static str, address: String, why: Option<String> },
+    Clients { address: Option<String>, came: u64, gone: u64, turned_away: u64 },
+    Device { what: &'static str, device: String },
+    Omitted { events: u64 },
     Lost { device: String, host: String, lost: Option<u64> },
     LostEvents { device: String, host: String, lost: u64 },
     Failed { device: String, error: String },
@@ -77,11 +89,15 @@ enum Line {
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     let stop = interruption(args.json)?;
+    // As iiod, which lists its devices anew.
+    let list = Stop::new()?.on_signal(Signal::USR1.as_raw())?;
     let mut setup = ServerSetup::new()
         .listen(&*args.listen)
         .devices(&args.devices)
         .read_only(args.read_only)
+        .wait(args.wait)
         .clients(args.clients.into())
+        .silence(args.silence)
         .memory_limit(args.memory_limit)
         .announce(args.announce)
         .usb_pipes(args.usb_pipes);
@@ -93,8 +109,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     say(args, Line::Listening { address: server.address().to_string(), devices })?;
     let until = args.seconds.map(|seconds| later(begun, seconds));
     let mut next = Instant::now();
-    while !is_stopped(&stop) && until.is_none_or(|until| Instant::now() < until) {
+    while !has_come(&stop) && until.is_none_or(|until| Instant::now() < until) {
         server.turn_timeout(TICK)?;
+        if has_come(&list) {
+            server.list_devices();
+        }
         if Instant::now() >= next {
             next = later(Instant::now(), EACH);
             server.take_events().into_iter().try_for_each(|event| say(args, event.into()))?;
@@ -120,7 +139,18 @@ fn gadget(name: &str) -> Result<Gadget> {
     }
 }
 
-fn is_stopped(stop: &busbar_coprocessor::Stop) -> bool {
+/// Why a client was turned away, with the option that sets the limit.
+fn reason(why: Refusal) -> String {
+    let option = match why {
+        Refusal::Full(_) | Refusal::Share(_) | Refusal::Idle => "--clients",
+        Refusal::Silent(_) => "--silence",
+        _ => return why.to_string(),
+    };
+    format!("{why} ({option})")
+}
+
+/// Whether a signal has come since the last call.
+fn has_come(stop: &Stop) -> bool {
     rustix::io::read(stop, &mut [0; 8]).is_ok_and(|count| count > 0)
 }
 
@@ -138,7 +168,14 @@ fn say(args: &Args, line: Line) -> Result<()> {
                 if names.is_empty() { "no device".into() } else { names.join(", ") }
             )
         }
-        Line::Client { what, address } => format!("{address} {what}"),
+        Line::Client { what, address, why: None } => format!("{address} {what}"),
+        Line::Client { what, address, why: Some(why) } => format!("{address} {what}: {why}"),
+        Line::Clients { address, came, gone, turned_away } => format!(
+            "{}: {came} more came, {gone} gone, {turned_away} turned away",
+            address.as_deref().unwrap_or("other machines")
+        ),
+        Line::Device { what, device } => format!("{device} {what}"),
+        Line::Omitted { events } => format!("{events} more events"),
         Line::Lost { device, host, lost: Some(lost) } => {
             format!("{device}: {host} has lost {lost} samples")
         }
@@ -160,11 +197,24 @@ fn say(args: &Args, line: Line) -> Result<()> {
 
 impl From<ServerEvent> for Line {
     fn from(event: ServerEvent) -> Self {
-        let client = |what, peer: Peer| Self::Client { what, address: peer.to_string() };
+        let client = |what, peer: Peer, why: Option<Refusal>| Self::Client {
+            what,
+            address: peer.to_string(),
+            why: why.map(reason),
+        };
         match event {
-            ServerEvent::Came(peer) => client("came", peer),
-            ServerEvent::Gone(peer) => client("gone", peer),
-            ServerEvent::TurnedAway(peer) => client("turned away", peer),
+            ServerEvent::Came(peer) => client("came", peer, None),
+            ServerEvent::Gone(peer) => client("gone", peer, None),
+            ServerEvent::TurnedAway(peer, why) => client("turned away", peer, Some(why)),
+            ServerEvent::Further { machine, came, gone, turned_away } => Self::Clients {
+                address: machine.map(|machine| machine.to_string()),
+                came,
+                gone,
+                turned_away,
+            },
+            ServerEvent::DeviceCame(device) => Self::Device { what: "came", device },
+            ServerEvent::DeviceGone(device) => Self::Device { what: "gone", device },
+            ServerEvent::Omitted(events) => Self::Omitted { events },
             ServerEvent::Lost { device, host, lost } => {
                 let lost = match lost {
                     Lost::Samples(lost) => Some(lost),

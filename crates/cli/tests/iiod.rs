@@ -91,15 +91,9 @@ const LINES: &[&str] = &[
     "READ D pattern",
     "READ iiod-same pattern",
     "READ D pattern_available",
-    "READ D name",
-    "READ D ..",
-    "READ D power",
-    "READ D uevent",
     "READ D sampling_frequency",
     "READ D overruns",
-    "READ D BUFFER watermark",
     "READ D BUFFER data_available",
-    "READ D BUFFER length",
     "READ D BUFFER nothing",
     "READ D INPUT voltage0_i scale",
     "READ D INPUT voltage0_i hardwaregain",
@@ -114,6 +108,22 @@ const LINES: &[&str] = &[
     "GETTRIG D",
     "GETTRIG nothing",
 ];
+
+/// Files that the context does not list, which iiod reads and writes all the same.
+const HIDDEN: &[&str] = &["name", "..", "power", "uevent", "BUFFER watermark", "BUFFER length"];
+
+#[test]
+#[ignore = "needs the lab"]
+fn only_attributes_of_the_context_are_read_and_written() {
+    let converter = Converter::named("iiod-hidden");
+    let rx = converter.rx.folder.file_name().unwrap().to_str().unwrap();
+    let server = Server::start(&[]);
+    let mut client = server.connect();
+    for hidden in HIDDEN {
+        assert_eq!(client.ask(&format!("READ {rx} {hidden}")), -2, "{hidden}");
+        assert_eq!(client.write(&format!("{rx} {hidden}"), b"1\0"), -13, "{hidden}");
+    }
+}
 
 #[test]
 #[ignore = "needs the lab"]

@@ -7,8 +7,10 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
+use std::time::Instant;
 
 use rustix::io::Errno;
+use rustix::process::Signal;
 use support::iiod::{Raw, Server};
 use support::{command, text, wait_until};
 use tempfile::TempDir;
@@ -38,6 +40,13 @@ fn bad_usage_ends_with_2_and_failures_end_with_1() {
         (&["serve", "--listen", "127.0.0.1:0", "file:/nowhere"], 1, "nowhere"),
         (&["serve", "--listen", "127.0.0.1:0", "iio:no-such"], 1, "no-such"),
         (&["serve", "--listen", "nowhere", "synth:sine"], 1, "nowhere"),
+        (
+            &["serve", "--listen", "127.0.0.1:0", "a=synth:sine", "a=synth:counter"],
+            1,
+            "each name is given once",
+        ),
+        (&["serve", "--listen", "127.0.0.1:0", "--silence", "4", "synth:sine"], 1, "5 s to 1 day"),
+        (&["serve", "--wait", "synth:sine"], 2, "--wait"),
         (&["stream", "list", "usb:"], 1, "local:, ip:HOST[:PORT], ip:"),
     ] {
         let output = command(arguments).output().unwrap();
@@ -389,7 +398,43 @@ fn too_many_clients_and_endless_lines_are_turned_away() {
     let mut three = server.connect();
     assert_eq!(three.ask("TIMEOUT 1"), 0);
     let lines = server.finish();
-    assert!(lines.iter().any(|line| line["what"] == "turned away"), "{lines:?}");
+    let away = lines.iter().find(|line| line["what"] == "turned away");
+    let why = away.and_then(|line| line["why"].as_str()).unwrap_or_else(|| panic!("{lines:?}"));
+    assert!(why.contains("all 2 places") && why.contains("--clients"), "{why}");
+}
+
+#[test]
+fn short_connections_are_summed_up_in_the_log() {
+    const CONNECTIONS: u64 = 300;
+    let server = Server::start(&["adc=synth:counter?rate=1k"]);
+    let begun = Instant::now();
+    for _ in 0..CONNECTIONS {
+        let mut client = server.connect();
+        client.send(b"VERSION\r\n");
+        assert_eq!(client.line(), "0.24.busbar ");
+    }
+    let lines = server.finish();
+    let of_clients: Vec<_> = lines.iter().filter(|line| line["address"].is_string()).collect();
+    // Those of each second, and of the part of one at the end.
+    let most = 8 * (begun.elapsed().as_secs() + 2);
+    assert!(of_clients.len() as u64 <= most, "{} lines, not {most}", of_clients.len());
+    let one = lines.iter().filter(|line| line["what"] == "came").count() as u64;
+    let more = lines.iter().filter_map(|line| line["came"].as_u64()).sum::<u64>();
+    assert_eq!(one + more, CONNECTIONS);
+}
+
+#[test]
+fn sigusr1_lists_devices_anew_and_ends_nothing() {
+    let server = Server::start(&["adc=synth:counter"]);
+    let mut client = server.connect();
+    assert_eq!(client.ask("OPEN adc 64 0000000f"), 0);
+    let id = rustix::process::Pid::from_raw(server.id().try_into().unwrap()).unwrap();
+    for _ in 0..3 {
+        rustix::process::kill_process(id, Signal::USR1).unwrap();
+        assert_counts(&client.read("adc", 512).unwrap());
+    }
+    drop(client);
+    server.finish();
 }
 
 #[test]

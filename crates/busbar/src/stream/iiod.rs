@@ -70,6 +70,7 @@ mod dns_sd;
 mod events;
 mod frame;
 mod hub;
+mod journal;
 mod link;
 mod peer;
 mod receive;
@@ -92,7 +93,7 @@ use rustix::net::sockopt;
 pub use self::devices::{ChannelInfo, DeviceInfo, Devices, Owner, devices};
 #[cfg(feature = "dns-sd")]
 pub use self::dns_sd::{ServerInfo, servers};
-pub use self::peer::{Machine, Peer};
+pub use self::peer::{Machine, Peer, Refusal};
 pub use self::server::{Server, ServerCounters, ServerEvent};
 pub use self::setup::ServerSetup;
 
@@ -112,11 +113,15 @@ pub(crate) fn is_remote_device(name: &str) -> bool {
     remote::Remote::of(name).is_some()
 }
 
-/// Has the kernel close a connection whose peer does not answer for a minute.
-fn keep_alive(socket: &TcpStream) -> io::Result<()> {
+/// How long a peer may be silent by default.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Has the kernel close a connection whose peer does not answer for this time and a sixth of it.
+fn keep_alive(socket: &TcpStream, silence: Duration) -> io::Result<()> {
+    let part = Duration::from_secs((silence.as_secs() / 6).max(1));
     sockopt::set_socket_keepalive(socket, true)?;
-    sockopt::set_tcp_keepidle(socket, Duration::from_secs(10))?;
-    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(10))?;
+    sockopt::set_tcp_keepidle(socket, part)?;
+    sockopt::set_tcp_keepintvl(socket, part)?;
     Ok(sockopt::set_tcp_keepcnt(socket, 6)?)
 }
 

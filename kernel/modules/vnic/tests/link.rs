@@ -399,7 +399,7 @@ fn the_module_takes_its_pairs_with_it() {
         let mut stream = connect(NEAR[0]);
         stream.set_write_timeout(Some(Duration::from_millis(100))).unwrap();
         // A slow machine may not take it in time before the module goes, either.
-        while stream.write(&[0; 65536]).is_ok() || !its.load(Ordering::Acquire) {}
+        while stream.write(&vec![0; 65536]).is_ok() || !its.load(Ordering::Acquire) {}
     });
     let (mut stream, _) = listener.accept().unwrap();
     stream.read_exact(&mut vec![0; 1_000_000]).unwrap();

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use self::binary::Binary;
-use super::command::{Attribute, Command, LONGEST_LINE, Of};
+use super::command::{Attribute, Command, LONGEST_LINE, Of, is_http, is_no_text};
 use super::context::Device;
 use super::hub::{Hub, Mask, REPORT, Who};
 use super::link::{Link, Out};
-use super::peer::Peer;
+use super::peer::{Peer, Refusal};
 use super::receive::{Chunk, Layout, Taken};
 use super::sysfs;
 use super::transmit::Progress;
-use super::worker::{Answer, Job, Worker};
+use super::worker::{Answer, Done, Job, Worker};
 use super::{GIT_TAG, MAJOR, MINOR};
 use crate::poll::later;
 use crate::stream::net::transmit::Queued;
@@ -74,6 +74,16 @@ pub(super) struct Client {
     sent: u64,
     /// Whether its connection had an event since the last turn.
     pub is_woken: bool,
+    /// How long it may be silent while it owes something, and how long a driver may take for it.
+    silence: Duration,
+    /// When it has last sent something.
+    pub heard: Instant,
+    /// Since when it owes something: its first command, or the rest of what it has begun.
+    owes: Option<Instant>,
+    /// Whether it has said a command of libiio.
+    has_spoken: bool,
+    /// Why it is turned away.
+    pub refusal: Option<Refusal>,
     /// It has closed its side, or has asked for the end.
     is_leaving: bool,
 }
@@ -93,10 +103,10 @@ struct Lent {
 enum Doing {
     /// Waits for a command.
     Nothing,
-    /// Waits for the worker.
-    Job,
+    /// Waits for a job of the worker, for a limited time.
+    Job(Waiting),
     /// Waits for the worker to open the events of a device.
-    Opening(usize),
+    Opening(usize, Waiting),
     /// Receives the value of an attribute.
     Value { write: Target, len: usize },
     /// Drops bytes that were announced and are not wanted, and then answers with a number.
@@ -109,13 +119,21 @@ enum Doing {
     Draining { device: usize, until: Instant },
 }
 
+/// A job of the worker, by its number, and how long it may take.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    job: u64,
+    until: Instant,
+}
+
 /// What attributes a value is for.
 #[derive(Debug)]
 enum Target {
     /// There is no such device or channel.
     Nowhere(Errno),
     Own(String),
-    Files(Vec<PathBuf>, bool),
+    /// Of a device. Whether they are all of a kind.
+    Files(usize, Vec<PathBuf>, bool),
 }
 
 /// An attribute that is read.
@@ -125,7 +143,7 @@ enum Value {
 }
 
 impl Client {
-    pub(super) fn new(link: Link, peer: Peer, client: u64) -> Self {
+    pub(super) fn new(link: Link, peer: Peer, client: u64, silence: Duration) -> Self {
         Self {
             who: Who { client, host: peer.machine() },
             peer,
@@ -138,8 +156,46 @@ impl Client {
             unread: VecDeque::new(),
             sent: 0,
             is_woken: true,
+            silence,
+            heard: Instant::now(),
+            owes: None,
+            has_spoken: false,
+            refusal: None,
             is_leaving: false,
         }
+    }
+
+    /// Whether it is of no use now: nothing is open or under way for it.
+    pub(super) fn is_idle(&self, hub: &Hub) -> bool {
+        let waits = matches!(self.doing, Doing::Nothing | Doing::Value { .. } | Doing::Skip { .. });
+        waits && self.out.is_empty() && !hub.has_open(self.who.client)
+    }
+
+    /// Whether it counts devices by their places, as clients of the binary protocol do.
+    pub(super) fn is_binary(&self) -> bool {
+        self.binary.is_some()
+    }
+
+    /// Ends it if it owes something for too long. A USB host has its pipes for itself.
+    pub(super) fn check(&mut self) -> Result<(), Gone> {
+        let is_mine = match self.doing {
+            Doing::Nothing => !self.has_spoken || !self.input.is_empty(),
+            Doing::Value { .. } | Doing::Skip { .. } | Doing::Writing { .. } => true,
+            _ => false,
+        };
+        if !is_mine || !self.out.is_empty() || matches!(self.peer, Peer::Usb(_)) {
+            self.owes = None;
+            return Ok(());
+        }
+        if self.owes.get_or_insert_with(Instant::now).elapsed() < self.silence {
+            return Ok(());
+        }
+        self.turn_away(Refusal::Silent(self.silence))
+    }
+
+    fn turn_away<T>(&mut self, why: Refusal) -> Result<T, Gone> {
+        self.refusal = Some(why);
+        Err(Gone)
     }
 
     /// Its connection. Blocks that this may still refer to are held by the hub.
@@ -152,12 +208,18 @@ impl Client {
         &self.link
     }
 
-    /// The worker's answer.
-    pub(super) fn answer(&mut self, answer: Result<Answer, Errno>, hub: &mut Hub) {
-        match std::mem::replace(&mut self.doing, Doing::Nothing) {
-            Doing::Job => self.reply(answer),
-            Doing::Opening(device) => self.has_opened_events(device, answer, hub),
-            other => self.doing = other,
+    /// The worker's answer, which may be too late.
+    pub(super) fn answer(&mut self, done: Done, hub: &mut Hub) {
+        match self.doing {
+            Doing::Job(waiting) if waiting.job == done.job => {
+                self.doing = Doing::Nothing;
+                self.reply(done.answer);
+            }
+            Doing::Opening(device, waiting) if waiting.job == done.job => {
+                self.doing = Doing::Nothing;
+                self.has_opened_events(device, done.answer, hub);
+            }
+            _ => {}
         }
     }
 
@@ -183,7 +245,16 @@ impl Client {
         match &mut self.doing {
             Doing::Nothing if self.binary.is_some() => self.next_frame(hub, worker),
             Doing::Nothing => self.next_command(hub, worker),
-            Doing::Job | Doing::Opening(_) => Ok(false),
+            Doing::Job(waiting) | Doing::Opening(_, waiting) => {
+                if Instant::now() < waiting.until {
+                    return Ok(false);
+                }
+                // The driver goes on with what it has begun.
+                worker.forget(self.who.client);
+                self.doing = Doing::Nothing;
+                self.refuse(Errno::TIMEDOUT);
+                Ok(true)
+            }
             Doing::Value { len, .. } => {
                 let len = *len;
                 if self.input.len() < len {
@@ -194,6 +265,7 @@ impl Client {
                     return Ok(false);
                 };
                 let value = self.input.drain(..len).collect();
+                self.owes = None;
                 self.write(write, value, hub, worker);
                 Ok(true)
             }
@@ -201,6 +273,7 @@ impl Client {
                 let count = self.input.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= count as u64;
                 let (is_over, answer) = (*left == 0, *answer);
+                self.owes = self.owes.filter(|_| count == 0);
                 self.input.drain(..count);
                 if is_over {
                     self.doing = Doing::Nothing;
@@ -239,7 +312,10 @@ impl Client {
             _ => 0,
         };
         match self.link.receive(&mut self.input, expected) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.heard = Instant::now();
+                Ok(true)
+            }
             Err(Errno::AGAIN) => Ok(false),
             Err(_) => Err(Gone),
         }
@@ -310,7 +386,7 @@ impl Client {
                 }
                 self.say(value);
             }
-            Ok(Answer::File(_)) => self.number(0),
+            Ok(Answer::File(_) | Answer::Devices(..)) => self.number(0),
             Err(errno) => self.refuse(errno),
         }
     }
@@ -326,16 +402,23 @@ impl Client {
         }
     }
 
-    /// Has a job done, whose answer comes later.
-    fn ask(&mut self, worker: &Worker, job: Job) {
-        if worker.ask(self.who.client, job) {
-            self.doing = Doing::Job;
-        } else {
-            self.refuse(Errno::BUSY);
+    /// Has a job of a device done, whose answer comes later.
+    fn ask(&mut self, worker: &Worker, device: usize, job: Job) {
+        match self.begin_job(worker, device, job) {
+            Ok(waiting) => self.doing = Doing::Job(waiting),
+            Err(errno) => self.refuse(errno),
         }
     }
 
+    fn begin_job(&self, worker: &Worker, device: usize, job: Job) -> Result<Waiting, Errno> {
+        let job = worker.ask(self.who.client, device, job)?;
+        Ok(Waiting { job, until: later(Instant::now(), self.silence) })
+    }
+
     fn next_command(&mut self, hub: &mut Hub, worker: &Worker) -> Result<bool, Gone> {
+        if matches!(self.peer, Peer::Net(_)) && self.is_foreign() {
+            return self.turn_away(Refusal::Foreign);
+        }
         let Some(end) = self.input.iter().position(|byte| *byte == b'\n') else {
             if self.input.len() >= LONGEST_LINE {
                 self.refuse(Errno::INVAL);
@@ -346,11 +429,21 @@ impl Client {
         };
         self.settle(hub);
         let line: Vec<_> = self.input.drain(..=end).collect();
+        self.owes = None;
         match Command::parse(&line) {
-            Some(command) => self.execute(command, hub, worker),
+            Some(command) => {
+                self.has_spoken |= command != Command::Nothing;
+                self.execute(command, hub, worker);
+            }
             None => self.refuse(Errno::INVAL),
         }
         Ok(true)
+    }
+
+    /// Whether the next line, as far as it has come, is one of a web browser. Who has spoken as libiio does may send what
+    /// is no text: the value for a device that does not exist.
+    fn is_foreign(&self) -> bool {
+        is_http(&self.input) || (!self.has_spoken && is_no_text(&self.input))
     }
 
     /// Gives blocks back that it was sent by reference, if it has read them. If it has sent a command before it has, it
@@ -570,10 +663,12 @@ impl Client {
             Ok((_, Progress::Closed)) => return Err(Gone),
             Ok((_, Progress::NoBytes)) => return Ok(false),
             Ok((_, Progress::NoRoom)) if until.is_none_or(|until| Instant::now() < until) => {
+                self.owes = None;
                 return Ok(false);
             }
             Ok((_, Progress::NoRoom)) => (None, Errno::TIMEDOUT),
             Ok((transmit, Progress::Bytes(count))) => {
+                (self.owes, self.heard) = (None, Instant::now());
                 *left -= count;
                 (Some(transmit), Errno::IO)
             }
@@ -609,10 +704,10 @@ impl Client {
 
     fn begin_read(&mut self, found: Result<Found<'_>, Errno>, hub: &mut Hub, worker: &Worker) {
         match found.and_then(|found| values(hub, self.who, found)) {
-            Ok((values, most, is_all)) => {
+            Ok((device, values, most, is_all)) => {
                 // Clients of the binary protocol have room for as much of all of them.
                 let most = if self.binary.is_some() { MOST_OF_DEVICE } else { most };
-                self.ask(worker, Box::new(move || read_values(&values, most, is_all)));
+                self.ask(worker, device, Box::new(move || read_values(&values, most, is_all)));
             }
             Err(errno) => self.refuse(errno),
         }
@@ -643,9 +738,9 @@ impl Client {
                 let set = hub.set_own(self.who.host, &name, &value);
                 self.result(set.map(|()| i64::try_from(value.len()).unwrap_or(i64::MAX)));
             }
-            Target::Files(paths, is_all) => {
+            Target::Files(device, paths, is_all) => {
                 let write = move || write_values(&paths, &value, is_all).map(answer_number);
-                self.ask(worker, Box::new(write));
+                self.ask(worker, device, Box::new(write));
             }
         }
     }
@@ -677,7 +772,7 @@ impl Client {
             name.pop();
             answer(name)
         };
-        self.ask(worker, Box::new(read));
+        self.ask(worker, device, Box::new(read));
     }
 
     /// Sets the trigger of a device: a device of the context, or none.
@@ -706,7 +801,7 @@ impl Client {
         value.push(0);
         let path = trigger_file(hub, device);
         let write = move || sysfs::write(&path, &value).map(|_| Answer::Number(0));
-        self.ask(worker, Box::new(write));
+        self.ask(worker, device, Box::new(write));
     }
 
     /// Has the connection drop bytes under way, so that nothing refers to the pages of blocks.
@@ -730,24 +825,27 @@ fn trigger_file(hub: &Hub, device: usize) -> PathBuf {
     hub.roots.devices.join(id).join("trigger/current_trigger")
 }
 
-/// The file of an attribute of a device. A name has no slash.
-fn file(hub: &Hub, device: &Device, of: Of<'_>, name: &str) -> PathBuf {
+/// The file of an attribute that the context lists, by its name or by that of its file. Drivers and Linux have other files
+/// beside them, which are not for clients.
+fn file(hub: &Hub, device: &Device, of: Of<'_>, name: &str) -> Option<PathBuf> {
     let dir = hub.roots.devices.join(&device.id);
+    let listed = |dir: PathBuf, names: &[String]| {
+        names.iter().any(|known| known == name).then(|| dir.join(name))
+    };
+    let of_channel = |dir: PathBuf, names: &[(String, String)]| {
+        let found = names.iter().find(|(short, _)| short == name);
+        let found = found.or_else(|| names.iter().find(|(_, file)| file == name));
+        found.map(|(_, file)| dir.join(file))
+    };
+    let channel = |id, is_output| device.channel(id, is_output);
     match of {
-        Of::Device => dir.join(name),
-        Of::Buffer => dir.join("buffer").join(name),
-        Of::Debug => hub.roots.debug.join(&device.id).join(name),
-        Of::Channel { id, is_output } => {
-            let channel = device.channel(id, is_output);
-            let known =
-                channel.and_then(|it| it.attributes.iter().find(|(short, _)| short == name));
-            dir.join(known.map_or(name, |(_, file)| file))
-        }
-        Of::Events(channel) => {
-            let channel = channel.and_then(|(id, is_output)| device.channel(id, is_output));
-            let known =
-                channel.and_then(|it| it.event_attributes.iter().find(|(short, _)| short == name));
-            dir.join("events").join(known.map_or(name, |(_, file)| file))
+        Of::Device => listed(dir, &device.attributes),
+        Of::Buffer => listed(dir.join("buffer"), &device.buffer_attributes),
+        Of::Debug => listed(hub.roots.debug.join(&device.id), &device.debug_attributes),
+        Of::Channel { id, is_output } => of_channel(dir, &channel(id, is_output)?.attributes),
+        Of::Events(None) => listed(dir.join("events"), &device.event_attributes),
+        Of::Events(Some((id, is_output))) => {
+            of_channel(dir.join("events"), &channel(id, is_output)?.event_attributes)
         }
     }
 }
@@ -767,12 +865,12 @@ fn all(device: &Device, of: Of<'_>) -> Vec<String> {
     }
 }
 
-/// The values that are asked for, how long all of them may be, and whether all are asked for.
+/// The device, the values that are asked for, how long all of them may be, and whether all are asked for.
 fn values(
     hub: &mut Hub,
     who: Who,
     (index, of, name): Found<'_>,
-) -> Result<(Vec<Value>, usize, bool), Errno> {
+) -> Result<(usize, Vec<Value>, usize, bool), Errno> {
     let mut most = MOST_OF_DEVICE;
     if let Of::Channel { id, is_output } = of {
         hub.context.devices[index].channel(id, is_output).ok_or(Errno::NXIO)?;
@@ -784,12 +882,14 @@ fn values(
         match own {
             Some(own) => Ok(Value::Own(own)),
             None if hub.is_of_machine(index) => {
-                Ok(Value::File(file(hub, &hub.context.devices[index], of, &name)))
+                let file = file(hub, &hub.context.devices[index], of, &name);
+                file.map(Value::File).ok_or(Errno::NOENT)
             }
             None => Err(Errno::NOENT),
         }
     };
-    Ok((names.into_iter().map(value).collect::<Result<_, _>>()?, most, name.is_none()))
+    let values = names.into_iter().map(value).collect::<Result<_, _>>()?;
+    Ok((index, values, most, name.is_none()))
 }
 
 /// Reads attributes: one, or all of them in a row, each after its length and filled up to four bytes.
@@ -834,8 +934,10 @@ fn target(hub: &mut Hub, who: Who, (device, of, name): Found<'_>) -> Target {
     }
     let described = &hub.context.devices[device];
     let names = name.map_or_else(|| all(described, of), |name| vec![name.into()]);
-    let paths = names.iter().map(|name| file(hub, described, of, name)).collect();
-    Target::Files(paths, name.is_none())
+    let paths: Option<_> = names.iter().map(|name| file(hub, described, of, name)).collect();
+    // As `iiod`, which tries to create a file that is not there.
+    let files = |paths| Target::Files(device, paths, name.is_none());
+    paths.map_or(Target::Nowhere(Errno::ACCESS), files)
 }
 
 /// Writes attributes: one, or all of them from values in a row as [`read_values`] returns them.

@@ -171,6 +171,26 @@ impl<'a> Attribute<'a> {
     }
 }
 
+/// Whether this is the beginning of a line of HTTP: a request, such as `POST / HTTP/1.1`, or a header, such as `Host: a`.
+/// What a web browser sends after these lines may look like commands.
+pub(super) fn is_http(line: &[u8]) -> bool {
+    let end = line.iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(line.len());
+    let words = line[..end].split(|byte| matches!(byte, b' ' | b'\t'));
+    let mut words = words.filter(|word| !word.is_empty());
+    let has_colon = words.next().is_some_and(|first| first.contains(&b':'));
+    // No name in a command has a slash or is an asterisk.
+    let is_target =
+        |word: &[u8]| word.starts_with(b"/") || word.starts_with(b"HTTP/") || word == b"*";
+    let is_url = |word: &[u8]| word.windows(3).any(|part| part == b"://");
+    has_colon || words.any(|word| is_target(word) || is_url(word))
+}
+
+/// Whether no client of libiio begins with these bytes: all of them begin with a word. A handshake of TLS does not.
+pub(super) fn is_no_text(line: &[u8]) -> bool {
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or(line);
+    line.iter().any(|byte| !matches!(byte, b'\t' | b'\r' | b' '..=b'~'))
+}
+
 fn is_space(letter: char) -> bool {
     matches!(letter, ' ' | '\t')
 }
@@ -334,10 +354,47 @@ mod tests {
         assert_eq!(Command::parse(b"READ a \xff\n"), None);
     }
 
+    #[test]
+    fn lines_of_a_web_browser_are_known_and_commands_are_none() {
+        for line in [
+            "POST / HTTP/1.1\r\n",
+            "OPTIONS * HTTP/1.1\r\n",
+            "CONNECT a.b:443 HTTP/1.1\r\n",
+            "PRI * HTTP/2.0\r\n",
+            "GET http://a/ HTTP/1.0\r\n",
+            "GET /x\r\n",
+            "READ /adc HTTP/1.1\r\n",
+            "EXIT  /\r\n",
+            "PUT /half",
+            "VERSION HTTP/1.1",
+            "Host: a\r\n",
+            "Origin:http://a",
+            "content-type: text/plain",
+        ] {
+            assert!(is_http(line.as_bytes()), "{line:?}");
+        }
+        for line in [
+            "",
+            "\r\n",
+            "VERSION\r\n",
+            "PRINT",
+            "NONSENSE",
+            "READ iio:device0 INPUT voltage0 raw\r\n",
+            "READ adc in_accel_x&y&z_raw\r\n",
+            "WRITE iio:device0 5\r\n",
+            "OPEN adc 4096 0000000f CYCLIC\r\nHost: x",
+        ] {
+            assert!(!is_http(line.as_bytes()) && !is_no_text(line.as_bytes()), "{line:?}");
+        }
+        for first in [&b"\x16"[..], b"\x16\x03\x01\x02\0", b"\0\x01", b"VER\x16\n", b"\xc3\xa9"] {
+            assert!(is_no_text(first), "{first:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn no_line_panics(line in prop::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Command::parse(&line);
+            let _ = (Command::parse(&line), is_http(&line), is_no_text(&line));
         }
 
         #[test]

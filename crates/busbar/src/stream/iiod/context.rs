@@ -28,6 +28,8 @@ pub(super) struct Device {
     pub debug_attributes: Vec<String>,
     /// Those of its events that are no channel's.
     pub event_attributes: Vec<String>,
+    /// It was there, and has its place, but is not any more.
+    pub is_gone: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -93,9 +95,9 @@ impl Context {
     /// The device of this id, label or name.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
         let is_it = |text: &Option<String>| text.as_deref() == Some(name);
-        self.devices
-            .iter()
-            .position(|device| device.id == name || is_it(&device.label) || is_it(&device.name))
+        self.devices.iter().position(|device| {
+            !device.is_gone && (device.id == name || is_it(&device.label) || is_it(&device.name))
+        })
     }
 
     /// The document that describes it, as clients of libiio 0.x know it; `version` is that of the server: major, minor,
@@ -134,7 +136,7 @@ impl Context {
             for (name, value) in &self.attributes {
                 empty(out, "context-attribute", &[("name", name), ("value", value)]);
             }
-            for device in &self.devices {
+            for device in self.devices.iter().filter(|device| !device.is_gone) {
                 device.xml(out, with_events);
             }
         });
@@ -146,6 +148,11 @@ impl Device {
     /// Whether samples can be received from it, or sent to it.
     pub(super) fn has_buffer(&self) -> bool {
         self.channels.iter().any(|channel| channel.scan.is_some())
+    }
+
+    /// Its name, or its id.
+    pub(super) fn shown(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.id)
     }
 
     /// Whether its driver tells of events.

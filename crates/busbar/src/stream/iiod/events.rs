@@ -115,6 +115,11 @@ impl Events {
         self.0.iter().any(|source| source.device == device && source.file.is_ok())
     }
 
+    /// Whether a client has a stream.
+    pub(super) fn is_used_by(&self, client: u64) -> bool {
+        self.0.iter().flat_map(|source| &source.streams).any(|stream| stream.client == client)
+    }
+
     /// Whether a client may create a stream with this id.
     ///
     /// # Errors

@@ -81,6 +81,16 @@ struct Served {
     opening: Arc<AtomicBool>,
 }
 
+/// What a new list of devices has changed.
+#[derive(Debug, Default)]
+pub(super) struct Renewed {
+    /// Names of devices.
+    pub come: Vec<String>,
+    pub gone: Vec<String>,
+    /// All of it was taken over. If not, clients have devices open, or count them: try again later.
+    pub is_whole: bool,
+}
+
 /// What is remembered of a machine that clients have come from.
 #[derive(Debug)]
 struct Host {
@@ -155,6 +165,12 @@ impl Drop for Reserved {
     }
 }
 
+impl Served {
+    fn new(origin: Origin) -> Self {
+        Self { origin, buffers: BUFFERS, receive: None, transmit: None, opening: Arc::default() }
+    }
+}
+
 impl Hub {
     pub(super) fn new(
         mut context: Context,
@@ -163,40 +179,23 @@ impl Hub {
         memory_limit: usize,
         is_read_only: bool,
     ) -> Self {
-        for device in &mut context.devices {
-            let (has_buffer, has_events) = (device.has_buffer(), device.has_events());
-            let own = [
-                (LOST, has_buffer),
-                (UNKNOWN, has_buffer),
-                (REPORT, has_buffer),
-                (LOST_EVENTS, has_events),
-            ];
-            let own = own.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned());
-            device.attributes.extend(own);
-            device.attributes.sort();
-        }
-        let mut sorted: Vec<_> = (0..context.devices.len()).collect();
-        sorted.sort_by(|one, other| context.devices[*one].id.cmp(&context.devices[*other].id));
-        let served = |origin| {
-            let opening = Arc::default();
-            Served { origin, buffers: BUFFERS, receive: None, transmit: None, opening }
-        };
+        context.devices.iter_mut().for_each(add_own);
         Self {
             xml: context.xml((MAJOR, MINOR, GIT_TAG)),
             xml_with_events: context.xml_with_events((MAJOR, MINOR, GIT_TAG)),
-            context,
             roots: Roots::default(),
             is_read_only,
             watch,
             copied: 0,
             sent: 0,
-            devices: origins.into_iter().map(served).collect(),
+            devices: origins.into_iter().map(Served::new).collect(),
             events: Events::default(),
             hosts: Vec::new(),
             memory_limit,
             news: Vec::new(),
             unread: Vec::new(),
-            sorted,
+            sorted: sorted(&context.devices),
+            context,
             buffers: Vec::new(),
             collected: Arc::default(),
         }
@@ -215,6 +214,68 @@ impl Hub {
 
     pub(super) fn take_news(&mut self) -> Vec<News> {
         std::mem::take(&mut self.news)
+    }
+
+    /// Whether a client has something open.
+    pub(super) fn has_open(&self, client: u64) -> bool {
+        let is_open = |it: &Served| {
+            it.receive.as_ref().is_some_and(|receive| receive.has(client))
+                || it.transmit.as_ref().is_some_and(|transmit| transmit.client == client)
+        };
+        self.devices.iter().any(is_open)
+            || self.buffers.iter().any(|(who, _)| who.client == client)
+            || self.events.is_used_by(client)
+    }
+
+    /// Whether somebody has a device open.
+    fn is_used(&self, device: usize) -> bool {
+        let served = &self.devices[device];
+        served.receive.is_some()
+            || served.transmit.is_some()
+            || self.buffers.iter().any(|(_, of)| *of == device)
+            || self.events.has(device)
+    }
+
+    /// Takes over a new list of the devices of this machine. Devices keep their places: those that have come are behind the
+    /// others, or where they were before they had gone. What somebody has open stays as it is.
+    ///
+    /// Clients of the binary protocol count devices by their numbers in the sorted list: unless `may_renumber`, nothing is
+    /// taken over that changes one.
+    pub(super) fn renew(&mut self, found: &Context, may_renumber: bool) -> Renewed {
+        let mut is_whole = true;
+        let mut devices = self.context.devices.clone();
+        for (index, device) in devices.iter_mut().enumerate() {
+            let is_there = found.devices.iter().any(|it| it.id == device.id);
+            if !is_there && self.is_of_machine(index) {
+                device.is_gone = !self.is_used(index);
+                is_whole &= device.is_gone;
+            }
+        }
+        for device in &found.devices {
+            let mut device = device.clone();
+            add_own(&mut device);
+            match devices.iter().position(|it| it.id == device.id) {
+                Some(index) if self.is_used(index) => is_whole &= devices[index] == device,
+                Some(index) => devices[index] = device,
+                None => devices.push(device),
+            }
+        }
+        let new = sorted(&devices);
+        if !may_renumber && !new.starts_with(&self.sorted) {
+            return Renewed::default();
+        }
+        let names = |of: &[usize], but: &[usize]| {
+            let of = of.iter().filter(|index| !but.contains(index));
+            of.map(|index| devices[*index].shown().to_owned()).collect::<Vec<_>>()
+        };
+        let (come, gone) = (names(&new, &self.sorted), names(&self.sorted, &new));
+        self.devices.resize_with(devices.len(), || Served::new(Origin::Machine));
+        self.context.devices = devices;
+        self.context.attributes.clone_from(&found.attributes);
+        self.sorted = new;
+        self.xml = self.context.xml((MAJOR, MINOR, GIT_TAG));
+        self.xml_with_events = self.context.xml_with_events((MAJOR, MINOR, GIT_TAG));
+        Renewed { come, gone, is_whole }
     }
 
     /// Whether a device is one of this machine.
@@ -866,6 +927,27 @@ impl Mask {
     pub(super) fn text(&self) -> String {
         self.0.iter().rev().fold(String::new(), |text, word| format!("{text}{word:08x}"))
     }
+}
+
+/// Adds the attributes that the server gives to a device of its own.
+fn add_own(device: &mut Device) {
+    let (has_buffer, has_events) = (device.has_buffer(), device.has_events());
+    let own = [
+        (LOST, has_buffer),
+        (UNKNOWN, has_buffer),
+        (REPORT, has_buffer),
+        (LOST_EVENTS, has_events),
+    ];
+    let own = own.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned());
+    device.attributes.extend(own);
+    device.attributes.sort();
+}
+
+/// The places of the devices that are there, sorted by their ids.
+fn sorted(devices: &[Device]) -> Vec<usize> {
+    let mut sorted: Vec<_> = (0..devices.len()).filter(|it| !devices[*it].is_gone).collect();
+    sorted.sort_by(|one, other| devices[*one].id.cmp(&devices[*other].id));
+    sorted
 }
 
 fn sample_len(scan: &[Scan]) -> Option<usize> {

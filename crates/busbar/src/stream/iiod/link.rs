@@ -68,10 +68,14 @@ pub(super) struct Tcp {
 }
 
 impl Tcp {
-    pub(super) fn new(socket: TcpStream, peer: SocketAddr) -> io::Result<Self> {
+    /// The kernel closes it if the client does not answer, or does not take what it was sent, for this time.
+    pub(super) fn new(socket: TcpStream, peer: SocketAddr, silence: Duration) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         sockopt::set_tcp_nodelay(&socket, true)?;
-        keep_alive(&socket)?;
+        keep_alive(&socket, silence)?;
+        // The kernel sends no keepalive while something is not acknowledged.
+        let silence = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(&socket, silence)?;
         Ok(Self { zero_copy: ZeroCopy::new(&socket), socket, peer, place: None })
     }
 

@@ -1,24 +1,32 @@
 //! The server: accepts clients and gives each its turn.
 
+mod places;
+#[cfg(test)]
+mod tests;
+
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
+use rustix::io::Errno;
+
+use self::places::Refused;
 
 use super::client::{Client, Gone};
 use super::context::Context;
 use super::dns_sd::Announcement;
 use super::hub::{self, DEVICES, Hub, News, Origin};
+use super::journal::Journal;
 use super::link::{Link, Tcp};
-use super::peer::{Machine, Peer};
+use super::peer::{Machine, Peer, Refusal};
 use super::setup::ServerSetup;
 use super::sysfs::Roots;
 use super::unread::Place;
 #[cfg(feature = "usb")]
 use super::usb::{Pipe, Request, Usb};
-use super::worker::Worker;
+use super::worker::{Answer, SERVER, Worker};
 use crate::poll;
 use crate::stream::format::{Format, Lost};
 use crate::stream::net::bind;
@@ -34,15 +42,18 @@ const WORKER: u64 = 1;
 const USB: u64 = 2;
 /// Clients have this token and greater ones.
 const FIRST: u64 = 3;
-/// Most events that are kept until they are taken.
-const MOST_EVENTS: usize = 1024;
+/// How often it looks for devices that have come or gone.
+const EACH: Duration = Duration::from_secs(1);
+/// What `ServerSetup::silence` may be. The kernel takes no longer time.
+const SILENCES: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(5)..=Duration::from_secs(24 * 60 * 60);
 /// Most connections that are accepted in a turn, so that clients have theirs.
 const MOST_ACCEPTED: usize = 64;
 
 /// Serves devices to libiio's clients; see [the module](super).
 ///
-/// It works in its [turns](Self::turn), in one thread. Another one reads and writes attributes, and one announces it if
-/// that is asked for. Dropping it closes all connections and devices.
+/// It works in its [turns](Self::turn), in one thread. Others read and write attributes, one for each device and 16 at most,
+/// and one announces it if that is asked for. Dropping it closes all connections and devices.
 #[derive(Debug)]
 pub struct Server {
     // Before the hub, so that it is dropped first: sockets must not refer to blocks that go back to their driver.
@@ -52,10 +63,15 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     most_clients: usize,
+    silence: Duration,
     next: u64,
     /// Whether there may be connections to accept.
     may_accept: bool,
-    events: Vec<ServerEvent>,
+    /// Connections without a place, which are told so.
+    refused: Vec<Refused>,
+    journal: Journal,
+    /// What finds devices that come later, if it serves all devices of the machine.
+    lister: Option<Lister>,
     announcement: Option<Announcement>,
     // After the clients, so that their endpoints are closed before.
     /// Pipes whose requests are to be ended by the thread of endpoint 0, which has the time: at the host's next request, of
@@ -66,6 +82,18 @@ pub struct Server {
     usb: Option<Usb>,
 }
 
+/// Finds devices that have come or gone.
+#[derive(Debug)]
+struct Lister {
+    /// Ids of those that were there.
+    known: Vec<String>,
+    /// When it has looked.
+    looked: Instant,
+    is_listing: bool,
+    /// A list that was not taken over as a whole, because of what clients do.
+    found: Option<Context>,
+}
+
 /// Something that has happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -74,8 +102,25 @@ pub enum ServerEvent {
     Came(Peer),
     /// A client has gone.
     Gone(Peer),
-    /// A client was turned away: there are too many.
-    TurnedAway(Peer),
+    /// A client was turned away, or its connection closed, for this reason.
+    TurnedAway(Peer, Refusal),
+    /// Connections beyond those that were told one by one: of a machine, or of all further machines.
+    Further {
+        /// The machine; `None`: others than those that are named.
+        machine: Option<Machine>,
+        /// How many have connected.
+        came: u64,
+        /// How many have gone.
+        gone: u64,
+        /// How many were turned away, or closed by the server.
+        turned_away: u64,
+    },
+    /// A device of this machine has come, of this name or id.
+    DeviceCame(String),
+    /// A device of this machine has gone, of this name or id.
+    DeviceGone(String),
+    /// So many further events were left out.
+    Omitted(u64),
     /// Samples of a device are missing for clients of a machine.
     Lost {
         /// The name of the device, or its id.
@@ -114,7 +159,20 @@ impl std::fmt::Display for ServerEvent {
         match self {
             Self::Came(peer) => write!(f, "{peer} has connected"),
             Self::Gone(peer) => write!(f, "{peer} has gone"),
-            Self::TurnedAway(peer) => write!(f, "{peer} was turned away: too many clients"),
+            Self::TurnedAway(peer, why) => write!(f, "{peer} was turned away: {why}"),
+            Self::Further { machine, came, gone, turned_away } => {
+                match machine {
+                    Some(machine) => write!(f, "{machine}: ")?,
+                    None => f.write_str("other machines: ")?,
+                }
+                write!(
+                    f,
+                    "{came} more connections came, {gone} went, {turned_away} were turned away"
+                )
+            }
+            Self::DeviceCame(device) => write!(f, "{device} has come"),
+            Self::DeviceGone(device) => write!(f, "{device} has gone"),
+            Self::Omitted(count) => write!(f, "{count} more events"),
             Self::Lost { device, host, lost: Lost::Samples(lost) } => {
                 write!(f, "{host} has lost {lost} samples of {device}")
             }
@@ -148,17 +206,16 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// `EADDRINUSE` and others of the address; bad input for an invalid device; those of a recording that cannot be
-    /// opened; for a USB function `ENOENT` without a controller, `EBUSY` if it has another function, `EACCES`.
+    /// `EADDRINUSE` and others of the address; bad input for an invalid device or limit, and for two devices of the same name;
+    /// `ENODEV` if the machine has no device and none was named, unless it is to [wait](ServerSetup#structfield.wait); those of
+    /// a recording that cannot be opened; for a USB function `ENOENT` without a controller, `EBUSY` if it has another function, `EACCES`.
     pub fn open(setup: &ServerSetup) -> Result<Self> {
         let machine = || {
             Context::of_machine(&Roots::default())
                 .map_err(|why| Error::new("list", "IIO devices", why))
         };
         if setup.devices.is_empty() {
-            let context = machine()?;
-            let origins = vec![Origin::Machine; context.devices.len()];
-            return Self::start(setup, context, origins);
+            return Self::of_machine(setup, machine()?);
         }
         let mut context = Context::of_system();
         let mut origins = Vec::new();
@@ -180,12 +237,35 @@ impl Server {
             } else {
                 let (usual, format, origin) = made(source)?;
                 let name = name.unwrap_or(&usual);
+                if context.find(name).is_some() {
+                    let error = Error::invalid("a name of a device", name, "each once");
+                    return Err(error.help(format!(
+                        "another device has it, and each name is given once: NAME={source}"
+                    )));
+                }
                 context.devices.push(hub::device(0, name, &format));
                 origins.push(origin);
             }
         }
         number(&mut context, &origins);
         Self::start(setup, context, origins)
+    }
+
+    /// Serves all devices of the machine, also those that come later.
+    fn of_machine(setup: &ServerSetup, context: Context) -> Result<Self> {
+        if !setup.wait && context.devices.iter().all(super::context::Device::is_trigger) {
+            let error = Error::new("serve", "the IIO devices of this machine", Errno::NODEV);
+            return Err(error.help(
+                "there is none: load its driver, name a device such as `adc=synth:counter?rate=1M`, or wait for one: \
+                 `wait`, on the command line `--wait`",
+            ));
+        }
+        let known = context.devices.iter().map(|device| device.id.clone()).collect();
+        let origins = vec![Origin::Machine; context.devices.len()];
+        let mut server = Self::start(setup, context, origins)?;
+        let looked = Instant::now();
+        server.lister = Some(Lister { known, looked, is_listing: false, found: None });
+        Ok(server)
     }
 
     /// Serves one device, whose samples are [pushed](Self::push). If it is paced, samples for which a client has no
@@ -207,11 +287,15 @@ impl Server {
             let error = Error::new("listen on", format!("port {}", setup.listen), why);
             if is_wrong { error.help("allowed: PORT or ADDRESS:PORT") } else { error }
         };
+        if !SILENCES.contains(&setup.silence) {
+            let given = format!("{} s", setup.silence.as_secs_f64());
+            return Err(Error::invalid("a time of silence", given, "5 s to 1 day"));
+        }
         let listener = bind(&setup.listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Place::prepare();
-        let (watch, worker) = (Watch::new()?, Worker::start()?);
+        let (watch, worker) = (Watch::new()?, Worker::new()?);
         watch.add(&listener, LISTENER)?;
         watch.add(&worker, WORKER)?;
         let mut server = Self {
@@ -221,9 +305,12 @@ impl Server {
             listener,
             address,
             most_clients: setup.clients,
+            silence: setup.silence,
             next: FIRST,
             may_accept: true,
-            events: Vec::new(),
+            refused: Vec::new(),
+            journal: Journal::default(),
+            lister: None,
             announcement: None,
             #[cfg(feature = "usb")]
             closed: Vec::new(),
@@ -249,7 +336,7 @@ impl Server {
         }
         match Announcement::start(self.address) {
             Ok(announcement) => self.announcement = Some(announcement),
-            Err(error) => self.note(ServerEvent::NotAnnounced(error.to_string())),
+            Err(error) => self.journal.note(ServerEvent::NotAnnounced(error.to_string())),
         }
     }
 
@@ -261,7 +348,8 @@ impl Server {
 
     /// Ids and names of the devices.
     pub fn devices(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
-        self.hub.context.devices.iter().map(|it| (it.id.as_str(), it.name.as_deref()))
+        let devices = self.hub.context.devices.iter().filter(|it| !it.is_gone);
+        devices.map(|it| (it.id.as_str(), it.name.as_deref()))
     }
 
     /// Totals since it was opened.
@@ -271,15 +359,17 @@ impl Server {
         ServerCounters { clients: self.clients.len(), sent, copied }
     }
 
-    /// Events since the last call; the losses of a device for a machine are added up. Those after the first 1024 are
-    /// left out. [`Announced`](ServerEvent::Announced) and [`NotAnnounced`](ServerEvent::NotAnnounced) come from another
-    /// thread, and end no wait: they are found by a call from time to time.
+    /// Events since the last call; the losses of a device for a machine are added up. Of the connections of a machine the
+    /// first six events are told, and the first refusal for each reason; further ones are [counted](ServerEvent::Further); all are some hundred events at most. So
+    /// one call a second makes a log of limited length. [`Announced`](ServerEvent::Announced) and
+    /// [`NotAnnounced`](ServerEvent::NotAnnounced) come from another thread, and end no wait: they are found by a call from
+    /// time to time.
     pub fn take_events(&mut self) -> Vec<ServerEvent> {
         let heard = self.announcement.as_mut().map(Announcement::events).unwrap_or_default();
         for event in heard {
-            self.note(event);
+            self.journal.note(event);
         }
-        std::mem::take(&mut self.events)
+        self.journal.take()
     }
 
     /// Does what can be done now; if there is nothing, waits for the next event.
@@ -301,9 +391,13 @@ impl Server {
         self.may_accept |= tokens.has(LISTENER);
         let mut moved = self.may_accept && self.accept();
         if tokens.has(WORKER) {
-            for (token, answer) in self.worker.answers() {
-                if let Some(client) = self.clients.iter_mut().find(|it| it.who.client == token) {
-                    client.answer(answer, &mut self.hub);
+            for done in self.worker.answers() {
+                if done.client == SERVER {
+                    self.has_listed(done.answer);
+                } else if let Some(client) =
+                    self.clients.iter_mut().find(|it| it.who.client == done.client)
+                {
+                    client.answer(done, &mut self.hub);
                 }
             }
         }
@@ -316,7 +410,11 @@ impl Server {
         let mut gone = Vec::new();
         for (index, client) in self.clients.iter_mut().enumerate() {
             client.is_woken |= tokens.has(client.who.client);
-            match client.turn(&mut self.hub, &self.worker) {
+            let turn = client.turn(&mut self.hub, &self.worker);
+            let is_time = tokens.has_tick();
+            match turn
+                .and_then(|moved| if is_time { client.check().map(|()| moved) } else { Ok(moved) })
+            {
                 Ok(has_moved) => moved |= has_moved,
                 Err(Gone) => gone.push(index),
             }
@@ -325,8 +423,66 @@ impl Server {
             self.remove(index);
             moved = true;
         }
+        if tokens.has_tick() {
+            self.tell_refused();
+            self.look();
+        }
         self.hear();
         Ok(moved)
+    }
+
+    /// Lists the devices of this machine anew, as after their drivers have changed something, if it serves all of them. It
+    /// looks for devices that come and go once a second anyway. A thread does this; clients that connect later see the
+    /// list, and streams go on.
+    pub fn list_devices(&mut self) {
+        let Some(lister) = self.lister.as_mut().filter(|lister| !lister.is_listing) else { return };
+        let roots = self.hub.roots.clone();
+        let list = move || {
+            let errno = |why| Errno::from_io_error(&why).unwrap_or(Errno::IO);
+            let ids = roots.ids().map_err(errno)?;
+            Ok(Answer::Devices(ids, Context::of_machine(&roots).map_err(errno)?))
+        };
+        // Without a thread, it is tried again.
+        lister.is_listing = self.worker.list(Box::new(list)).is_ok();
+    }
+
+    /// The worker has listed the devices, or could not.
+    fn has_listed(&mut self, answer: Result<Answer, Errno>) {
+        let Some(lister) = &mut self.lister else { return };
+        lister.is_listing = false;
+        if let Ok(Answer::Devices(known, found)) = answer {
+            (lister.known, lister.found) = (known, Some(found));
+            self.renew();
+        }
+    }
+
+    /// Looks whether devices have come or gone, from time to time.
+    fn look(&mut self) {
+        let Some(lister) = &mut self.lister else { return };
+        if lister.looked.elapsed() < EACH {
+            return;
+        }
+        lister.looked = Instant::now();
+        // What cannot be read now is read later.
+        if self.hub.roots.ids().is_ok_and(|ids| ids != lister.known) {
+            self.list_devices();
+        } else {
+            self.renew();
+        }
+    }
+
+    /// Takes over the list of devices, as far as clients allow that.
+    fn renew(&mut self) {
+        let Some(found) = self.lister.as_mut().and_then(|lister| lister.found.take()) else {
+            return;
+        };
+        let may_renumber = !self.clients.iter().any(Client::is_binary);
+        let renewed = self.hub.renew(&found, may_renumber);
+        renewed.come.into_iter().for_each(|name| self.journal.note(ServerEvent::DeviceCame(name)));
+        renewed.gone.into_iter().for_each(|name| self.journal.note(ServerEvent::DeviceGone(name)));
+        if let Some(lister) = self.lister.as_mut().filter(|_| !renewed.is_whole) {
+            lister.found = Some(found);
+        }
     }
 
     /// As [`turn`](Self::turn), but waits for `timeout` at most.
@@ -368,9 +524,6 @@ impl Server {
     fn accept(&mut self) -> bool {
         for _ in 0..MOST_ACCEPTED {
             match self.listener.accept() {
-                Ok((_, peer)) if self.clients.len() >= self.most_clients => {
-                    self.note(ServerEvent::TurnedAway(Peer::Net(peer)));
-                }
                 Ok((socket, peer)) => self.welcome(socket, peer),
                 Err(why) if why.kind() == ErrorKind::WouldBlock => {
                     self.may_accept = false;
@@ -383,30 +536,37 @@ impl Server {
         true
     }
 
-    fn welcome(&mut self, socket: TcpStream, peer: SocketAddr) {
+    fn welcome(&mut self, socket: TcpStream, address: SocketAddr) {
+        let peer = Peer::Net(address);
+        if let Err(why) = self.make_room(peer.machine()) {
+            self.journal.note(ServerEvent::TurnedAway(peer, why));
+            self.refuse(socket);
+            return;
+        }
         // One that has gone already is none.
-        if let Ok(tcp) = Tcp::new(socket, peer) {
-            self.add(Link::Tcp(tcp), Peer::Net(peer));
+        if let Ok(tcp) = Tcp::new(socket, address, self.silence) {
+            self.add(Link::Tcp(tcp), peer);
         }
     }
 
     /// Adds a client. Returns whether that was possible.
     fn add(&mut self, link: Link, peer: Peer) -> bool {
-        let client = Client::new(link, peer, self.next);
+        let client = Client::new(link, peer, self.next, self.silence);
         if self.hub.watch.add(client.link(), self.next).is_err() {
             return false;
         }
         self.next += 1;
         self.hub.enter(client.who.host);
         self.clients.push(client);
-        self.note(ServerEvent::Came(peer));
+        self.journal.note(ServerEvent::Came(peer));
         true
     }
 
     fn remove(&mut self, index: usize) {
         let client = self.clients.swap_remove(index);
         client.abort();
-        let (who, peer) = (client.who, client.peer);
+        let (who, peer, refusal) = (client.who, client.peer, client.refusal);
+        self.worker.forget(who.client);
         #[cfg(feature = "usb")]
         if let Link::Usb(pipe) = client.into_link() {
             self.closed.push(pipe);
@@ -414,7 +574,8 @@ impl Server {
         #[cfg(not(feature = "usb"))]
         drop(client);
         self.hub.leave(who);
-        self.note(ServerEvent::Gone(peer));
+        let gone = refusal.map(|why| ServerEvent::TurnedAway(peer, why));
+        self.journal.note(gone.unwrap_or(ServerEvent::Gone(peer)));
     }
 
     /// Does what the USB host asks for: one thing, as the next comes after the answer. Returns whether there was something.
@@ -447,15 +608,15 @@ impl Server {
     #[cfg(feature = "usb")]
     fn open_pipe(&mut self, number: u8) -> bool {
         let peer = Peer::Usb(number);
-        if self.clients.len() >= self.most_clients {
-            self.note(ServerEvent::TurnedAway(peer));
+        if let Err(why) = self.make_room(peer.machine()) {
+            self.journal.note(ServerEvent::TurnedAway(peer, why));
             return false;
         }
         match self.usb.as_ref().map(|usb| usb.pipe(number)) {
             Some(Ok(pipe)) => self.add(Link::Usb(pipe), peer),
             Some(Err(error)) => {
                 let (device, error) = (peer.to_string(), error.to_string());
-                self.note(ServerEvent::Failed { device, error });
+                self.journal.note(ServerEvent::Failed { device, error });
                 false
             }
             None => false,
@@ -472,18 +633,6 @@ impl Server {
         }
     }
 
-    fn note(&mut self, event: ServerEvent) {
-        // Clients come and go as they like: they hide nothing else.
-        let is_of_client = matches!(
-            event,
-            ServerEvent::Came(_) | ServerEvent::Gone(_) | ServerEvent::TurnedAway(_)
-        );
-        let most = if is_of_client { MOST_EVENTS / 2 } else { MOST_EVENTS };
-        if self.events.len() < most {
-            self.events.push(event);
-        }
-    }
-
     /// Turns the news of devices into events.
     fn hear(&mut self) {
         for news in self.hub.take_news() {
@@ -492,45 +641,17 @@ impl Server {
                 | News::LostEvents { device, .. }
                 | News::Failed { device, .. } => &self.hub.context.devices[*device],
             };
-            let device = device.name.as_ref().unwrap_or(&device.id).clone();
-            match news {
+            let device = device.shown().to_owned();
+            self.journal.note(match news {
                 News::Failed { error, .. } => {
-                    self.note(ServerEvent::Failed { device, error: error.to_string() });
+                    ServerEvent::Failed { device, error: error.to_string() }
                 }
-                News::Lost { host, lost, .. } => self.add_loss(device, host, lost),
-                News::LostEvents { host, lost, .. } => self.add_lost_events(device, host, lost),
-            }
-        }
-    }
-
-    fn add_lost_events(&mut self, name: String, from: Machine, more: u64) {
-        for event in &mut self.events {
-            if let ServerEvent::LostEvents { device, host, lost } = event
-                && (&*device, *host) == (&name, from)
-            {
-                *lost = lost.saturating_add(more);
-                return;
-            }
-        }
-        self.note(ServerEvent::LostEvents { device: name, host: from, lost: more });
-    }
-
-    fn add_loss(&mut self, name: String, from: Machine, more: Lost) {
-        for event in &mut self.events {
-            if let ServerEvent::Lost { device, host, lost } = event
-                && (&*device, *host) == (&name, from)
-            {
-                match (&mut *lost, more) {
-                    (Lost::Samples(before), Lost::Samples(more)) => {
-                        *before = before.saturating_add(more);
-                        return;
-                    }
-                    (Lost::Unknown, Lost::Unknown) => return,
-                    _ => {}
+                News::Lost { host, lost, .. } => ServerEvent::Lost { device, host, lost },
+                News::LostEvents { host, lost, .. } => {
+                    ServerEvent::LostEvents { device, host, lost }
                 }
-            }
+            });
         }
-        self.note(ServerEvent::Lost { device: name, host: from, lost: more });
     }
 }
 

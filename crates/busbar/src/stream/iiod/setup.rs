@@ -1,5 +1,7 @@
 //! How a server is opened.
 
+use std::time::Duration;
+
 #[cfg(feature = "usb")]
 use crate::stream::usb::Gadget;
 
@@ -9,13 +11,22 @@ use crate::stream::usb::Gadget;
 pub struct ServerSetup {
     /// `[ADDRESS:]PORT`; without an address, all addresses of this machine, IPv4 and IPv6.
     pub listen: String,
-    /// `iio:NAME`, `[NAME=]synth:PATTERN`, `[NAME=]file:NAME`. Empty: the IIO devices of this machine.
+    /// `iio:NAME`, `[NAME=]synth:PATTERN`, `[NAME=]file:NAME`. Empty: the IIO devices of this machine, also those that come
+    /// later.
     pub devices: Vec<String>,
+    /// Whether it waits for a device to come if there is none and none was named. If not, opening it fails.
+    pub wait: bool,
     /// Whether clients may only read.
     pub read_only: bool,
     /// Most clients at a time. A program has a connection for the context, and one for each device that it has
-    /// opened.
+    /// opened. An eighth of them is for machines that have none yet. If there is no place, the connection that has been
+    /// idle for the longest time is closed, of the machine with most connections, unless the new one is of a machine that
+    /// has about as many.
     pub clients: usize,
+    /// How long a client may be silent, 5 s to a day: while it does not answer the kernel, takes nothing of what it was sent,
+    /// owes its first command or the rest of one. And how long a driver may take for an attribute, which then fails with
+    /// `ETIMEDOUT`. A client that waits for nothing may be silent for ever.
+    pub silence: Duration,
     /// Bytes that all blocks together may take.
     pub memory_limit: usize,
     /// Whether it is announced on the local network by DNS-SD, as `_iio._tcp`. Needs the cargo feature `dns-sd`.
@@ -34,8 +45,10 @@ impl Default for ServerSetup {
         Self {
             listen: super::PORT.to_string(),
             devices: Vec::new(),
+            wait: false,
             read_only: false,
             clients: 64,
+            silence: super::SILENCE,
             memory_limit: 256 << 20,
             announce: false,
             #[cfg(feature = "usb")]
@@ -64,6 +77,20 @@ impl ServerSetup {
     #[must_use]
     pub fn devices<T: Into<String>>(mut self, devices: impl IntoIterator<Item = T>) -> Self {
         self.devices = devices.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets [`wait`](Self#structfield.wait).
+    #[must_use]
+    pub fn wait(mut self, wait: bool) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// Sets [`silence`](Self#structfield.silence).
+    #[must_use]
+    pub fn silence(mut self, silence: Duration) -> Self {
+        self.silence = silence;
         self
     }
 

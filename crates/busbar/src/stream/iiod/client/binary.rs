@@ -157,6 +157,7 @@ impl Client {
             Parsed::Command(command, len) => (command, len),
         };
         self.input.drain(..len);
+        self.owes = None;
         self.settle(hub);
         self.obey(command, hub, worker);
         Ok(true)
@@ -219,12 +220,17 @@ impl Client {
             }
             What::Retry(block) => self.retry(device?, block)?,
             What::ReadRegister(address) => {
-                self.ask(worker, register(hub, device, address, None)?);
+                let (device, job) = register(hub, device, address, None)?;
+                self.ask(worker, device, job);
             }
             What::WriteRegister { address, value } => {
-                self.ask(worker, register(hub, device, address, Some(value))?);
+                let (device, job) = register(hub, device, address, Some(value))?;
+                self.ask(worker, device, job);
             }
-            What::Format(channel) => self.ask(worker, format(hub, device, channel)?),
+            What::Format(channel) => {
+                let (device, job) = format(hub, device, channel)?;
+                self.ask(worker, device, job);
+            }
             What::CreateEvents => return self.create_events(device?, hub, worker),
             What::FreeEvents(id) => return self.free_events(device, id, hub),
             What::ReadEvent(waits) => {
@@ -258,10 +264,8 @@ impl Client {
             hub.create_events(device, client, id, None)?;
             return DONE;
         };
-        if !worker.ask(client, Box::new(move || open().map(Answer::File))) {
-            return Err(Errno::BUSY);
-        }
-        self.doing = Doing::Opening(device);
+        let open = Box::new(move || open().map(Answer::File));
+        self.doing = Doing::Opening(device, self.begin_job(worker, device, open)?);
         Ok(None)
     }
 
@@ -767,7 +771,7 @@ fn register(
     device: Result<usize, Errno>,
     address: u32,
     value: Option<u32>,
-) -> Result<Job, Errno> {
+) -> Result<(usize, Job), Errno> {
     let device = device.map_err(|_| Errno::NODEV)?;
     if hub.is_read_only {
         return Err(Errno::PERM);
@@ -778,14 +782,15 @@ fn register(
     let path = hub.roots.debug.join(&hub.context.devices[device].id).join("direct_reg_access");
     let value = value.map_or(String::new(), |value| format!(" {value:#x}"));
     let text = format!("{address:#x}{value}");
-    Ok(Box::new(move || {
+    let job = move || {
         sysfs::write(&path, text.as_bytes())?;
         if !value.is_empty() {
             return Ok(Answer::Number(0));
         }
         let found = number_of(&sysfs::read(&path, 1024)?).ok_or(Errno::IO)?;
         Ok(Answer::Value(found.to_le_bytes().into()))
-    }))
+    };
+    Ok((device, Box::new(job)))
 }
 
 /// A number as drivers write it.
@@ -798,7 +803,7 @@ fn number_of(value: &[u8]) -> Option<u32> {
 }
 
 /// Reads the type of a channel, which a driver may change.
-fn format(hub: &Hub, device: Result<usize, Errno>, channel: u16) -> Result<Job, Errno> {
+fn format(hub: &Hub, device: Result<usize, Errno>, channel: u16) -> Result<(usize, Job), Errno> {
     let device = device.map_err(|_| Errno::NODEV)?;
     let described = &hub.context.devices[device];
     let channel = described.channels.get(usize::from(channel)).ok_or(Errno::INVAL)?;
@@ -807,11 +812,12 @@ fn format(hub: &Hub, device: Result<usize, Errno>, channel: u16) -> Result<Job, 
     let file = format!("scan_elements/{way}_{}_type", scan.name);
     let path = hub.roots.devices.join(&described.id).join(file);
     let known = (!hub.is_of_machine(device)).then_some(scan.kind);
-    Ok(Box::new(move || {
+    let job = move || {
         let kind = known.map_or_else(|| kind_of(&sysfs::read(&path, 256)?), Ok)?;
         let sign = if kind.signed { 's' } else { 'u' };
         Ok(Answer::Value(kind.text(sign).into()))
-    }))
+    };
+    Ok((device, Box::new(job)))
 }
 
 fn kind_of(value: &[u8]) -> Result<Type, Errno> {

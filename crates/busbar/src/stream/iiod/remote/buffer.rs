@@ -11,7 +11,7 @@ use crate::stream::device::Direction;
 use crate::stream::format::Format;
 use crate::stream::iiod::context::{Channel, Device};
 use crate::stream::iiod::hub::Mask;
-use crate::stream::iiod::keep_alive;
+use crate::stream::iiod::{SILENCE, keep_alive};
 use crate::stream::net::user_timeout;
 use crate::stream::scan;
 use crate::stream::setup::{Interface, StreamSetup};
@@ -136,7 +136,7 @@ impl Buffer {
         let socket = connection.socket.into_inner().0;
         let set = socket
             .set_nonblocking(true)
-            .and_then(|()| keep_alive(&socket))
+            .and_then(|()| keep_alive(&socket, SILENCE))
             .and_then(|()| user_timeout(&socket, silence));
         set.map_err(|why| Error::new("use", label, why))?;
         Ok(socket)
