@@ -58,8 +58,9 @@
 //!
 //! # Time
 //!
-//! A read or write that takes longer than the client's timeout fails with `ETIMEDOUT`: 1 s at first. A client
-//! sets it for its machine.
+//! A read or write of samples that takes longer than the client's timeout fails with `ETIMEDOUT`: 1 s at first. A client
+//! sets it for its machine. For all else there is one limit, [`ServerSetup::silence`]: for what a client owes, such as the
+//! rest of a command, and for an attribute of a driver.
 
 mod client;
 mod command;
