@@ -116,8 +116,8 @@ kernel_of() {
         modules:*:rpmsg_netlink_spec) return ;;
     modules:*/kernel/modules/*) echo stock; return ;;
     modules:*) return ;;
-    library:*/kernel/* | library:*_stress | library:*:clients | library:*:c_lab | library:*:iiod_events | library:*:usb | \
-        library:*:wait | library:*:servers | library:*:busbar_uapi | library:*:kunit) return ;;
+    library:*/kernel/* | library:*_stress | library:*_faults | library:*:clients | library:*:c_lab | library:*:iiod_events | \
+        library:*:usb | library:*:wait | library:*:servers | library:*:busbar_uapi | library:*:kunit) return ;;
     library:*) echo stock; return ;;
     attacks:*:kunit | attacks:*_fault | attacks:*_hostile | attacks:*_stress | attacks:*_dmabuf | attacks:*_ends | \
         attacks:*_remote | attacks:*:vcoproc_iommu | attacks:*:vnic_memory)

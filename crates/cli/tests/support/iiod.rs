@@ -1,7 +1,9 @@
 //! Servers of libiio's protocol, ours and its own, and a client that sends what it likes.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -43,6 +45,27 @@ impl Server {
         Self { child, port }
     }
 
+    /// Ours or libiio's. A file takes its messages, in place of this process.
+    pub fn with_messages(is_ours: bool, file: Option<&Path>) -> Self {
+        let Some(file) = file else {
+            return if is_ours { Self::start(&[]) } else { Self::of_libiio() };
+        };
+        let port = port();
+        let mut command = if is_ours {
+            command(&["serve", "--json", "--listen", &format!("127.0.0.1:{port}")])
+        } else {
+            Command::new("iiod")
+        };
+        if !is_ours {
+            command.args(["-p", &port.to_string()]);
+        }
+        let messages = File::create(file).unwrap();
+        let child = command.stderr(messages.try_clone().unwrap()).stdout(messages).spawn();
+        let server = Self { child: child.expect("package iiod"), port };
+        wait_until("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        server
+    }
+
     pub fn uri(&self) -> String {
         format!("ip:127.0.0.1:{}", self.port)
     }
@@ -71,6 +94,16 @@ impl Server {
         std::fs::read_dir(format!("/proc/{}/fd", self.id())).unwrap().count()
     }
 
+    /// Threads of the server.
+    pub fn threads(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap().count()
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Bytes of memory that it has touched.
     pub fn memory(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).unwrap();
@@ -78,11 +111,11 @@ impl Server {
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
     }
 
-    /// Ends it with a signal; returns its lines.
+    /// Ends it with a signal; returns its lines, if this process has them.
     pub fn finish(mut self) -> Vec<Value> {
         signal(&self.child, Signal::TERM);
         let mut out = String::new();
-        self.child.stdout.as_mut().unwrap().read_to_string(&mut out).unwrap();
+        self.child.stdout.as_mut().map(|it| it.read_to_string(&mut out).unwrap());
         assert!(self.child.wait().unwrap().success());
         out.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
     }
@@ -108,6 +141,15 @@ impl Raw {
 
     pub fn send(&mut self, bytes: &[u8]) {
         self.0.get_mut().write_all(bytes).unwrap();
+    }
+
+    /// Sends what the server may refuse to take.
+    pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.0.get_mut().write_all(bytes)
+    }
+
+    pub fn set_write_timeout(&mut self, limit: Duration) {
+        self.0.get_mut().set_write_timeout(Some(limit)).unwrap();
     }
 
     pub fn line(&mut self) -> String {
@@ -157,8 +199,13 @@ impl Raw {
 
     /// Samples, in one read.
     pub fn read(&mut self, device: &str, len: usize) -> Result<Vec<u8>, i64> {
+        self.read_with_mask(device, len).map(|(bytes, _)| bytes)
+    }
+
+    /// Samples, in one read, and the mask of their channels, which may be more than the client has opened.
+    pub fn read_with_mask(&mut self, device: &str, len: usize) -> Result<(Vec<u8>, u32), i64> {
         self.send(format!("READBUF {device} {len}\r\n").as_bytes());
-        let mut bytes = Vec::new();
+        let (mut bytes, mut mask) = (Vec::new(), 0);
         while bytes.len() < len {
             let count = self.number();
             let Ok(count) = usize::try_from(count) else { return Err(count) };
@@ -166,11 +213,11 @@ impl Raw {
                 break;
             }
             if bytes.is_empty() {
-                self.line();
+                mask = u32::from_str_radix(&self.line(), 16).unwrap();
             }
             bytes.extend(self.bytes(count));
         }
-        Ok(bytes)
+        Ok((bytes, mask))
     }
 
     /// Whether the server has closed the connection.
