@@ -31,7 +31,9 @@ pub(in crate::stream) fn open(remote: &Remote, setup: &StreamSetup) -> Result<Op
     let is_counter = buffer.says("pattern", "counter")? && !buffer.says("loopback", "1")?;
     let (count, len) = (setup.count(), buffer.block_len());
     let time = buffer.block_time().unwrap_or_default();
-    let silence = remote.silence()?.unwrap_or_else(|| SILENCE.max(PATIENCE.saturating_add(time.saturating_mul(3))));
+    let silence = remote
+        .silence()?
+        .unwrap_or_else(|| SILENCE.max(PATIENCE.saturating_add(time.saturating_mul(3))));
     buffer.open(PATIENCE.saturating_add(time), silence, count)?;
     let memory = setup.memory.clone().unwrap_or_else(|| Memory::choose(Purpose::Program));
     let blocks: VecDeque<_> = Block::several(count, len, &memory)?;
