@@ -268,8 +268,8 @@ pub unsafe extern "C" fn busbar_block_info(
 /// Begins to read the block: waits until no device writes to it, and makes caches coherent until busbar_block_end.
 /// data is valid until then. Anyone who has a descriptor of the memory can write to it at the same time.
 ///
-/// Errors: -ENOMEM if the block cannot be mapped; -EACCES or -EPERM if it comes from a descriptor that does not allow to
-/// read and write; -EBUSY if it is accessed already, also by a call that waits in another thread.
+/// Errors: -ENOMEM if the block cannot be mapped; -EACCES if it comes from a descriptor that does not allow to read; -EBUSY if it
+/// is accessed already, also by a call that waits in another thread.
 ///
 /// Threads: any; one access at a time.
 #[unsafe(no_mangle)]
@@ -284,8 +284,8 @@ pub unsafe extern "C" fn busbar_block_read(
 
 /// Begins to write to the block, and to read it: waits until no device uses it. As busbar_block_read otherwise.
 ///
-/// Errors: as busbar_block_read; -EBUSY also if another thread waits in busbar_block_wait_filled or
-/// busbar_block_wait_unused.
+/// Errors: as busbar_block_read; -EACCES also if the descriptor does not allow to write; -EBUSY also if another thread waits in
+/// busbar_block_wait_filled or busbar_block_wait_unused.
 ///
 /// Threads: any; one access at a time.
 #[unsafe(no_mangle)]

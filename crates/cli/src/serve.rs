@@ -78,6 +78,7 @@ enum Line {
     Client { what: &'static str, address: String, why: Option<String> },
     Clients { address: Option<String>, came: u64, gone: u64, turned_away: u64 },
     Device { what: &'static str, device: String },
+    NotAccepted { error: String },
     Omitted { events: u64 },
     Lost { device: String, host: String, lost: Option<u64> },
     LostEvents { device: String, host: String, lost: u64 },
@@ -175,6 +176,7 @@ fn say(args: &Args, line: Line) -> Result<()> {
             address.as_deref().unwrap_or("other machines")
         ),
         Line::Device { what, device } => format!("{device} {what}"),
+        Line::NotAccepted { error } => format!("connections wait: {error}"),
         Line::Omitted { events } => format!("{events} more events"),
         Line::Lost { device, host, lost: Some(lost) } => {
             format!("{device}: {host} has lost {lost} samples")
@@ -214,6 +216,7 @@ impl From<ServerEvent> for Line {
             },
             ServerEvent::DeviceCame(device) => Self::Device { what: "came", device },
             ServerEvent::DeviceGone(device) => Self::Device { what: "gone", device },
+            ServerEvent::NotAccepted(error) => Self::NotAccepted { error },
             ServerEvent::Omitted(events) => Self::Omitted { events },
             ServerEvent::Lost { device, host, lost } => {
                 let lost = match lost {

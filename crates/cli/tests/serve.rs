@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Instant;
 
 use rustix::io::Errno;
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal};
 use support::iiod::{Raw, Server};
 use support::{command, text, wait_until};
 use tempfile::TempDir;
@@ -421,6 +421,33 @@ fn short_connections_are_summed_up_in_the_log() {
     let one = lines.iter().filter(|line| line["what"] == "came").count() as u64;
     let more = lines.iter().filter_map(|line| line["came"].as_u64()).sum::<u64>();
     assert_eq!(one + more, CONNECTIONS);
+}
+
+#[test]
+fn connections_wait_while_there_are_no_descriptors_and_that_is_told() {
+    let server = Server::start(&["adc=synth:counter?rate=1"]);
+    let mut first = server.connect();
+    assert_eq!((first.ask("TIMEOUT 100"), first.ask("OPEN adc 500 0000000f")), (0, 0));
+    let id = rustix::process::Pid::from_raw(server.id().try_into().unwrap()).unwrap();
+    let usual = rustix::process::getrlimit(Resource::Nofile);
+    let limit = |current| {
+        let limits = Rlimit { current, maximum: usual.maximum };
+        rustix::process::prlimit(Some(id), Resource::Nofile, limits).unwrap();
+    };
+    limit(Some(server.descriptors() as u64));
+    // There may be some numbers left that are smaller.
+    let mut others: Vec<_> = (0..16).map(|_| server.connect()).collect();
+    for other in &mut others {
+        other.send(b"VERSION\r\n");
+    }
+    // The server has looked for connections meanwhile.
+    assert_eq!(first.read("adc", 500 * FRAME), Err(-110));
+    limit(usual.current);
+    for other in &mut others {
+        assert_eq!(other.line(), "0.24.busbar ");
+    }
+    let lines = server.finish();
+    assert!(lines.iter().any(|line| line["event"] == "not_accepted"), "{lines:?}");
 }
 
 #[test]

@@ -78,7 +78,10 @@ int main(void)
 	/* One that cannot be written to. */
 	CHECK(!fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE));
 	OK(busbar_block_from_fd(fd, &block));
-	FAILS(busbar_block_read(block, &read_only, &len), EPERM, "");
+	OK(busbar_block_read(block, &read_only, &len));
+	CHECK(len == 5000 && !((const char *)read_only)[4999]);
+	OK(busbar_block_end(block));
+	FAILS(busbar_block_write(block, &data, &len), EACCES, "");
 	OK(busbar_block_free(block));
 	close(fd);
 	puts("done");

@@ -119,11 +119,11 @@ enum Doing {
     Draining { device: usize, until: Instant },
 }
 
-/// A job of the worker, by its number, and how long it may take.
+/// A job of the worker, by its number, and since when the client waits for it.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     job: u64,
-    until: Instant,
+    since: Instant,
 }
 
 /// What attributes a value is for.
@@ -246,7 +246,7 @@ impl Client {
             Doing::Nothing if self.binary.is_some() => self.next_frame(hub, worker),
             Doing::Nothing => self.next_command(hub, worker),
             Doing::Job(waiting) | Doing::Opening(_, waiting) => {
-                if Instant::now() < waiting.until {
+                if waiting.since.elapsed() < self.silence {
                     return Ok(false);
                 }
                 // The driver goes on with what it has begun.
@@ -412,7 +412,7 @@ impl Client {
 
     fn begin_job(&self, worker: &Worker, device: usize, job: Job) -> Result<Waiting, Errno> {
         let job = worker.ask(self.who.client, device, job)?;
-        Ok(Waiting { job, until: later(Instant::now(), self.silence) })
+        Ok(Waiting { job, since: Instant::now() })
     }
 
     fn next_command(&mut self, hub: &mut Hub, worker: &Worker) -> Result<bool, Gone> {

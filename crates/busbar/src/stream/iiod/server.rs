@@ -119,6 +119,8 @@ pub enum ServerEvent {
     DeviceCame(String),
     /// A device of this machine has gone, of this name or id.
     DeviceGone(String),
+    /// Connections cannot be accepted, for this reason, and wait. As if the process has too many descriptors.
+    NotAccepted(String),
     /// So many further events were left out.
     Omitted(u64),
     /// Samples of a device are missing for clients of a machine.
@@ -172,6 +174,7 @@ impl std::fmt::Display for ServerEvent {
             }
             Self::DeviceCame(device) => write!(f, "{device} has come"),
             Self::DeviceGone(device) => write!(f, "{device} has gone"),
+            Self::NotAccepted(error) => write!(f, "connections wait: {error}"),
             Self::Omitted(count) => write!(f, "{count} more events"),
             Self::Lost { device, host, lost: Lost::Samples(lost) } => {
                 write!(f, "{host} has lost {lost} samples of {device}")
@@ -529,8 +532,13 @@ impl Server {
                     self.may_accept = false;
                     return false;
                 }
-                // The connection has gone, or there are too many descriptors: it is tried again in the next turn.
-                Err(_) => return false,
+                // It has gone already.
+                Err(why) if why.kind() == ErrorKind::ConnectionAborted => {}
+                // As if there are too many descriptors: it waits, and is tried again in the next turn.
+                Err(why) => {
+                    self.journal.note(ServerEvent::NotAccepted(why.to_string()));
+                    return false;
+                }
             }
         }
         true
