@@ -9,6 +9,7 @@ mod support;
 
 use std::fs::File;
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -23,9 +24,10 @@ use support::iiod::{Raw, Server};
 const STAYS: &str = "faults-stays";
 const GOES: &str = "faults-goes";
 /// Samples a second: little, so that an emulated machine keeps up.
-const RATE: u64 = 5_000;
-/// Whole samples with each set of channels.
-const BLOCK: usize = 1536 * FRAME;
+const RATE: u64 = 20_000;
+/// What a client opens a buffer with and reads at a time, as libiio does: of what it does not read, `iiod` drops the rest. These are
+/// whole samples with each set of channels.
+const BLOCK: usize = 4608 * FRAME;
 /// What a server that does not answer within this time never will.
 const HANG: Duration = Duration::from_secs(60);
 
@@ -83,7 +85,7 @@ impl Reader {
         let port = trial.server.port;
         let thread = thread::spawn(move || {
             let mut client = Raw::connect(port);
-            if client.ask(&format!("OPEN {STAYS} 1024 0000000f")) != 0 {
+            if client.ask(&format!("OPEN {STAYS} 4608 0000000f")) != 0 {
                 return None;
             }
             let (mut lost, mut next) = (0, None);
@@ -167,11 +169,16 @@ impl Trial {
 
     /// Whether a new client gets an attribute and samples.
     fn serves(&self) -> bool {
+        self.serves_at(Ipv4Addr::LOCALHOST)
+    }
+
+    /// The same with a client of another machine, which has this address.
+    fn serves_at(&self, address: Ipv4Addr) -> bool {
         let port = self.server.port;
         let client = thread::spawn(move || {
-            let mut client = Raw::connect(port);
-            client.attribute(&format!("{STAYS} name"));
-            if client.ask(&format!("OPEN {STAYS} 1024 0000000f")) != 0 {
+            let mut client = Raw::connect_from(address, port);
+            client.attribute(&format!("{STAYS} sampling_frequency"));
+            if client.ask(&format!("OPEN {STAYS} 4608 0000000f")) != 0 {
                 return false;
             }
             let is_read = client.read(STAYS, BLOCK).is_ok_and(|bytes| bytes.len() == BLOCK);
@@ -213,12 +220,16 @@ const fn fault(name: &'static str, happens: fn(&Trial, &Reader) -> Damage) -> Fa
     Fault { name, needs_another: false, fills_disk: false, happens }
 }
 
-const FAULTS: [Fault; 12] = [
+const FAULTS: [Fault; 13] = [
+    fault("none: one client reads", |_, reader| Damage {
+        is_stuck: !reader.goes_on(),
+        ..Damage::default()
+    }),
     fault("two clients open one buffer, with other channels and lengths", two_creators),
     fault("a client is killed while it reads", killed),
     fault("half a command, in both protocols", half),
     fault("a client does not read", unread),
-    fault("64 clients say nothing", idle),
+    fault("64 clients of one machine say nothing, and one of another machine comes", idle),
     Fault { needs_another: true, ..fault("the device goes while it is read", gone) },
     Fault { fills_disk: true, ..fault("the disk with the messages is full", full) },
     fault("lengths that are negative, too long or not sent", lengths),
@@ -233,7 +244,7 @@ fn two_creators(trial: &Trial, reader: &Reader) -> Damage {
         let (mut one, mut two) = (trial.connect(), trial.connect());
         // Either may be refused, as the other or the reader has the buffer.
         one.send(format!("OPEN {STAYS} {} 00000003\r\n", 256 + round).as_bytes());
-        two.send(format!("OPEN {STAYS} 4096 0000001f\r\n").as_bytes());
+        two.send(format!("OPEN {STAYS} 2048 0000001f\r\n").as_bytes());
         for client in [&mut one, &mut two] {
             if client.number() == 0 {
                 let _ = client.read(STAYS, 256);
@@ -246,7 +257,7 @@ fn two_creators(trial: &Trial, reader: &Reader) -> Damage {
 fn killed(trial: &Trial, reader: &Reader) -> Damage {
     for _ in 0..3 {
         let mut client = Command::new("iio_readdev");
-        client.args(["-u", &trial.server.uri(), "-b", "1024", STAYS]);
+        client.args(["-u", &trial.server.uri(), "-b", "4608", STAYS]);
         client.stdout(Stdio::piped()).stderr(Stdio::null());
         let mut client = client.spawn().expect("package libiio-utils");
         let mut some = [0; 64];
@@ -269,7 +280,7 @@ fn half(trial: &Trial, reader: &Reader) -> Damage {
 
 fn unread(trial: &Trial, reader: &Reader) -> Damage {
     let mut client = trial.connect();
-    assert_eq!(client.ask(&format!("OPEN {STAYS} 1024 0000000f")), 0);
+    assert_eq!(client.ask(&format!("OPEN {STAYS} 4608 0000000f")), 0);
     let mut next = None;
     let mut lost = gaps(&mut client, &mut next).unwrap_or(0);
     // Longer than all blocks of both servers and of the kernel last.
@@ -286,12 +297,13 @@ fn unread(trial: &Trial, reader: &Reader) -> Damage {
 
 fn idle(trial: &Trial, reader: &Reader) -> Damage {
     let _clients: Vec<_> = (0..64).map(|_| trial.connect()).collect();
-    Damage { is_stuck: !reader.goes_on() || !trial.serves(), ..Damage::default() }
+    let is_stuck = !reader.goes_on() || !trial.serves_at(Ipv4Addr::new(127, 0, 0, 2));
+    Damage { is_stuck, ..Damage::default() }
 }
 
 fn gone(trial: &Trial, reader: &Reader) -> Damage {
     let mut client = trial.connect();
-    if client.ask(&format!("OPEN {GOES} 1024 0000000f")) == 0 {
+    if client.ask(&format!("OPEN {GOES} 4608 0000000f")) == 0 {
         let _ = client.read(GOES, BLOCK);
     }
     trial.goes.as_ref().unwrap().remove().unwrap();
@@ -358,7 +370,7 @@ fn names(trial: &Trial, reader: &Reader) -> Damage {
 fn cancel(trial: &Trial, reader: &Reader) -> Damage {
     for round in 0..10 {
         let mut client = trial.connect();
-        if client.ask(&format!("OPEN {STAYS} 1024 0000000f")) != 0 {
+        if client.ask(&format!("OPEN {STAYS} 4608 0000000f")) != 0 {
             continue;
         }
         client.send(format!("READBUF {STAYS} 1073741824\r\n").as_bytes());

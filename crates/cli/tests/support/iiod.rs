@@ -2,11 +2,12 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
+use rustix::net::{AddressFamily, SocketType};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -133,7 +134,16 @@ pub struct Raw(BufReader<TcpStream>);
 
 impl Raw {
     pub fn connect(port: u16) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        Self::connect_from(Ipv4Addr::LOCALHOST, port)
+    }
+
+    /// Connects as a machine that has this address, of the loopback interface.
+    pub fn connect_from(address: Ipv4Addr, port: u16) -> Self {
+        let stream = TcpStream::from(
+            rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap(),
+        );
+        rustix::net::bind(&stream, &SocketAddrV4::new(address, 0)).unwrap();
+        rustix::net::connect(&stream, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         stream.set_nodelay(true).unwrap();
         Self(BufReader::new(stream))
