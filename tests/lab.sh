@@ -134,6 +134,7 @@ kernel_of() {
     # They need Python.
     vnic_ncdevmem | clients) echo release; return ;;
     # Some of these need what only the debug kernel has, such as tracing.
+    *_faults) echo stock; return ;;
     kunit | *_fault | *_hostile | *_stress | fuzz_kernel | devmem_guess | rpmsg_ctrl | rpmsg_eptfd_dmabuf | \
         rpmsg_eptfd_ends | rpmsg_netlink_remote | vcoproc_iommu | vnic_memory) echo debug; return ;;
     esac

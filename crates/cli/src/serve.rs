@@ -4,12 +4,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use busbar::stream::Lost;
-use busbar::stream::iiod::{Peer, Refusal, Server, ServerEvent, ServerSetup};
+use busbar::stream::iiod::{Peer, Refusal, Server, ServerEvent, ServerSetup, Shortage};
 use busbar::stream::usb::{Address, Gadget};
 use busbar::{Error, Result, later};
 use busbar_coprocessor::Stop;
 use clap::value_parser;
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde::Serialize;
 
 use crate::print::{complain, json_line};
@@ -82,6 +82,7 @@ enum Line {
     Omitted { events: u64 },
     Lost { device: String, host: String, lost: Option<u64> },
     LostEvents { device: String, host: String, lost: u64 },
+    Refused { device: String, host: String, why: String },
     Failed { device: String, error: String },
     Announced { name: String },
     NotAnnounced { error: String },
@@ -92,6 +93,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let stop = interruption(args.json)?;
     // As iiod, which lists its devices anew.
     let list = Stop::new()?.on_signal(Signal::USR1.as_raw())?;
+    allow_descriptors();
     let mut setup = ServerSetup::new()
         .listen(&*args.listen)
         .devices(&args.devices)
@@ -138,6 +140,12 @@ fn gadget(name: &str) -> Result<Gadget> {
             Err(Error::invalid("a USB address", name.escape_debug(), allowed))
         }
     }
+}
+
+/// Raises the limit of descriptors as far as the process may. Without that it serves fewer blocks.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Why a client was turned away, with the option that sets the limit.
@@ -187,6 +195,7 @@ fn say(args: &Args, line: Line) -> Result<()> {
         Line::LostEvents { device, host, lost } => {
             format!("{device}: {host} has lost {lost} events")
         }
+        Line::Refused { device, host, why } => format!("{device}: not opened for {host}: {why}"),
         Line::Failed { device, error } => format!("{device}: {error}"),
         Line::Announced { name } => format!("announced as `{name}`"),
         Line::NotAnnounced { error } => format!("not announced: {error}"),
@@ -227,6 +236,14 @@ impl From<ServerEvent> for Line {
             }
             ServerEvent::LostEvents { device, host, lost } => {
                 Self::LostEvents { device, host: host.to_string(), lost }
+            }
+            ServerEvent::Refused { device, host, why } => {
+                let option = match why {
+                    Shortage::Memory => " (--memory-limit)",
+                    Shortage::Descriptors => " (ulimit -n)",
+                    _ => "",
+                };
+                Self::Refused { device, host: host.to_string(), why: format!("{why}{option}") }
             }
             ServerEvent::Failed { device, error } => Self::Failed { device, error },
             ServerEvent::Announced(name) => Self::Announced { name },

@@ -485,9 +485,16 @@ fn iio_attr_reads_and_writes_attributes() {
         text(&output.stdout) + &text(&output.stderr)
     };
     assert!(attr(&["-d", "adc", "sampling_frequency"]).contains("1000000"));
+    // With the last client of a machine, what it has set goes.
+    let mut stays = server.connect();
+    assert_eq!(stays.attribute("adc sampling_frequency"), "1000000");
     assert_eq!(attr(&["-d", "adc", "busbar_report_loss", "1"]).trim(), "1");
-    assert_eq!(server.connect().attribute("adc busbar_report_loss"), "1");
+    assert_eq!(stays.attribute("adc busbar_report_loss"), "1");
     assert!(attr(&["-d", "adc", "sampling_frequency", "1"]).contains("Permission denied"));
+    drop(stays);
+    wait_until("the setting has gone", || {
+        server.connect().attribute("adc busbar_report_loss") == "0"
+    });
 }
 
 #[test]
@@ -608,7 +615,10 @@ fn attributes_of_a_remote_device_are_set() {
     let set = |attribute: &str, value: &str| {
         busbar::stream::set_attribute(&device, attribute, value).map_err(|why| why.errno())
     };
+    // With the last client of a machine, what it has set goes.
+    let mut stays = server.connect();
     for value in ["1", "0", "1"] {
+        assert_eq!(stays.attribute("adc sampling_frequency"), "1000000");
         assert_eq!(set("busbar_report_loss", value), Ok(()));
         assert_eq!(server.connect().attribute("adc busbar_report_loss"), value);
     }
@@ -659,4 +669,74 @@ fn a_remote_source_or_sink_says_what_is_wrong() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("receive from IIO device `adc`"), "{said}");
+}
+
+/// A client that has a device open, and reads nothing.
+fn opened(server: &Server, line: &str) -> Option<Raw> {
+    let mut client = server.connect();
+    (client.ask(line) == 0).then_some(client)
+}
+
+/// Lines of the server about a client that was refused, or about loss.
+fn of_event<'a>(lines: &'a [serde_json::Value], event: &str) -> Vec<&'a serde_json::Value> {
+    lines.iter().filter(|line| line["event"] == event).collect()
+}
+
+#[test]
+fn a_client_that_reads_nothing_stops_nobody_however_few_blocks_there_are() {
+    // Four blocks.
+    let server = Server::start(&["adc=synth:counter?rate=40k", "--memory-limit", "128K"]);
+    let _idle = opened(&server, "OPEN adc 4096 0000000f").unwrap();
+    let mut reader = opened(&server, "OPEN adc 4096 0000000f").unwrap();
+    for _ in 0..8 {
+        assert_counts(&reader.read("adc", 4096 * FRAME).unwrap());
+    }
+    // There is no block for a third one, which is told so, as is the owner.
+    assert_eq!(server.connect().ask("OPEN adc 4096 0000000f"), -12);
+    let lines = server.finish();
+    assert!(!of_event(&lines, "lost").is_empty());
+    let refused = of_event(&lines, "refused");
+    assert!(refused[0]["why"].as_str().unwrap().contains("--memory-limit"), "{refused:?}");
+}
+
+#[test]
+fn blocks_that_nobody_reads_stay_within_the_limit_of_memory() {
+    let limit = 1 << 20;
+    let server = Server::start(&["adc=synth:counter?rate=2M", "--memory-limit", "1M"]);
+    let before = server.memory() + server.memfds();
+    let mut clients = Vec::new();
+    for round in 0..40 {
+        // Each has the device opened anew: with more channels, or longer blocks.
+        let mask = if round % 2 == 0 { "00000003" } else { "0000000f" };
+        let client = opened(&server, &format!("OPEN adc {} {mask}", 1024 << (round % 5)));
+        if let Some(mut client) = client {
+            client.send(b"READBUF adc 1073741824\r\n");
+            clients.push(client);
+        }
+        assert!(server.memory() + server.memfds() < before + limit + (8 << 20), "{round}");
+        assert!(server.memfds() <= limit + (64 << 10), "{round}: {}", server.memfds());
+    }
+    assert!(!clients.is_empty());
+}
+
+#[test]
+fn clients_that_want_all_descriptors_end_no_stream() {
+    let server = Server::limited(&["adc=synth:counter?rate=200k"], "ulimit -n 256");
+    assert_eq!(server.connect().ask("SET adc BUFFERS_COUNT 64"), 0);
+    let mut clients: Vec<_> =
+        (0..20).filter_map(|_| opened(&server, "OPEN adc 1024 00000003")).collect();
+    assert!(clients.len() > 1, "{}", clients.len());
+    assert!(server.descriptors() < 256 - 20, "{}", server.descriptors());
+    for client in &mut clients {
+        assert_eq!(client.read("adc", 1024).map(|bytes| bytes.len()), Ok(1024));
+    }
+    assert!(server.connect().value("PRINT").is_ok());
+}
+
+#[test]
+fn a_client_may_read_single_samples() {
+    let server = Server::start(&["adc=synth:counter?rate=20k"]);
+    let mut client = opened(&server, "OPEN adc 1 0000000f").unwrap();
+    let samples: Vec<_> = (0..200).flat_map(|_| client.read("adc", FRAME).unwrap()).collect();
+    assert_counts(&samples);
 }

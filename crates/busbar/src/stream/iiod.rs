@@ -94,6 +94,7 @@ use rustix::net::sockopt;
 pub use self::devices::{ChannelInfo, DeviceInfo, Devices, Owner, devices};
 #[cfg(feature = "dns-sd")]
 pub use self::dns_sd::{ServerInfo, servers};
+pub use self::hub::Shortage;
 pub use self::peer::{Machine, Peer, Refusal};
 pub use self::server::{Server, ServerCounters, ServerEvent};
 pub use self::setup::ServerSetup;

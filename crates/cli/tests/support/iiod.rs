@@ -22,10 +22,21 @@ pub struct Server {
 impl Server {
     /// Serves on a free port of the loopback interface.
     pub fn start(arguments: &[&str]) -> Self {
+        Self::limited(arguments, "true")
+    }
+
+    /// The same after a command of the shell, such as `ulimit -n 256`.
+    pub fn limited(arguments: &[&str], before: &str) -> Self {
         let port = port();
         let listen = format!("127.0.0.1:{port}");
         let all = [&["serve", "--json", "--listen", &listen], arguments].concat();
-        let mut child = command(&all).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("{before} && exec \"$0\" \"$@\"")])
+            .arg(super::busbar())
+            .args(all);
+        shell.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = shell.spawn().unwrap();
         let out = child.stdout.as_mut().unwrap();
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
@@ -93,6 +104,22 @@ impl Server {
     /// Open descriptors of the server.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.id())).unwrap().count()
+    }
+
+    /// Bytes of its memfds and DMABUFs.
+    pub fn memfds(&self) -> usize {
+        use std::os::unix::fs::MetadataExt;
+        let folder = format!("/proc/{}/fd", self.id());
+        let mut found = std::collections::BTreeMap::new();
+        for file in std::fs::read_dir(folder).unwrap().flatten() {
+            let is_memory = |to: &std::path::PathBuf| to.to_string_lossy().contains("memfd:");
+            if std::fs::read_link(file.path()).is_ok_and(|to| is_memory(&to))
+                && let Ok(about) = std::fs::metadata(file.path())
+            {
+                found.insert(about.ino(), usize::try_from(about.len()).unwrap());
+            }
+        }
+        found.values().sum()
     }
 
     /// Threads of the server.

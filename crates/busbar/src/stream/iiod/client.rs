@@ -490,14 +490,14 @@ impl Client {
         is_by_copy: bool,
         hub: &mut Hub,
     ) {
-        let Chunk { samples, range, .. } = chunk;
+        let Chunk { samples, range, layout } = chunk;
         if !is_by_copy || self.has_part_of_block(device) {
             let is_whole = range.end == samples.meta().len;
             let left: usize = self.out.iter().map(Out::left).sum();
             let end = self.sent + (left + head.len() + range.len()) as u64;
             self.unread.push_back(Lent { end, device: Some(device), is_whole });
             if is_whole {
-                hub.hold(device, self.who.client, samples.clone());
+                hub.hold(device, self.who.client, samples.clone(), &layout);
             }
         }
         #[cfg(feature = "usb")]

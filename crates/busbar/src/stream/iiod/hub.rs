@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::context::{Channel, Context, Device, Scan};
 use super::events::{self, Due, Event, Events};
 use super::peer::Machine;
-use super::receive::{Feed, Layout, Receive, Taken};
+use super::receive::{Feed, Layout, Pool, Receive, Taken};
 use super::sysfs::Roots;
 use super::transmit::Transmit;
 use super::{GIT_TAG, MAJOR, MINOR};
@@ -37,6 +38,10 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// Tokens of devices begin here; those of clients are smaller.
 pub(super) const DEVICES: u64 = 1 << 40;
 
+/// Descriptors of a block: its memory, and the DMABUF that is made of it.
+const PER_BLOCK: usize = 2;
+/// Most bytes of the least block.
+const LEAST: usize = 64 << 10;
 /// Bytes of a block while the channels of a device are found out.
 const PREVIEW: usize = 4096;
 
@@ -79,6 +84,8 @@ struct Served {
     transmit: Option<Transmit>,
     /// Whether the worker has its node open for a moment, which only one can have at a time.
     opening: Arc<AtomicBool>,
+    /// Its samples a second, when it was opened last.
+    rate: Option<f64>,
 }
 
 /// What a new list of devices has changed.
@@ -119,6 +126,26 @@ pub(super) enum News {
     Lost { device: usize, host: Machine, lost: Lost },
     LostEvents { device: usize, host: Machine, lost: u64 },
     Failed { device: usize, error: Error },
+    Refused { device: usize, host: Machine, why: Shortage },
+}
+
+/// What a server has too little of to open a device for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Shortage {
+    /// Memory for blocks, of which all devices together have [so much](super::ServerSetup#structfield.memory_limit).
+    Memory,
+    /// Descriptors of the process for blocks: see `RLIMIT_NOFILE`.
+    Descriptors,
+}
+
+impl std::fmt::Display for Shortage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "its blocks need more memory than is left",
+            Self::Descriptors => "its blocks need more descriptors than are left to the process",
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -137,6 +164,8 @@ pub(super) struct Hub {
     pub events: Events,
     hosts: Vec<Host>,
     memory_limit: usize,
+    /// Descriptors that blocks may have.
+    descriptor_limit: usize,
     news: Vec<News>,
     /// Blocks that clients may not have read, of devices that they have closed.
     unread: Vec<Unread>,
@@ -153,6 +182,8 @@ struct Unread {
     client: u64,
     device: usize,
     blocks: Vec<Samples>,
+    /// Of the source that they are of.
+    layout: Option<Arc<Layout>>,
 }
 
 /// Bytes that count against the limit of memory until this is dropped.
@@ -167,7 +198,14 @@ impl Drop for Reserved {
 
 impl Served {
     fn new(origin: Origin) -> Self {
-        Self { origin, buffers: BUFFERS, receive: None, transmit: None, opening: Arc::default() }
+        Self {
+            origin,
+            buffers: BUFFERS,
+            receive: None,
+            transmit: None,
+            opening: Arc::default(),
+            rate: None,
+        }
     }
 }
 
@@ -176,7 +214,7 @@ impl Hub {
         mut context: Context,
         origins: Vec<Origin>,
         watch: Watch,
-        memory_limit: usize,
+        (memory_limit, most_clients): (usize, usize),
         is_read_only: bool,
     ) -> Self {
         context.devices.iter_mut().for_each(add_own);
@@ -192,6 +230,7 @@ impl Hub {
             events: Events::default(),
             hosts: Vec::new(),
             memory_limit,
+            descriptor_limit: descriptors(most_clients),
             news: Vec::new(),
             unread: Vec::new(),
             sorted: sorted(&context.devices),
@@ -297,18 +336,36 @@ impl Hub {
         }
         let buffers = buffers.min(MOST_BUFFERS);
         if self.is_output(device, mask)? {
-            return self.open_transmit(device, who, (buffers, samples), mask, cyclic);
+            let opened = self.open_transmit(device, who, (buffers, samples), mask, cyclic);
+            return self.told(device, who.host, opened);
         }
         if cyclic {
             return Err(Errno::PERM);
         }
-        self.open_receive(device, who, (buffers, samples), mask)?;
+        let opened = self.open_receive(device, who, (buffers, samples), mask);
+        self.told(device, who.host, opened)?;
         let tally = self.host(who.host).tallies.entry(device).or_default();
         if tally.streams == 0 {
             *tally = Tally::default();
         }
         tally.streams += 1;
         Ok(())
+    }
+
+    /// Tells the owner of the server if a client is refused for want of something.
+    fn told<T>(
+        &mut self,
+        device: usize,
+        host: Machine,
+        result: Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let why = match result {
+            Err(Errno::NOMEM) => Shortage::Memory,
+            Err(Errno::MFILE) => Shortage::Descriptors,
+            result => return result,
+        };
+        self.news.push(News::Refused { device, host, why });
+        result
     }
 
     /// Whether these channels transmit.
@@ -351,7 +408,8 @@ impl Hub {
             return Ok((union, sample_len, false));
         }
         let samples = (PREVIEW / self.sample_len(device, mask)?).max(1);
-        let receive = self.feed(device, samples, mask, 0, BUFFERS)?;
+        let pool = self.pool(device, (BUFFERS, samples), mask, 0, None)?;
+        let receive = self.feed(device, mask, pool)?;
         Ok((receive.mask().clone(), receive.lengths().0, false))
     }
 
@@ -398,10 +456,14 @@ impl Hub {
     }
 
     /// Takes so many bytes of the memory that blocks may have.
-    pub(super) fn reserve(&self, bytes: usize) -> Result<Reserved, Errno> {
-        if bytes > self.room() {
-            return Err(Errno::NOMEM);
-        }
+    pub(super) fn reserve(
+        &mut self,
+        device: usize,
+        host: Machine,
+        bytes: usize,
+    ) -> Result<Reserved, Errno> {
+        let has_room = if bytes > self.room() { Err(Errno::NOMEM) } else { Ok(()) };
+        self.told(device, host, has_room)?;
         self.collected.fetch_add(bytes, Ordering::Relaxed);
         Ok(Reserved(Arc::clone(&self.collected), bytes))
     }
@@ -423,65 +485,118 @@ impl Hub {
         if let Origin::Pushed(format, is_paced) = &self.devices[device].origin {
             let all = Mask::all(self.context.devices[device].channels.len());
             let pushed = Receive::pushed(&all, format, *is_paced);
-            return self.devices[device].receive.get_or_insert(pushed).join(who);
+            self.devices[device].receive.get_or_insert(pushed);
+            return self.join(device, who);
         }
-        if let Some(receive) = &mut self.devices[device].receive
-            && receive.suits(mask)
-        {
-            return receive.join(who);
+        if let Some(before) = &self.devices[device].receive {
+            if before.has(who.client) {
+                return Err(Errno::BUSY);
+            }
+            if before.suits(mask) {
+                return self.join(device, who);
+            }
+            if before.refuses(mask) {
+                return Err(Errno::BUSY);
+            }
         }
-        if self.devices[device].receive.as_ref().is_some_and(|it| it.refuses(mask)) {
-            return Err(Errno::BUSY);
-        }
-        let before = self.devices[device].receive.take();
-        if before.as_ref().is_some_and(|it| it.has(who.client)) {
-            self.devices[device].receive = before;
-            return Err(Errno::BUSY);
-        }
-        let readers = before.as_ref().map_or(0, Receive::readers);
-        let union = before.as_ref().map_or(mask.clone(), |it| it.mask().or(mask));
-        let samples = samples.max(before.as_ref().map_or(0, Receive::samples));
-        // Nobody gets fewer blocks because of another.
-        let buffers = buffers.max(before.as_ref().map_or(0, Receive::window));
-        let mut waiting = before.map(Receive::close);
-        let opened = self.feed(device, samples, &union, readers + 1, buffers);
-        let (mut receive, result) = match (opened, &waiting) {
-            (Ok(receive), _) => (receive, Ok(())),
+        let before = self.devices[device].receive.as_ref();
+        let readers = before.map_or(0, Receive::readers);
+        let union = before.map_or(mask.clone(), |it| it.mask().or(mask));
+        // Nobody gets shorter blocks, or fewer, because of another.
+        let pool = before.map(Receive::pool).unwrap_or_default();
+        let wanted = (buffers.max(pool.buffers), samples.max(pool.samples));
+        let new = self.pool(device, wanted, &union, readers + 1, before)?;
+        let Some(before) = self.devices[device].receive.take() else {
+            let mut receive = self.feed(device, &union, new)?;
+            // The rate of a device of this machine is known now.
+            self.devices[device].rate = receive.rate();
+            let again = self.pool(device, wanted, &union, 1, None)?;
+            if again.samples > new.samples {
+                drop(receive);
+                receive = self.feed(device, &union, again)?;
+            }
+            self.devices[device].receive = Some(receive);
+            return self.join(device, who);
+        };
+        let waiting = before.close();
+        let (mut receive, result) = match self.feed(device, &union, new) {
+            Ok(receive) => (receive, Ok(())),
             // Those who were there go on as before.
-            (Err(errno), Some(waiting)) => {
-                let (samples, window) = (waiting.samples, waiting.window);
-                let again = self.feed(device, samples, &waiting.mask.clone(), readers, window);
+            Err(errno) => {
+                let again = self.feed(device, &waiting.mask, waiting.pool);
                 (again.unwrap_or_else(|errno| Receive::failed(&waiting.mask, errno)), Err(errno))
             }
-            (Err(errno), None) => return Err(errno),
         };
-        let losses = waiting.take().map_or(Vec::new(), |waiting| receive.adopt(waiting));
-        let joined = result.and_then(|()| receive.join(who));
+        let losses = receive.adopt(waiting);
         self.devices[device].receive = Some(receive);
         self.note(device, losses);
-        joined
+        result.and_then(|()| self.join(device, who))
     }
 
-    /// Opens the source of a device for so many readers, with so many blocks for each.
-    fn feed(
-        &mut self,
+    /// Adds a reader to a device that is open.
+    fn join(&mut self, device: usize, who: Who) -> Result<(), Errno> {
+        let unread = self.unread_here(device);
+        let receive = self.devices[device].receive.as_mut().ok_or(Errno::BADF)?;
+        let losses = receive.join(who, unread)?;
+        self.note(device, losses);
+        Ok(())
+    }
+
+    /// Blocks of the source of a device that clients have not read which have closed it.
+    fn unread_here(&self, device: usize) -> usize {
+        let here = self.unread.iter().filter(|it| self.is_of_source(it));
+        here.filter(|it| it.device == device).map(|it| it.blocks.len()).sum()
+    }
+
+    /// Whether these blocks count with the source of their device, which is open.
+    fn is_of_source(&self, unread: &Unread) -> bool {
+        let receive = self.devices[unread.device].receive.as_ref();
+        receive.zip(unread.layout.as_ref()).is_some_and(|(receive, layout)| receive.is_of(layout))
+    }
+
+    /// The blocks of a source for so many readers, each with so many `buffers` of `samples`, as far as the limits of the
+    /// server allow. They may have those of the source `before`, which they replace.
+    fn pool(
+        &self,
         device: usize,
-        samples: usize,
+        (buffers, samples): (usize, usize),
         mask: &Mask,
         readers: usize,
-        buffers: usize,
-    ) -> Result<Receive, Errno> {
+        before: Option<&Receive>,
+    ) -> Result<Pool, Errno> {
+        let sample_len = self.sample_len(device, mask)?;
+        let rate = match self.devices[device].origin {
+            Origin::Synth(_, rate) | Origin::Recording(_, rate) => rate,
+            Origin::Machine => self.devices[device].rate,
+            Origin::Pushed(..) => None,
+        };
+        // A whole number of what clients read at a time.
+        let samples = least(rate, sample_len).max(1).next_multiple_of(samples.max(1)).max(samples);
+        let block_len = samples.checked_mul(sample_len).ok_or(Errno::NOMEM)?;
+        // With room for one reader more, so that it can join without a gap.
+        let wanted = (buffers * (readers + 1) + SPARE).min(StreamSetup::MAX_BLOCKS);
+        // What clients have not read stays.
+        let stays = before.map_or(0, Receive::kept) + self.unread_here(device);
+        let own = before.map_or(0, |it| it.pool().blocks).saturating_sub(stays);
+        let own_bytes = own * before.map_or(0, |it| it.lengths().1);
+        let room = self.room().saturating_add(own_bytes);
+        let of_memory = room / block_len.max(1);
+        let of_descriptors = self.free_descriptors() / PER_BLOCK + own;
+        let blocks = wanted.min(of_memory).min(of_descriptors);
+        if blocks < SPARE + readers {
+            return Err(if of_memory <= of_descriptors { Errno::NOMEM } else { Errno::MFILE });
+        }
+        let is_capped = blocks < buffers * (readers + 1) + SPARE;
+        Ok(Pool { samples, blocks, buffers, is_capped })
+    }
+
+    /// Opens the source of a device.
+    fn feed(&self, device: usize, mask: &Mask, pool: Pool) -> Result<Receive, Errno> {
         let scan = self.chosen(device, mask).into_iter().filter_map(|channel| channel.scan.clone());
         let scan: Vec<_> = scan.collect();
         let sample_len = sample_len(&scan).ok_or(Errno::INVAL)?;
-        let block_len = samples.checked_mul(sample_len).ok_or(Errno::NOMEM)?;
-        // With room for one reader more, so that it can join without a gap.
-        let blocks = (buffers * (readers + 1) + SPARE).min(StreamSetup::MAX_BLOCKS);
-        let blocks = blocks.min(self.room() / block_len.max(1));
-        if blocks <= SPARE {
-            return Err(Errno::NOMEM);
-        }
-        let setup = StreamSetup::new().blocks(blocks).block_len(block_len);
+        let block_len = pool.samples.checked_mul(sample_len).ok_or(Errno::NOMEM)?;
+        let setup = StreamSetup::new().blocks(pool.blocks).block_len(block_len);
         let id = &self.context.devices[device].id;
         let open = || {
             let names = scan.iter().map(|scan| scan.name.clone());
@@ -508,26 +623,37 @@ impl Hub {
         });
         let mut is = Mask::none(self.context.devices[device].channels.len());
         on.for_each(|(index, _)| is.set(index));
-        Ok(Receive::new(feed, &is, samples, blocks, buffers, is_paced))
+        Ok(Receive::new(feed, &is, pool, is_paced))
     }
 
     /// Bytes of blocks that may be allocated.
     pub(super) fn room(&self) -> usize {
-        let blocks: usize = self
-            .devices
-            .iter()
-            .map(|it| {
-                it.receive.as_ref().map_or(0, Receive::memory)
-                    + it.transmit.as_ref().map_or(0, Transmit::memory)
-            })
-            .sum();
-        // A device that is open counts its own blocks.
-        let closed = self.unread.iter().filter(|it| self.devices[it.device].receive.is_none());
-        let unread = closed.flat_map(|it| &it.blocks);
-        let unread: usize = unread.map(|block| block.meta().len).sum();
+        let of_device = |it: &Served| {
+            let receive = it.receive.as_ref();
+            receive.map_or(0, Receive::memory) + it.transmit.as_ref().map_or(0, Transmit::memory)
+        };
+        let blocks: usize = self.devices.iter().map(of_device).sum();
+        let others: usize = self.others().map(|block| block.meta().len).sum();
         let used =
-            blocks.saturating_add(unread).saturating_add(self.collected.load(Ordering::Relaxed));
+            blocks.saturating_add(others).saturating_add(self.collected.load(Ordering::Relaxed));
         self.memory_limit.saturating_sub(used)
+    }
+
+    /// Blocks of sources that were closed, which clients have not read.
+    fn others(&self) -> impl Iterator<Item = &Samples> {
+        let unread = self.unread.iter().filter(|it| !self.is_of_source(it));
+        let old = self.devices.iter().filter_map(|it| it.receive.as_ref());
+        unread.flat_map(|it| &it.blocks).chain(old.flat_map(Receive::old))
+    }
+
+    /// Descriptors that blocks may still have.
+    fn free_descriptors(&self) -> usize {
+        let of_device = |it: &Served| {
+            let receive = it.receive.as_ref().map_or(0, |it| it.pool().blocks);
+            receive + it.transmit.as_ref().map_or(0, Transmit::blocks)
+        };
+        let blocks = self.devices.iter().map(of_device).sum::<usize>() + self.others().count();
+        self.descriptor_limit.saturating_sub(blocks * PER_BLOCK)
     }
 
     fn open_transmit(
@@ -548,9 +674,13 @@ impl Hub {
             self.chosen(device, mask).into_iter().filter_map(|it| it.scan.clone()).collect();
         let sample_len = sample_len(&scan).ok_or(Errno::INVAL)?;
         let block_len = samples.checked_mul(sample_len).ok_or(Errno::NOMEM)?;
-        let blocks = buffers.max(2).min(self.room() / block_len.max(1));
+        // What is repeated is collected in one more, which has to be told from one that is too long.
+        let cycle = if cyclic { block_len.saturating_add(1) } else { 0 };
+        let of_memory = self.room().saturating_sub(cycle) / block_len.max(1);
+        let of_descriptors = self.free_descriptors() / PER_BLOCK;
+        let blocks = buffers.max(2).min(of_memory).min(of_descriptors);
         if blocks == 0 {
-            return Err(Errno::NOMEM);
+            return Err(if of_memory == 0 { Errno::NOMEM } else { Errno::MFILE });
         }
         let names = scan.into_iter().map(|scan| scan.name);
         let setup = StreamSetup::new().blocks(blocks).block_len(block_len).channels(names);
@@ -584,12 +714,17 @@ impl Hub {
         }
         let receive = served.receive.as_mut().filter(|it| it.has(who.client));
         let receive = receive.ok_or(Errno::NXIO)?;
-        let unread = receive.leave(who.client, is_begun);
-        if !unread.is_empty() {
-            self.unread.push(Unread { client: who.client, device, blocks: unread });
-        }
+        let layout = Arc::clone(receive.layout());
+        let is_here = |it: &&Unread| it.device == device && is_same(it.layout.as_ref(), &layout);
+        let unread = self.unread.iter().filter(is_here).map(|it| it.blocks.len()).sum();
+        let left = receive.leave(who.client, is_begun, unread);
         if receive.readers() == 0 {
             served.receive = None;
+        }
+        for (blocks, layout) in [(left.old, None), (left.blocks, Some(layout))] {
+            if !blocks.is_empty() {
+                self.unread.push(Unread { client: who.client, device, blocks, layout });
+            }
         }
         if let Some(tally) = self.host(who.host).tallies.get_mut(&device) {
             tally.streams = tally.streams.saturating_sub(1);
@@ -612,6 +747,8 @@ impl Hub {
         self.events.leave(who.client);
         let host = self.host(who.host);
         host.clients = host.clients.saturating_sub(1);
+        // Whoever comes next has not asked for it.
+        host.reports_loss &= host.clients > 0;
     }
 
     /// What is remembered of a machine. The oldest without a client is forgotten if there are too many.
@@ -851,9 +988,15 @@ impl Hub {
     }
 
     /// Keeps a block that was sent by reference until the client has read everything.
-    pub(super) fn hold(&mut self, device: usize, client: u64, samples: Samples) {
+    pub(super) fn hold(
+        &mut self,
+        device: usize,
+        client: u64,
+        samples: Samples,
+        layout: &Arc<Layout>,
+    ) {
         if let Some(receive) = &mut self.devices[device].receive {
-            receive.hold(client, samples);
+            receive.hold(client, samples, layout);
         }
     }
 
@@ -948,6 +1091,29 @@ fn sorted(devices: &[Device]) -> Vec<usize> {
     let mut sorted: Vec<_> = (0..devices.len()).filter(|it| !devices[*it].is_gone).collect();
     sorted.sort_by(|one, other| devices[*one].id.cmp(&devices[*other].id));
     sorted
+}
+
+/// Whether blocks of a source with the one layout are of that with the other.
+fn is_same(one: Option<&Arc<Layout>>, other: &Arc<Layout>) -> bool {
+    one.is_some_and(|one| Arc::ptr_eq(one, other))
+}
+
+/// Descriptors that the blocks of a server for so many clients may have: the limit of the process, without two for each
+/// client and some for what else it has open.
+fn descriptors(clients: usize) -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    limit.saturating_sub(clients.saturating_mul(2).saturating_add(64)).max(limit / 4)
+}
+
+/// The fewest samples of a block: of a millisecond, but of 64 KiB at most. A client may ask for single ones, which would cost a
+/// processor if each were a block.
+fn least(rate: Option<f64>, sample_len: usize) -> usize {
+    let most = (LEAST / sample_len.max(1)).max(1);
+    // It is whole. What is no number is 0, what is too large the largest.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let wanted = rate.map_or(1, |rate| (rate / 1000.0).ceil() as usize).max(1);
+    wanted.min(most)
 }
 
 fn sample_len(scan: &[Scan]) -> Option<usize> {

@@ -106,11 +106,9 @@ pub(super) struct Receive {
     /// The channels that are on.
     mask: Mask,
     layout: Arc<Layout>,
-    /// Samples of a block.
-    samples: usize,
-    blocks: usize,
+    pool: Pool,
     block_len: usize,
-    /// Blocks that each reader may have.
+    /// Blocks that each reader may have now.
     window: usize,
     /// Whether samples that nobody takes are lost. Otherwise the source waits.
     is_paced: bool,
@@ -118,12 +116,27 @@ pub(super) struct Receive {
     readers: Vec<Reader>,
 }
 
+/// The blocks of a source.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pool {
+    /// Samples of a block.
+    pub samples: usize,
+    pub blocks: usize,
+    /// Blocks that each reader may have, if there are enough.
+    pub buffers: usize,
+    /// A limit of the server allows no more blocks: another reader takes of those of the others.
+    pub is_capped: bool,
+}
+
 #[derive(Debug)]
 struct Reader {
     who: Who,
+    /// A part that is finished stays in front until the client asks for the next one: it may still be under way.
     queue: VecDeque<Part>,
     /// Blocks that were sent by reference, and that the client may not have read yet.
     held: VecDeque<Samples>,
+    /// The same of sources before this one.
+    old: VecDeque<Samples>,
     /// What is missing before the next part.
     lost: Lost,
     /// Whether no part has come yet.
@@ -156,21 +169,21 @@ pub(super) struct Chunk {
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub mask: Mask,
-    pub samples: usize,
-    /// Blocks that each reader could have.
-    pub window: usize,
+    pub pool: Pool,
     readers: Vec<Reader>,
 }
 
+/// What a reader leaves behind that it may not have read.
+#[derive(Debug)]
+pub(super) struct Left {
+    /// Blocks of the source.
+    pub blocks: Vec<Samples>,
+    /// Blocks of sources before.
+    pub old: Vec<Samples>,
+}
+
 impl Receive {
-    pub(super) fn new(
-        feed: Feed,
-        mask: &Mask,
-        samples: usize,
-        blocks: usize,
-        buffers: usize,
-        is_paced: bool,
-    ) -> Self {
+    pub(super) fn new(feed: Feed, mask: &Mask, pool: Pool, is_paced: bool) -> Self {
         let layout = Layout::new(mask, feed.format().sample_len);
         Self {
             block_len: feed.block_len(),
@@ -178,9 +191,8 @@ impl Receive {
             ended: None,
             mask: mask.clone(),
             layout,
-            samples,
-            blocks,
-            window: buffers,
+            pool,
+            window: pool.buffers,
             is_paced,
             failures: 0,
             readers: Vec::new(),
@@ -194,8 +206,7 @@ impl Receive {
             ended: None,
             mask: mask.clone(),
             layout: Layout::new(mask, format.sample_len),
-            samples: 0,
-            blocks: 0,
+            pool: Pool::default(),
             block_len: 0,
             window: 0,
             is_paced,
@@ -222,17 +233,37 @@ impl Receive {
         &self.mask
     }
 
-    pub(super) fn samples(&self) -> usize {
-        self.samples
+    pub(super) fn pool(&self) -> Pool {
+        self.pool
     }
 
-    /// Blocks that each reader may have.
-    pub(super) fn window(&self) -> usize {
-        self.window
-    }
-
+    /// Bytes of the blocks of the source.
     pub(super) fn memory(&self) -> usize {
-        self.blocks * self.block_len
+        self.pool.blocks * self.block_len
+    }
+
+    /// Samples a second.
+    pub(super) fn rate(&self) -> Option<f64> {
+        self.feed.as_ref().and_then(|feed| feed.format().rate)
+    }
+
+    /// Blocks of the source that readers have and that cannot be taken from them.
+    pub(super) fn kept(&self) -> usize {
+        self.readers.iter().map(|reader| reader.kept(&self.layout)).sum()
+    }
+
+    /// Blocks of sources before that readers have not read.
+    pub(super) fn old(&self) -> impl Iterator<Item = &Samples> {
+        self.readers.iter().flat_map(|reader| reader.old(&self.layout))
+    }
+
+    /// Whether samples are of this source.
+    pub(super) fn is_of(&self, layout: &Arc<Layout>) -> bool {
+        Arc::ptr_eq(&self.layout, layout)
+    }
+
+    pub(super) fn layout(&self) -> &Arc<Layout> {
+        &self.layout
     }
 
     /// Bytes of a sample, and of a block.
@@ -242,8 +273,9 @@ impl Receive {
 
     /// Whether another reader of these channels can join without a gap for the others.
     pub(super) fn suits(&self, mask: &Mask) -> bool {
-        let needed = self.window * (self.readers.len() + 1) + SPARE;
-        self.ended.is_none() && self.mask.covers(mask) && self.blocks >= needed
+        let needed = self.pool.buffers * (self.readers.len() + 1) + SPARE;
+        let has_room = self.pool.is_capped || self.pool.blocks >= needed;
+        self.ended.is_none() && self.mask.covers(mask) && has_room
     }
 
     /// Whether a reader keeps another one of these channels away: it would get further ones.
@@ -258,38 +290,96 @@ impl Receive {
         }
     }
 
-    /// Adds a reader. It gets what comes from now on.
-    pub(super) fn join(&mut self, who: Who) -> Result<(), Errno> {
+    /// Adds a reader. It gets what comes from now on. If blocks are few, the others get fewer: returns what they lose. So
+    /// many blocks are `unread` by clients that have left.
+    ///
+    /// # Errors
+    ///
+    /// `EBUSY` if it is one already, `ENOMEM` if there is no block for it.
+    pub(super) fn join(&mut self, who: Who, unread: usize) -> Result<Vec<(Machine, Lost)>, Errno> {
         if self.has(who.client) {
             return Err(Errno::BUSY);
         }
-        let (queue, held) = (VecDeque::new(), VecDeque::new());
-        let taken = Instant::now();
-        let reader =
-            Reader { who, queue, held, lost: NOTHING, is_new: true, is_fixed: false, taken };
-        self.readers.push(reader);
-        Ok(())
+        if self.pool.blocks > 0 {
+            self.window = self.share(1, unread).ok_or(Errno::NOMEM)?;
+        }
+        let losses = self.shrink();
+        self.readers.push(Reader {
+            who,
+            queue: VecDeque::new(),
+            held: VecDeque::new(),
+            old: VecDeque::new(),
+            lost: NOTHING,
+            is_new: true,
+            is_fixed: false,
+            taken: Instant::now(),
+        });
+        Ok(losses)
+    }
+
+    /// The most blocks that each of the readers, and of so many `more`, can have, so that the source always has some
+    /// itself: whatever readers have that cannot be taken from them.
+    fn share(&self, more: usize, unread: usize) -> Option<usize> {
+        let there = self.pool.blocks.saturating_sub(SPARE + unread);
+        let kept: Vec<_> = self.readers.iter().map(|it| it.kept(&self.layout)).collect();
+        let needed = |window: usize| {
+            kept.iter().map(|kept| window.max(*kept)).sum::<usize>() + more * window
+        };
+        (1..=self.pool.buffers).rev().find(|window| needed(*window) <= there)
+    }
+
+    /// Takes the blocks from readers that are beyond what each may have now, the newest ones.
+    fn shrink(&mut self) -> Vec<(Machine, Lost)> {
+        if self.pool.blocks == 0 {
+            return Vec::new();
+        }
+        let (window, sample_len) = (self.window, self.layout.sample_len);
+        let mut losses = Vec::new();
+        for reader in &mut self.readers {
+            let mut missed = NOTHING;
+            while reader.queue.len() + reader.held.len() > window
+                && reader.queue.back().is_some_and(|part| part.at == 0)
+                && let Some(part) = reader.queue.pop_back()
+            {
+                let count = (part.samples.meta().len / sample_len) as u64;
+                missed = sum(missed, Lost::Samples(count));
+                reader.lost = sum(part.lost, reader.lost);
+            }
+            if missed != NOTHING {
+                reader.lost = sum(reader.lost, missed);
+                losses.push((reader.who.host, missed));
+            }
+        }
+        losses
     }
 
     /// Removes a reader. Returns the blocks that it may not have read: with the first one of its queue if that `is_begun`.
-    pub(super) fn leave(&mut self, client: u64, is_begun: bool) -> Vec<Samples> {
+    /// So many more blocks are `unread` by clients that have left.
+    pub(super) fn leave(&mut self, client: u64, is_begun: bool, unread: usize) -> Left {
+        let mut left = Left { blocks: Vec::new(), old: Vec::new() };
         let index = self.readers.iter().position(|reader| reader.who.client == client);
         let Some(mut reader) = index.map(|index| self.readers.swap_remove(index)) else {
-            return Vec::new();
+            return left;
         };
-        let begun = reader.queue.pop_front().filter(|part| is_begun && part.at > 0);
-        reader.held.extend(begun.map(|part| part.samples));
-        reader.held.into()
+        let begun = reader.queue.pop_front().filter(|part| is_begun && part.is_begun());
+        if let Some(part) = begun {
+            let is_old = !self.is_of(&part.layout);
+            if is_old { &mut reader.old } else { &mut reader.held }.push_back(part.samples);
+        }
+        (left.blocks, left.old) = (reader.held.into(), reader.old.into());
+        if self.pool.blocks > 0 {
+            self.window = self.share(0, unread + left.blocks.len()).unwrap_or(1);
+        }
+        left
     }
 
-    /// Closes the source.
-    pub(super) fn close(self) -> Waiting {
-        Waiting {
-            mask: self.mask,
-            samples: self.samples,
-            window: self.window,
-            readers: self.readers,
+    /// Closes the source. Of its blocks, readers keep those that they have begun to read; the others are lost for them.
+    pub(super) fn close(mut self) -> Waiting {
+        for reader in &mut self.readers {
+            reader.queue.retain(|part| part.at > 0);
+            reader.old.append(&mut reader.held);
         }
+        Waiting { mask: self.mask, pool: self.pool, readers: self.readers }
     }
 
     /// Goes on with the readers of the source before. They do not know what they have missed: returns whose loss it
@@ -306,7 +396,9 @@ impl Receive {
 
     /// A client has read the first of the blocks that are held for it.
     pub(super) fn release(&mut self, client: u64) {
-        if let Some(reader) = self.readers.iter_mut().find(|it| it.who.client == client) {
+        if let Some(reader) = self.readers.iter_mut().find(|it| it.who.client == client)
+            && reader.old.pop_front().is_none()
+        {
             reader.held.pop_front();
         }
     }
@@ -352,7 +444,11 @@ impl Receive {
 
     /// Whether readers have not got everything, or may not have read it.
     pub(super) fn has_waiting(&self) -> bool {
-        self.readers.iter().any(|it| !it.queue.is_empty() || !it.held.is_empty())
+        self.readers.iter().any(|it| {
+            it.queue.iter().any(|part| !part.is_finished())
+                || !it.held.is_empty()
+                || !it.old.is_empty()
+        })
     }
 
     /// There will be no more samples.
@@ -417,6 +513,7 @@ impl Receive {
         let ended = self.ended;
         let reader =
             self.readers.iter_mut().find(|it| it.who.client == client).ok_or(Errno::BADF)?;
+        reader.drop_finished();
         let Some(part) = reader.queue.front_mut() else {
             return ended.map_or(Ok(Taken::Nothing), Err);
         };
@@ -432,7 +529,7 @@ impl Receive {
         let range = part.at..part.at + len;
         part.at = range.end;
         let (samples, layout) = (part.samples.clone(), Arc::clone(&part.layout));
-        if part.at == samples.meta().len {
+        if samples.meta().len == 0 {
             reader.queue.pop_front();
         }
         Ok(Taken::Chunk(Chunk { samples, range, layout }))
@@ -444,17 +541,49 @@ impl Receive {
         reader.is_some_and(|it| it.held.len() + 1 < self.window)
     }
 
-    /// Keeps a block until the client has read everything.
-    pub(super) fn hold(&mut self, client: u64, samples: Samples) {
+    /// Keeps a block, which a client has taken as a whole, until it has read everything.
+    pub(super) fn hold(&mut self, client: u64, samples: Samples, layout: &Arc<Layout>) {
+        let is_old = !self.is_of(layout);
         if let Some(reader) = self.readers.iter_mut().find(|it| it.who.client == client) {
-            reader.held.push_back(samples);
+            reader.drop_finished();
+            if is_old { &mut reader.old } else { &mut reader.held }.push_back(samples);
         }
     }
 }
 
 impl Reader {
     fn is_full(&self, window: usize) -> bool {
-        self.queue.len() + self.held.len() >= window
+        self.queue.len() + self.held.len() + self.old.len() >= window
+    }
+
+    /// Drops the part that the client has taken to its end.
+    fn drop_finished(&mut self) {
+        if self.queue.front().is_some_and(Part::is_finished) {
+            self.queue.pop_front();
+        }
+    }
+
+    /// Blocks of this source that cannot be taken from it.
+    fn kept(&self, layout: &Arc<Layout>) -> usize {
+        let begun = self.queue.iter().filter(|it| it.at > 0 && Arc::ptr_eq(&it.layout, layout));
+        self.held.len() + begun.count()
+    }
+
+    /// Blocks of sources before this one.
+    fn old(&self, layout: &Arc<Layout>) -> impl Iterator<Item = &Samples> {
+        let queued = self.queue.iter().filter(|part| !Arc::ptr_eq(&part.layout, layout));
+        self.old.iter().chain(queued.map(|part| &part.samples))
+    }
+}
+
+impl Part {
+    fn is_finished(&self) -> bool {
+        self.at > 0 && self.at == self.samples.meta().len
+    }
+
+    /// Whether a part of it was taken, and the rest was not.
+    fn is_begun(&self) -> bool {
+        self.at > 0 && !self.is_finished()
     }
 }
 

@@ -14,10 +14,10 @@ use rustix::io::Errno;
 
 use self::places::Refused;
 
-use super::client::{Client, Gone};
+use super::client::Client;
 use super::context::Context;
 use super::dns_sd::Announcement;
-use super::hub::{self, DEVICES, Hub, News, Origin};
+use super::hub::{self, DEVICES, Hub, News, Origin, Shortage};
 use super::journal::Journal;
 use super::link::{Link, Tcp};
 use super::peer::{Machine, Peer, Refusal};
@@ -141,6 +141,15 @@ pub enum ServerEvent {
         /// How many events.
         lost: u64,
     },
+    /// A device was not opened for a client of a machine, for want of something.
+    Refused {
+        /// The name of the device, or its id.
+        device: String,
+        /// The machine.
+        host: Machine,
+        /// Of what there is too little.
+        why: Shortage,
+    },
     /// A device gives no more samples until it is opened again, or a pipe of the USB host cannot be opened.
     Failed {
         /// The name of the device, or its id; `usb:` and the number of the pipe.
@@ -184,6 +193,9 @@ impl std::fmt::Display for ServerEvent {
             }
             Self::LostEvents { device, host, lost } => {
                 write!(f, "{host} has lost {lost} events of {device}")
+            }
+            Self::Refused { device, host, why } => {
+                write!(f, "{device} was not opened for {host}: {why}")
             }
             Self::Failed { device, error } => write!(f, "{device} has ended: {error}"),
             Self::Announced(name) => write!(f, "announced as `{name}`"),
@@ -303,7 +315,13 @@ impl Server {
         watch.add(&worker, WORKER)?;
         let mut server = Self {
             clients: Vec::new(),
-            hub: Hub::new(context, origins, watch, setup.memory_limit, setup.read_only),
+            hub: Hub::new(
+                context,
+                origins,
+                watch,
+                (setup.memory_limit, setup.clients),
+                setup.read_only,
+            ),
             worker,
             listener,
             address,
@@ -410,21 +428,21 @@ impl Server {
         }
         moved |= self.hub.pump_all();
         moved |= self.hub.events.pump(&tokens);
-        let mut gone = Vec::new();
-        for (index, client) in self.clients.iter_mut().enumerate() {
+        // The oldest first: whoever has gone leaves the device to who comes next, which may be the same program.
+        let is_time = tokens.has_tick();
+        let mut index = 0;
+        while let Some(client) = self.clients.get_mut(index) {
             client.is_woken |= tokens.has(client.who.client);
             let turn = client.turn(&mut self.hub, &self.worker);
-            let is_time = tokens.has_tick();
-            match turn
-                .and_then(|moved| if is_time { client.check().map(|()| moved) } else { Ok(moved) })
-            {
-                Ok(has_moved) => moved |= has_moved,
-                Err(Gone) => gone.push(index),
+            let checked = turn
+                .and_then(|moved| if is_time { client.check().map(|()| moved) } else { Ok(moved) });
+            if let Ok(has_moved) = checked {
+                moved |= has_moved;
+                index += 1;
+            } else {
+                self.remove(index);
+                moved = true;
             }
-        }
-        for index in gone.into_iter().rev() {
-            self.remove(index);
-            moved = true;
         }
         if tokens.has_tick() {
             self.tell_refused();
@@ -571,7 +589,7 @@ impl Server {
     }
 
     fn remove(&mut self, index: usize) {
-        let client = self.clients.swap_remove(index);
+        let client = self.clients.remove(index);
         client.abort();
         let (who, peer, refusal) = (client.who, client.peer, client.refusal);
         self.worker.forget(who.client);
@@ -647,6 +665,7 @@ impl Server {
             let device = match &news {
                 News::Lost { device, .. }
                 | News::LostEvents { device, .. }
+                | News::Refused { device, .. }
                 | News::Failed { device, .. } => &self.hub.context.devices[*device],
             };
             let device = device.shown().to_owned();
@@ -658,6 +677,7 @@ impl Server {
                 News::LostEvents { host, lost, .. } => {
                     ServerEvent::LostEvents { device, host, lost }
                 }
+                News::Refused { host, why, .. } => ServerEvent::Refused { device, host, why },
             });
         }
     }

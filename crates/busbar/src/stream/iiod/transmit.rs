@@ -92,8 +92,14 @@ impl Transmit {
         Ok((self.filled, self.filled.saturating_sub(queued.max(early))))
     }
 
+    /// Bytes of its blocks, and of what is collected to be repeated.
     pub(super) fn memory(&self) -> usize {
-        self.sink.blocks() * self.sink.block_len()
+        let cycle = if self.is_cyclic { self.sink.block_len() + 1 } else { 0 };
+        self.sink.blocks() * self.sink.block_len() + cycle
+    }
+
+    pub(super) fn blocks(&self) -> usize {
+        self.sink.blocks()
     }
 
     /// Bytes of a sample and of a block.

@@ -395,7 +395,7 @@ impl Client {
                 return Err(errno);
             }
         } else {
-            let reserved = hub.reserve(buffer.largest())?;
+            let reserved = hub.reserve(device, who.host, buffer.largest())?;
             buffer.open_device(who, false, hub)?;
             if let Err(errno) = hub.fix(device, who.client, &buffer.mask) {
                 let _ = hub.close(device, who, false);
@@ -540,6 +540,10 @@ impl Client {
             if !buffer.is_on {
                 hub.transmit(device, who.client)?.wait_for_start();
             }
+        }
+        let (_, block_len) = hub.lengths(device, who.client)?;
+        if cyclic && hub.room() <= block_len {
+            return Err(Errno::NOMEM);
         }
         hub.transmit(device, who.client)?.set_cyclic(cyclic)
     }
