@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::Command;
 use std::time::Instant;
 
@@ -621,6 +621,9 @@ fn attributes_of_a_remote_device_are_set() {
         assert_eq!(stays.attribute("adc sampling_frequency"), "1000000");
         assert_eq!(set("busbar_report_loss", value), Ok(()));
         assert_eq!(server.connect().attribute("adc busbar_report_loss"), value);
+        // Not that of another machine.
+        let mut other = Raw::connect_from(Ipv4Addr::new(127, 0, 0, 2), server.port);
+        assert_eq!(other.attribute("adc busbar_report_loss"), "0");
     }
     assert_eq!(set("busbar_report_loss", "2"), Err(Some(Errno::INVAL)));
     // One that has the value is written as well.
