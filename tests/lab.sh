@@ -133,8 +133,9 @@ kernel_of() {
     vnic_iommu | *_bounce) echo "${1##*_}"; return ;;
     # They need Python.
     vnic_ncdevmem | clients) echo release; return ;;
-    # Some of these need what only the debug kernel has, such as tracing.
+    # Debian's own server, in Debian's own kernel.
     *_faults) echo stock; return ;;
+    # Some of these need what only the debug kernel has, such as tracing.
     kunit | *_fault | *_hostile | *_stress | fuzz_kernel | devmem_guess | rpmsg_ctrl | rpmsg_eptfd_dmabuf | \
         rpmsg_eptfd_ends | rpmsg_netlink_remote | vcoproc_iommu | vnic_memory) echo debug; return ;;
     esac

@@ -15,7 +15,7 @@ use super::config::{
     SourceConfig, SourceKind, StageConfig, WhenFull, Work,
 };
 use super::message::{Action, Report};
-use crate::stream::silence::{self, TIMES};
+use crate::stream::silence::{self, TIMES, scaled};
 use crate::{Error, Result};
 
 /// Bytes of the longest file.
@@ -316,14 +316,6 @@ fn texts(value: &DeValue<'_>) -> Option<Vec<String>> {
 fn integer(value: &DeValue<'_>) -> Option<u64> {
     let DeValue::Integer(number) = value else { return None };
     u64::from_str_radix(number.as_str(), number.radix()).ok()
-}
-
-/// A whole number with one of these units, or without a unit. A unit that ends like another one comes first.
-fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let unit = units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale)));
-    let (number, scale) = unit.unwrap_or((text, 1));
-    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    number.parse::<u64>().ok().filter(|_| is_number)?.checked_mul(scale)
 }
 
 /// A value, for an error.

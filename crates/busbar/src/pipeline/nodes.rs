@@ -208,6 +208,19 @@ impl Nodes {
     /// Whether all sinks behind a source are open that have to be.
     fn are_admitted(&mut self, source: usize) -> Result<bool> {
         let mut are = true;
+        self.each_sink_behind(source, |sink, shape| {
+            are &= sink.is_admitted(shape)?;
+            Ok(())
+        })?;
+        Ok(are)
+    }
+
+    /// Does something with each sink behind a source of which the shape is known. Errors are those of the sink.
+    fn each_sink_behind(
+        &mut self,
+        source: usize,
+        mut act: impl FnMut(&mut Sink, &Shape) -> Result<()>,
+    ) -> Result<()> {
         for index in 0..self.sinks.len() {
             let input = self.sinks[index].input;
             if self.source_of(input) != source {
@@ -217,10 +230,10 @@ impl Nodes {
             if let Some(shape) = shape(sources, stages, input) {
                 let sink = &mut sinks[index].sink;
                 let place = format!("sink `{}`", sink.name());
-                are &= sink.is_admitted(shape).map_err(|error| error.within(&place))?;
+                act(sink, shape).map_err(|error| error.within(&place))?;
             }
         }
-        Ok(are)
+        Ok(())
     }
 
     fn open_behind(&mut self, source: usize) -> Result<()> {
@@ -231,19 +244,7 @@ impl Nodes {
                 self.open_stage(index, &mut room)?;
             }
         }
-        for index in 0..self.sinks.len() {
-            let input = self.sinks[index].input;
-            if self.source_of(input) != source {
-                continue;
-            }
-            let Self { sources, stages, sinks, .. } = self;
-            if let Some(shape) = shape(sources, stages, input) {
-                let sink = &mut sinks[index].sink;
-                let place = format!("sink `{}`", sink.name());
-                sink.admit(shape, &mut room).map_err(|error| error.within(&place))?;
-            }
-        }
-        Ok(())
+        self.each_sink_behind(source, |sink, shape| sink.admit(shape, &mut room))
     }
 
     /// Has edges behind a source hold as many blocks as are enough, now that it is known how long they are.

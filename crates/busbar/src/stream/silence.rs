@@ -4,18 +4,23 @@ use std::time::Duration;
 
 use crate::{Error, Result};
 
-/// Units of a time, in microseconds. A unit that ends like another one comes first.
+/// Units of a time, in microseconds.
 const UNITS: [(&str, u64); 4] = [("us", 1), ("ms", 1_000), ("min", 60_000_000), ("s", 1_000_000)];
 /// The times that are allowed, for errors.
 pub(crate) const TIMES: &str = "a time such as \"500us\", \"20ms\", \"5s\" or \"2min\"";
 
 /// A whole number above 0 with the unit of a time.
 pub(crate) fn time(text: &str) -> Option<Duration> {
-    let (number, scale) =
-        UNITS.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale)))?;
+    let has_unit = !text.ends_with(|last: char| last.is_ascii_digit());
+    scaled(text, &UNITS).filter(|time| has_unit && *time > 0).map(Duration::from_micros)
+}
+
+/// A whole number with one of these units, or without a unit. A unit that ends like another one comes first.
+pub(crate) fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let unit = units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale)));
+    let (number, scale) = unit.unwrap_or((text, 1));
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    let time = number.parse::<u64>().ok().filter(|_| is_number)?.checked_mul(scale)?;
-    (time > 0).then(|| Duration::from_micros(time))
+    number.parse::<u64>().ok().filter(|_| is_number)?.checked_mul(scale)
 }
 
 /// Splits `ADDRESS[?silence=TIME]`.

@@ -19,24 +19,40 @@ pub struct Server {
     pub port: u16,
 }
 
+/// Our server on this port of the loopback interface.
+fn ours(port: u16, arguments: &[&str]) -> Command {
+    let mut command = command(&["serve", "--json", "--listen", &format!("127.0.0.1:{port}")]);
+    command.args(arguments).stderr(Stdio::inherit());
+    command
+}
+
+/// libiio's.
+fn theirs(port: u16) -> Command {
+    let mut command = Command::new("iiod");
+    command.args(["-p", &port.to_string()]);
+    command
+}
+
 impl Server {
     /// Serves on a free port of the loopback interface.
     pub fn start(arguments: &[&str]) -> Self {
-        Self::limited(arguments, "true")
+        let port = port();
+        Self::listening(ours(port, arguments), port)
     }
 
     /// The same after a command of the shell, such as `ulimit -n 256`.
     pub fn limited(arguments: &[&str], before: &str) -> Self {
         let port = port();
-        let listen = format!("127.0.0.1:{port}");
-        let all = [&["serve", "--json", "--listen", &listen], arguments].concat();
+        let server = ours(port, arguments);
         let mut shell = Command::new("sh");
-        shell
-            .args(["-c", &format!("{before} && exec \"$0\" \"$@\"")])
-            .arg(super::busbar())
-            .args(all);
-        shell.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = shell.spawn().unwrap();
+        shell.args(["-c", &format!("{before} && exec \"$0\" \"$@\"")]).arg(server.get_program());
+        shell.args(server.get_args()).stdin(Stdio::null()).stdout(Stdio::piped());
+        Self::listening(shell, port)
+    }
+
+    /// Starts it, and waits until it says that it listens.
+    fn listening(mut command: Command, port: u16) -> Self {
+        let mut child = command.spawn().unwrap();
         let out = child.stdout.as_mut().unwrap();
         let mut line = Vec::new();
         while line.last() != Some(&b'\n') {
@@ -50,11 +66,8 @@ impl Server {
     /// libiio's own server, on all devices of the machine.
     pub fn of_libiio() -> Self {
         let port = port();
-        let mut command = Command::new("iiod");
-        command.args(["-p", &port.to_string()]).stdout(Stdio::null());
-        let child = command.spawn().expect("package iiod");
-        wait_until("iiod", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-        Self { child, port }
+        let mut command = theirs(port);
+        Self::answering(command.stdout(Stdio::null()), port)
     }
 
     /// Ours or libiio's. A file takes its messages, in place of this process.
@@ -63,19 +76,16 @@ impl Server {
             return if is_ours { Self::start(&[]) } else { Self::of_libiio() };
         };
         let port = port();
-        let mut command = if is_ours {
-            command(&["serve", "--json", "--listen", &format!("127.0.0.1:{port}")])
-        } else {
-            Command::new("iiod")
-        };
-        if !is_ours {
-            command.args(["-p", &port.to_string()]);
-        }
+        let mut command = if is_ours { ours(port, &[]) } else { theirs(port) };
         let messages = File::create(file).unwrap();
-        let child = command.stderr(messages.try_clone().unwrap()).stdout(messages).spawn();
-        let server = Self { child: child.expect("package iiod"), port };
+        Self::answering(command.stderr(messages.try_clone().unwrap()).stdout(messages), port)
+    }
+
+    /// Starts it, and waits until it takes connections.
+    fn answering(command: &mut Command, port: u16) -> Self {
+        let child = command.spawn().expect("the server: package iiod for libiio's");
         wait_until("the server", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-        server
+        Self { child, port }
     }
 
     pub fn uri(&self) -> String {

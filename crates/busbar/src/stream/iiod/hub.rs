@@ -353,12 +353,12 @@ impl Hub {
     }
 
     /// Tells the owner of the server if a client is refused for want of something.
-    fn told<T>(
+    fn told(
         &mut self,
         device: usize,
         host: Machine,
-        result: Result<T, Errno>,
-    ) -> Result<T, Errno> {
+        result: Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let why = match result {
             Err(Errno::NOMEM) => Shortage::Memory,
             Err(Errno::MFILE) => Shortage::Descriptors,
@@ -571,23 +571,36 @@ impl Hub {
             Origin::Pushed(..) => None,
         };
         // A whole number of what clients read at a time.
-        let samples = least(rate, sample_len).max(1).next_multiple_of(samples.max(1)).max(samples);
+        let samples = least(rate, sample_len).next_multiple_of(samples.max(1));
         let block_len = samples.checked_mul(sample_len).ok_or(Errno::NOMEM)?;
         // With room for one reader more, so that it can join without a gap.
-        let wanted = (buffers * (readers + 1) + SPARE).min(StreamSetup::MAX_BLOCKS);
+        let wanted = buffers * (readers + 1) + SPARE;
         // What clients have not read stays.
-        let stays = before.map_or(0, Receive::kept) + self.unread_here(device);
-        let own = before.map_or(0, |it| it.pool().blocks).saturating_sub(stays);
-        let own_bytes = own * before.map_or(0, |it| it.lengths().1);
-        let room = self.room().saturating_add(own_bytes);
-        let of_memory = room / block_len.max(1);
-        let of_descriptors = self.free_descriptors() / PER_BLOCK + own;
-        let blocks = wanted.min(of_memory).min(of_descriptors);
-        if blocks < SPARE + readers {
+        let (own, own_len) = before.map_or((0, 0), |it| {
+            let stays = it.kept() + self.unread_here(device);
+            (it.pool().blocks.saturating_sub(stays), it.lengths().1)
+        });
+        let room = self.room().saturating_add(own * own_len);
+        let most = wanted.min(StreamSetup::MAX_BLOCKS);
+        let blocks = self.blocks(most, SPARE + readers, room / block_len.max(1), own)?;
+        Ok(Pool { samples, blocks, buffers, is_capped: blocks < wanted })
+    }
+
+    /// How many blocks there may be, of `least` to `most`, by the memory for them and by the descriptors that are left,
+    /// and those of so many blocks that go.
+    fn blocks(
+        &self,
+        most: usize,
+        least: usize,
+        of_memory: usize,
+        go: usize,
+    ) -> Result<usize, Errno> {
+        let of_descriptors = self.free_descriptors() / PER_BLOCK + go;
+        let blocks = most.min(of_memory).min(of_descriptors);
+        if blocks < least {
             return Err(if of_memory <= of_descriptors { Errno::NOMEM } else { Errno::MFILE });
         }
-        let is_capped = blocks < buffers * (readers + 1) + SPARE;
-        Ok(Pool { samples, blocks, buffers, is_capped })
+        Ok(blocks)
     }
 
     /// Opens the source of a device.
@@ -677,11 +690,7 @@ impl Hub {
         // What is repeated is collected in one more, which has to be told from one that is too long.
         let cycle = if cyclic { block_len.saturating_add(1) } else { 0 };
         let of_memory = self.room().saturating_sub(cycle) / block_len.max(1);
-        let of_descriptors = self.free_descriptors() / PER_BLOCK;
-        let blocks = buffers.max(2).min(of_memory).min(of_descriptors);
-        if blocks == 0 {
-            return Err(if of_memory == 0 { Errno::NOMEM } else { Errno::MFILE });
-        }
+        let blocks = self.blocks(buffers.max(2), 1, of_memory, 0)?;
         let names = scan.into_iter().map(|scan| scan.name);
         let setup = StreamSetup::new().blocks(blocks).block_len(block_len).channels(names);
         let name = format!("iio:{}", self.context.devices[device].id);
@@ -707,6 +716,7 @@ impl Hub {
 
     /// Closes what a client has opened. What it transmits ends at once. `is_begun`: part of a block was sent by reference.
     pub(super) fn close(&mut self, device: usize, who: Who, is_begun: bool) -> Result<(), Errno> {
+        let unread = self.unread_here(device);
         let served = &mut self.devices[device];
         if served.transmit.as_ref().is_some_and(|it| it.client == who.client) {
             served.transmit = None;
@@ -715,8 +725,6 @@ impl Hub {
         let receive = served.receive.as_mut().filter(|it| it.has(who.client));
         let receive = receive.ok_or(Errno::NXIO)?;
         let layout = Arc::clone(receive.layout());
-        let is_here = |it: &&Unread| it.device == device && is_same(it.layout.as_ref(), &layout);
-        let unread = self.unread.iter().filter(is_here).map(|it| it.blocks.len()).sum();
         let left = receive.leave(who.client, is_begun, unread);
         if receive.readers() == 0 {
             served.receive = None;
@@ -1091,11 +1099,6 @@ fn sorted(devices: &[Device]) -> Vec<usize> {
     let mut sorted: Vec<_> = (0..devices.len()).filter(|it| !devices[*it].is_gone).collect();
     sorted.sort_by(|one, other| devices[*one].id.cmp(&devices[*other].id));
     sorted
-}
-
-/// Whether blocks of a source with the one layout are of that with the other.
-fn is_same(one: Option<&Arc<Layout>>, other: &Arc<Layout>) -> bool {
-    one.is_some_and(|one| Arc::ptr_eq(one, other))
 }
 
 /// Descriptors that the blocks of a server for so many clients may have: the limit of the process, without two for each

@@ -17,6 +17,7 @@ use super::unread::Place;
 use super::usb::Pipe;
 use crate::block::BytesMut;
 use crate::stream::net::transmit::{Progress, Queued, ZeroCopy};
+use crate::stream::net::user_timeout;
 #[cfg(feature = "usb")]
 use crate::stream::samples::Samples;
 
@@ -74,8 +75,7 @@ impl Tcp {
         sockopt::set_tcp_nodelay(&socket, true)?;
         keep_alive(&socket, silence)?;
         // The kernel sends no keepalive while something is not acknowledged.
-        let silence = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);
-        sockopt::set_tcp_user_timeout(&socket, silence)?;
+        user_timeout(&socket, silence)?;
         Ok(Self { zero_copy: ZeroCopy::new(&socket), socket, peer, place: None })
     }
 

@@ -283,10 +283,11 @@ impl Receiver for Receive {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::poll;
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::poll;
 
     const LEN: usize = 1 << 20;
 
