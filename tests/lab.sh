@@ -232,16 +232,18 @@ if [ -s "$plan.release" ]; then
     release=$!
 fi
 status=0
+# 75, a fault of QEMU's, lets tests/run repeat this: but not where something else has failed.
+note() { local code=$?; [ "$code" = 75 ] && [ "$status" != 0 ] || status=$code; }
 if [ -s "$plan.debug" ]; then
     # rpmsg_char warns, too, if an allocation fails while it makes an endpoint (kernel/patches/README.md).
     known=""
     if grep -q "^fuzz_kernel " "$plan.debug"; then known="--known rpmsg_chrdev_eptdev_add+"; fi
     # shellcheck disable=SC2086
-    in_lab --debug $known --timeout "$limit" -- $quick tests/guest.sh "$plan.debug" --skip sixteen_me $always || status=$?
+    in_lab --debug $known --timeout "$limit" -- $quick tests/guest.sh "$plan.debug" --skip sixteen_me $always || note
 fi
 if [ -s "$plan.stock" ]; then
     # shellcheck disable=SC2086
-    in_lab --stock --timeout "$limit" -- $quick tests/guest.sh "$plan.stock" $skip || status=$?
+    in_lab --stock --timeout "$limit" -- $quick tests/guest.sh "$plan.stock" $skip || note
 fi
 # More boots of the debug kernel: on a machine with an IOMMU, and with bounce buffers for each device's DMA.
 for boot in iommu bounce; do
@@ -250,27 +252,27 @@ for boot in iommu bounce; do
     # shellcheck disable=SC2086
     "$busbar" lab build $arch --debug
     # shellcheck disable=SC2086
-    in_lab --debug $option --timeout 900 -- $quick tests/guest.sh "$plan.$boot" || status=$?
+    in_lab --debug $option --timeout 900 -- $quick tests/guest.sh "$plan.$boot" || note
 done
 # What is received piece by piece on armv7. DMA is not coherent there: for each piece Linux synchronises the caches of the
 # whole block, and with high memory it maps each page for that, which takes four times as long.
 if [ -s "$plan.lowmem" ]; then
     # shellcheck disable=SC2086
-    in_lab --memory 700M --timeout "$limit" -- $quick tests/guest.sh "$plan.lowmem" $skip || status=$?
+    in_lab --memory 700M --timeout "$limit" -- $quick tests/guest.sh "$plan.lowmem" $skip || note
 fi
 if [ -s "$plan.race" ]; then
     "$busbar" lab build --race
     in_lab --race --timeout 2700 -- $quick tests/guest.sh "$plan.race" --skip sixteen_me \
-        --skip long_frames_take_no_long --skip that_can_never_be_written_or_read || status=$?
+        --skip long_frames_take_no_long --skip that_can_never_be_written_or_read || note
 fi
 if [ "$release" ]; then
-    wait "$release" || status=$?
+    wait "$release" || note
     cat "$plan.log"
 fi
 if [ -s "$plan.alone" ]; then
     "$busbar" lab build
     # shellcheck disable=SC2086
-    in_lab --timeout 2700 -- $quick tests/guest.sh "$plan.alone" || status=$?
+    in_lab --timeout 2700 -- $quick tests/guest.sh "$plan.alone" || note
 fi
 # Again at the end, where it is looked for.
 grep -s -B 1 "^== out of time, or killed: " "$plan.out" || true

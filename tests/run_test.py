@@ -243,6 +243,18 @@ class RunTest(unittest.TestCase):
         self.assertRegex(printed, "(?m)^part +passed .*unstable: busbar a::test$")
         self.assertEqual(printed.splitlines()[-2:], ["unstable: part: busbar a::test", "2 passed, 0 failed, 0 skipped"])
 
+    def test_a_part_whose_machine_had_a_fault_is_run_once_more_and_named(self):
+        self.table(part="""echo run >>"$OUT/runs"
+            [ "$(wc -l <"$OUT/runs")" = 2 ] || { echo "test result: FAILED. 3 passed; 1 failed"; exit 75; }
+            echo "test result: ok. 4 passed; 0 failed" """)
+        printed = self.run_parts("part")
+        self.assertIn("unstable: part: its machine", printed)
+        self.assertIn("4 passed", printed)
+        self.assertEqual((self.out / "runs").read_text(), "run\nrun\n")
+        self.table(part='echo run >>"$OUT/more"; exit 75')
+        self.run_parts("part", code=1)
+        self.assertEqual((self.out / "more").read_text(), "run\nrun\n")
+
     def test_a_part_whose_program_is_missing_is_skipped_and_fails_the_run_only_where_nothing_has_passed(self):
         self.table({"build": self.counted("build")}, other="true", part=self.counted(needs=["no-such"], uses=["build"]))
         for chosen, code in (("part", 1), ("all", 0)):

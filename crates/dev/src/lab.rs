@@ -321,6 +321,9 @@ fn explain(outcome: &Outcome, job: &Job) {
             complain(&format!("busbar: not done in {seconds} s (console: {console})"));
         }
         End::Died => complain(&format!("busbar: the guest went down (console: {console})")),
+        End::Stalled => complain(&format!(
+            "busbar: QEMU has lost the timer of a processor, which another run helps (console: {console})"
+        )),
         _ if !outcome.reports.is_empty() => complain(&format!("busbar: console: {console}")),
         End::Exited(_) | End::Interrupted(_) | End::OutputClosed | End::Escaped => {}
     }

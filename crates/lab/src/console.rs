@@ -1,5 +1,7 @@
 //! Finds the kernel's error reports in its console output.
 
+use crate::transport::STALLED;
+
 /// Most lines of a report; a longer one is cut.
 const LONGEST: usize = 200;
 
@@ -80,6 +82,14 @@ pub fn reports(console: &str) -> Vec<String> {
         }
     }
     reports
+}
+
+/// Whether a processor that has nothing else to do waits for a timer that does not come.
+#[must_use]
+pub fn has_lost_a_timer(console: &str) -> bool {
+    let stalls = console.split("detected stalls on CPUs").skip(1);
+    let said = stalls.filter_map(|stall| stall.split_once(STALLED));
+    said.into_iter().any(|(trace, _)| trace.contains("arch_cpu_idle+") && !trace.contains("<IRQ>"))
 }
 
 /// A report that is being read.

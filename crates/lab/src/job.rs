@@ -115,6 +115,8 @@ pub enum End {
     Escaped,
     /// The guest went down while it ran.
     Died,
+    /// QEMU has lost the timer of one of the guest's processors, which then waits for ever. Another run helps.
+    Stalled,
 }
 
 /// The outcome of a command.
@@ -138,8 +140,8 @@ pub struct Outcome {
 
 impl Outcome {
     /// The exit code for a process that stands for the command: its own; 124 after its time limit,
-    /// 128 plus the signal's number if interrupted, 141 without a reader; 1 if the guest went
-    /// down, or if the command succeeded and the kernel reported something.
+    /// 128 plus the signal's number if interrupted, 141 without a reader; 75 if QEMU has lost a
+    /// timer, so that another run helps; 1 if the guest went down, or if the command succeeded and the kernel reported something.
     #[must_use]
     pub fn code(&self) -> u8 {
         match self.end {
@@ -150,6 +152,7 @@ impl Outcome {
             End::OutputClosed => 141,
             End::Escaped => 0,
             End::Died => 1,
+            End::Stalled => 75,
         }
     }
 }
@@ -184,6 +187,7 @@ mod tests {
         assert_eq!(code(End::Interrupted(2)), 130);
         assert_eq!(code(End::OutputClosed), 141);
         assert_eq!(code(End::Died), 1);
+        assert_eq!(code(End::Stalled), 75);
     }
 
     #[test]

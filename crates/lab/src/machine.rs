@@ -117,10 +117,11 @@ impl Machine<'_> {
             let boot = progress.elapsed();
             drop(progress);
             let is_emulated = accelerator != Accelerator::Kvm;
-            if up.is_ok() || boots == BOOTS || !is_emulated || !guest.may_boot_again() {
+            let may = up.is_err() && boots < BOOTS && is_emulated;
+            let Some(fault) = may.then(|| guest.may_boot_again()).flatten() else {
                 break (guest, up, boot);
-            }
-            eprintln!("busbar: QEMU executed a breakpoint that Linux had removed: booting again");
+            };
+            eprintln!("busbar: QEMU {fault}: booting again");
             boots += 1;
         };
         let end = match (up, guest.interrupted()) {

@@ -112,6 +112,9 @@ impl Process {
                 Next::Event(Event::Up) | Next::Interrupted(_) => return Ok(()),
                 Next::Event(Event::Failed(why)) => Some(why),
                 Next::Event(Event::Gone) => Some("it went down".to_owned()),
+                Next::Event(Event::Stalled) if self.has_lost_a_timer() => {
+                    Some("QEMU has lost the timer of a processor".to_owned())
+                }
                 Next::Event(event) => {
                     if event == Event::Console {
                         patience.heard();
@@ -126,15 +129,29 @@ impl Process {
         }
     }
 
-    /// Whether a fault of QEMU's has ended the boot, and nothing of stdin was taken.
+    /// The fault of QEMU's that has ended the boot, if one has, and nothing of stdin was taken.
     ///
     /// QEMU before 8.1 may execute a breakpoint that another emulated processor has removed already, while Linux changes
     /// its own code.
-    pub fn may_boot_again(&self) -> bool {
-        let console = fs::read(&self.console).unwrap_or_default();
-        self.interrupted().is_none()
-            && !self.streams.has_input()
-            && console::reports(&String::from_utf8_lossy(&console)).iter().any(|it| is_int3(it))
+    pub fn may_boot_again(&self) -> Option<&'static str> {
+        if self.interrupted().is_some() || self.streams.has_input() {
+            return None;
+        }
+        if self.has_lost_a_timer() {
+            return Some("lost the timer of a processor");
+        }
+        let is_int3 = console::reports(&self.console()).iter().any(|it| is_int3(it));
+        is_int3.then_some("executed a breakpoint that Linux had removed")
+    }
+
+    /// What the console has said.
+    fn console(&self) -> String {
+        let text = fs::read(&self.console).unwrap_or_default();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    fn has_lost_a_timer(&self) -> bool {
+        console::has_lost_a_timer(&self.console())
     }
 
     /// Ends the guest; the error has the reason and the end of its console.
@@ -146,8 +163,7 @@ impl Process {
 
     /// The last lines of the console.
     fn tail(&self) -> String {
-        let text = fs::read(&self.console).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
+        let text = self.console();
         let lines: Vec<_> = text.lines().collect();
         lines[lines.len().saturating_sub(TAIL)..].join("\n")
     }
@@ -202,6 +218,7 @@ impl Process {
                 return Err(Error::new("write", "the command's output", io::Error::other(why)));
             }
             Event::Escape => return Ok(Some(End::Escaped)),
+            Event::Stalled if self.has_lost_a_timer() => return Ok(Some(End::Stalled)),
             Event::Gone => {
                 self.gone = true;
                 return Ok(Some(End::Died));
@@ -331,6 +348,35 @@ mod tests {
         assert!(console::reports(of_qemu).iter().any(|report| is_int3(report)));
         let other = of_qemu.replace("int3", "0002");
         assert!(!console::reports(&other).iter().any(|report| is_int3(report)));
+    }
+
+    /// A guest that says nothing but this on its console.
+    fn saying(console: &str) -> Process {
+        let folder = tempfile::tempdir().unwrap();
+        let streams = Streams::new(crate::Stdio::Capture, folder.path()).unwrap();
+        let path = folder.path().join("console");
+        let log = File::create(&path).unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "printf %s \"$0\" >&2; exec sleep 600", console]);
+        Process::start(command, folder, streams, (path, log), Arc::default()).unwrap()
+    }
+
+    #[test]
+    fn a_guest_that_has_lost_a_timer_ends_at_once_and_may_boot_again() {
+        let console = "\
+[  109.789707] rcu: INFO: rcu_sched detected stalls on CPUs/tasks:
+[  109.798686]  arch_cpu_idle+0x9/0x10
+[  109.800389] rcu: rcu_sched kthread timer wakeup didn't happen for 26251 jiffies! g-151 f0x0 ->state=0x402
+";
+        let limit = Duration::from_secs(500);
+        let mut guest = saying(console);
+        let error = guest.up(Limits { first: limit, time: limit, work: limit }).unwrap_err();
+        assert!(error.to_string().contains("timer of a processor"), "{error}");
+        assert_eq!(guest.may_boot_again(), Some("lost the timer of a processor"));
+        assert_eq!(saying(console).end(Some(limit)).unwrap(), End::Stalled);
+
+        let busy = console.replace("arch_cpu_idle", "vconv_poll");
+        assert_eq!(saying(&busy).end(Some(Duration::from_secs(1))).unwrap(), End::TimedOut);
     }
 
     #[test]

@@ -37,6 +37,8 @@ pub(crate) enum Event {
     Done([u64; 2]),
     /// The first byte came on the console.
     Console,
+    /// The kernel said that a timer does not come ([`STALLED`]).
+    Stalled,
     /// The console has ended: virtme-ng and QEMU have, too.
     Gone,
     /// The output of the command cannot be passed on: its reader went away (`None`), or why.
@@ -47,6 +49,9 @@ pub(crate) enum Event {
 
 /// The key that ends a guest from its terminal: Ctrl-].
 const ESCAPE: u8 = 0x1d;
+
+/// What Linux says of a timer that is `rcupdate.rcu_cpu_stall_timeout` late.
+pub(crate) const STALLED: &str = "kthread timer wakeup didn't happen";
 
 /// A line of the control port.
 pub(crate) fn parse(line: &str) -> Option<Event> {
@@ -325,15 +330,26 @@ fn control(port: Port, events: Sender<Event>) {
 /// Copies the console to its file.
 pub(crate) fn console(mut from: impl Read + Send + 'static, mut to: File, events: Sender<Event>) {
     thread::spawn(move || {
+        // Behind the end of what was read before, so that no line is cut.
         let mut buffer = vec![0; 1 << 14];
-        let mut first = true;
-        while let Ok(count @ 1..) = from.read(&mut buffer) {
+        let (mut first, mut kept) = (true, 0);
+        while let Ok(count @ 1..) = from.read(&mut buffer[kept..]) {
+            let end = kept + count;
             // A full disk must not stop the guest; the file then has the first part.
-            let _ = to.write_all(&buffer[..count]);
+            let _ = to.write_all(&buffer[kept..end]);
             if first {
                 let _ = events.send(Event::Console);
             }
             first = false;
+            let mut places = buffer[..end].windows(STALLED.len());
+            let found = places.rposition(|place| place == STALLED.as_bytes());
+            if found.is_some() {
+                let _ = events.send(Event::Stalled);
+            }
+            let rest =
+                found.map_or(0, |at| at + STALLED.len()).max(end.saturating_sub(STALLED.len() - 1));
+            buffer.copy_within(rest..end, 0);
+            kept = end - rest;
         }
         let _ = events.send(Event::Gone);
     });
@@ -411,6 +427,30 @@ mod tests {
         assert_eq!(parse("done 10 2"), Some(Event::Done([10, 2])));
         for line in ["", "exit", "exit 256", "exit x", "done 1", "done  ", "other"] {
             assert_eq!(parse(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_stall_is_seen_wherever_the_console_is_cut() {
+        let text = format!("[  1.0] rcu: {STALLED} for 26251 jiffies!\n");
+        for cut in 0..text.len() {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("console");
+            let (reader, mut writer) = io::pipe().unwrap();
+            let (sender, events) = channel();
+            console(reader, File::create(&path).unwrap(), sender);
+            writer.write_all(&text.as_bytes()[..cut]).unwrap();
+            if cut > 0 {
+                // What comes now is read by another call.
+                assert_eq!(events.recv(), Ok(Event::Console));
+            }
+            writer.write_all(&text.as_bytes()[cut..]).unwrap();
+            writer.write_all(text.as_bytes()).unwrap();
+            drop(writer);
+            let seen: Vec<Event> = events.iter().collect();
+            assert!(seen.contains(&Event::Stalled), "{cut}: {seen:?}");
+            assert_eq!(seen.last(), Some(&Event::Gone));
+            assert_eq!(fs::read_to_string(&path).unwrap(), text.repeat(2));
         }
     }
 

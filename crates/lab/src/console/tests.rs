@@ -214,3 +214,28 @@ fn report_without_an_end_is_cut() {
     assert_eq!(reports.len(), 1);
     assert_eq!(reports[0].lines().count(), LONGEST);
 }
+
+const LOST_TIMER: &str = "\
+[  109.789707] rcu: INFO: rcu_sched detected stalls on CPUs/tasks:
+[  109.791169] rcu: 	1-...!: (0 ticks this GP) idle=d618/0/0x0 softirq=1297/1297 fqs=0 (false positive?)
+[  109.794266] NMI backtrace for cpu 1
+[  109.795852] CPU: 1 UID: 0 PID: 0 Comm: swapper/1 Not tainted 6.12.117-busbar-debug #1
+[  109.798179] Call Trace:
+[  109.798254]  <TASK>
+[  109.798308]  ? default_idle+0x9/0x10
+[  109.798686]  arch_cpu_idle+0x9/0x10
+[  109.798735]  do_idle+0x13a/0x1f0
+[  109.798841]  </TASK>
+[  109.800389] rcu: rcu_sched kthread timer wakeup didn't happen for 26251 jiffies! g-151 f0x0 ->state=0x402
+";
+
+#[test]
+fn only_an_idle_processor_has_lost_a_timer() {
+    assert!(has_lost_a_timer(LOST_TIMER));
+    // One that spins has not, nor has one that an interrupt keeps busy.
+    assert!(!has_lost_a_timer(&LOST_TIMER.replace("arch_cpu_idle", "vconv_poll")));
+    assert!(!has_lost_a_timer(&LOST_TIMER.replace("<TASK>", "<IRQ>")));
+    let busy = LOST_TIMER.replace("timer wakeup didn't happen", "starved");
+    assert!(!has_lost_a_timer(&busy));
+    assert!(has_lost_a_timer(&(busy + LOST_TIMER)));
+}
