@@ -272,7 +272,8 @@ class RunTest(unittest.TestCase):
     def test_without_rust_a_part_runs_that_needs_none(self):
         # All programs of the machine, without its Rust.
         bin = self.folder / "bin"
-        for path in filter(None, map(shutil.which, ("bash", "cat", "git", "python3", "setpriv", "sh", "true", "unshare"))):
+        names = ("bash", "cat", "env", "git", "python3", "setpriv", "sh", "true", "unshare")
+        for path in filter(None, map(shutil.which, names)):
             if not (bin / pathlib.Path(path).name).exists():
                 (bin / pathlib.Path(path).name).symlink_to(path)
         (bin / "cargo").unlink()
@@ -350,6 +351,12 @@ class RunTest(unittest.TestCase):
         self.table(part="python3 -c 'import os; assert os.getpid() != 1'")
         self.run_parts("part")
 
+    def test_a_part_ignores_no_signal_that_its_runner_ignores(self):
+        self.table(part='grep SigIgn: /proc/self/status >"$OUT/ignored"')
+        shell = ["sh", "-c", 'trap "" INT QUIT HUP USR1; exec "$@"', "sh"]
+        self.run_parts("part", before=shell)
+        self.assertEqual(int((self.out / "ignored").read_text().split()[1], 16), 0)
+
     def test_logs_that_cannot_be_written_are_said(self):
         (self.root / "target").mkdir()
         (self.root / "target/tests").touch()
@@ -400,4 +407,6 @@ class RunTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    # A shell in the background has it ignored, and so would the runner.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     unittest.main()
