@@ -113,7 +113,7 @@ use self::log::Log;
 use self::message::{Action, Name, Report, Request};
 use self::node::{Producer, SinkNode};
 use self::nodes::{Admission, Nodes};
-use self::settings::{Cause, Setting, Settings};
+use self::settings::{Cause, Done, Setting, Settings};
 use self::source::{Farewell, Source, Taken};
 use crate::poll::{Bell, later};
 use crate::stream::iiod::is_remote_device;
@@ -415,17 +415,22 @@ impl Pipeline {
     fn answer_settings(&mut self) -> bool {
         let done = self.settings.take(&self.poller);
         let moved = !done.is_empty();
-        for (Cause { control: index, number, since }, result) in done {
-            self.nodes.controls[index].reacted(since.elapsed());
-            self.answer(index, number, result);
-            let _ = self.nodes.controls[index].flush();
+        for (cause, done) in done {
+            let result = match done {
+                Done::Written(result) => result,
+                Done::Due(action) => self.switch(&action),
+            };
+            self.nodes.controls[cause.control].reacted(cause.since.elapsed());
+            self.answer(cause, result);
+            let _ = self.nodes.controls[cause.control].flush();
         }
         moved
     }
 
-    /// Answers a command, if it is one and not an event.
-    fn answer(&mut self, index: usize, number: Option<u32>, result: Result<()>) {
-        let control = &mut self.nodes.controls[index];
+    /// Answers a command, if it is one and not an event, and the coprocessor has not started anew since.
+    fn answer(&mut self, cause: Cause, result: Result<()>) {
+        let control = &mut self.nodes.controls[cause.control];
+        let number = cause.number.filter(|_| control.opens == cause.opens);
         match (result, number) {
             (Ok(()), Some(number)) => {
                 control.counts.commands += 1;
@@ -445,12 +450,13 @@ impl Pipeline {
 
     /// Returns whether the reaction is complete: what another machine has to do is answered later.
     fn react(&mut self, index: usize, name: &str, report: Report) -> bool {
-        let since = self.looked;
+        let (since, opens) = (self.looked, self.nodes.controls[index].opens);
+        let cause = |number| Cause { control: index, opens, number, since };
         match report {
             Report::Command { number, action } => {
                 let ControlConfig { sources, sinks, .. } = &self.nodes.controls[index].config;
                 let mut owns = sources.iter().chain(sinks);
-                let cause = Cause { control: index, number: Some(number), since };
+                let cause = cause(Some(number));
                 let result = if owns.any(|it| it == action.source().as_str()) {
                     self.act(&action, cause)
                 } else {
@@ -459,7 +465,7 @@ impl Pipeline {
                 };
                 let is_pending = matches!(result, Ok(false));
                 if !is_pending {
-                    self.answer(index, Some(number), result.map(drop));
+                    self.answer(cause, result.map(drop));
                 }
                 !is_pending
             }
@@ -470,12 +476,12 @@ impl Pipeline {
                 self.nodes.hear(name, event.as_str());
                 let on = self.nodes.controls[index].config.on.clone();
                 let actions = on.iter().filter(|it| it.event == event.as_str());
-                let cause = Cause { control: index, number: None, since };
+                let cause = cause(None);
                 let mut is_complete = true;
                 for action in actions.flat_map(|it| &it.actions) {
                     let result = self.act(action, cause);
                     is_complete &= !matches!(result, Ok(false));
-                    self.answer(index, None, result.map(drop));
+                    self.answer(cause, result.map(drop));
                 }
                 is_complete
             }
@@ -484,6 +490,21 @@ impl Pipeline {
 
     /// Returns whether it is done: another machine may take its time.
     fn act(&mut self, action: &Action, cause: Cause) -> Result<bool> {
+        let remote = self.config.converter(action.source().as_str());
+        let remote = remote.filter(|device| is_remote_device(device));
+        let is_set = matches!(action, Action::Set { .. });
+        // What comes after a value is done after it.
+        if let Some(device) = remote
+            && (is_set || self.settings.are_waiting(device))
+        {
+            let setting = Setting { action: action.clone(), cause };
+            return self.settings.add(device, setting, &self.poller).map(|()| false);
+        }
+        self.switch(action).map(|()| true)
+    }
+
+    /// Does what does not wait for another machine.
+    fn switch(&mut self, action: &Action) -> Result<()> {
         let ends = self.deadline.is_some();
         match action {
             Action::Start(name) => {
@@ -492,23 +513,19 @@ impl Pipeline {
                     let error = Error::new("start", format!("source `{name}`"), Errno::PIPE);
                     return Err(error.help("the pipeline ends"));
                 }
-                source.start()?;
+                source.start()
             }
-            Action::Stop(name) => self.source(name)?.stop(),
+            Action::Stop(name) => {
+                self.source(name)?.stop();
+                Ok(())
+            }
             Action::Set { source: name, attribute, value } => {
                 let device = self.config.converter(name.as_str()).ok_or_else(|| {
                     Error::invalid("a source with attributes", name, "a converter: iio:NAME")
                 })?;
-                let (attribute, value) = (attribute.as_str(), value.as_str());
-                if is_remote_device(device) {
-                    let (attribute, value) = (attribute.into(), value.into());
-                    let setting = Setting { attribute, value, cause };
-                    return self.settings.add(device, setting, &self.poller).map(|()| false);
-                }
-                stream::set_attribute(device, attribute, value)?;
+                stream::set_attribute(device, attribute.as_str(), value.as_str())
             }
         }
-        Ok(true)
     }
 
     /// The source of this name: sinks are not started and stopped.

@@ -68,7 +68,8 @@ fn wait_for_end_of_reader(handle: &StopHandle) {
     loop {
         // Without an event to wait for, there are errors and the end.
         match poll(&mut [PollFd::new(&out, PollFlags::empty())], None) {
-            Ok(_) => return handle.stop(),
+            // After Ctrl-C, the reader in the same terminal has left, too.
+            Ok(_) => return handle.stop_in_order(),
             Err(Errno::INTR) => {}
             Err(_) => return,
         }

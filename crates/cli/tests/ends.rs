@@ -171,6 +171,29 @@ fn a_reader_that_has_left_ends_each_command_without_a_word() {
 }
 
 #[test]
+fn a_reader_that_leaves_with_ctrl_c_makes_no_second_request_of_it() {
+    let folder = TempDir::new().unwrap();
+    for round in 0..8 {
+        let path = folder.path().join(round.to_string());
+        let to = format!("file:{}", path.display());
+        let (reader, writer) = pipe().unwrap();
+        let mut child = command(&["stream", SYNTH, &to, "--json"]).stdout(writer).spawn().unwrap();
+        let mut reader = BufReader::new(reader);
+        reader.read_line(&mut String::new()).unwrap();
+        // Both are there before it can take one.
+        signal(&child, Signal::STOP);
+        drop(reader);
+        signal(&child, Signal::INT);
+        signal(&child, Signal::CONT);
+        let status = child.wait().unwrap();
+        let said = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
+        assert_eq!((status.code(), said.as_str()), (Some(141), ""));
+        assert!(recorded(&path) > 0);
+        assert!(busbar::stream::sigmf::Recording::open(&path).unwrap().is_complete());
+    }
+}
+
+#[test]
 fn without_a_reader_a_recording_and_a_journal_still_end_in_order() {
     let folder = TempDir::new().unwrap();
     let (path, journal) = (folder.path().join("recording"), folder.path().join("journal"));

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use busbar::{Error, Result};
 use signal_hook::SigId;
@@ -18,7 +18,7 @@ pub struct Stop {
     requests: UnixStream,
     handle: StopHandle,
     signals: Vec<SigId>,
-    is_asked: AtomicBool,
+    asked: AtomicU8,
     has_hung_up: Arc<AtomicBool>,
 }
 
@@ -33,16 +33,24 @@ pub(crate) enum Request {
     AtOnce,
 }
 
-/// The byte that asks for an end at once. Any other one, such as a signal's, asks for one in order.
+/// The byte that asks for an end at once.
 const AT_ONCE: u8 = b'!';
+/// The byte of [`StopHandle::stop_in_order`]. Any other one, such as a signal's, asks for an end in order if it is the first.
+const IN_ORDER: u8 = b'.';
+
+/// What `asked` is: nobody has asked; only by [`IN_ORDER`], with which another request does not end the run at once; by
+/// any other request.
+const NOT: u8 = 0;
+const IN_ORDER_ONLY: u8 = 1;
+const YES: u8 = 2;
 
 impl Stop {
     /// Without a request yet.
     pub fn new() -> Result<Self> {
         let (requests, writer) = pair().map_err(|error| Error::new("make", "a stop", error))?;
         let handle = StopHandle(Arc::new(writer));
-        let (is_asked, has_hung_up) = Default::default();
-        Ok(Self { requests, handle, signals: Vec::new(), is_asked, has_hung_up })
+        let (asked, has_hung_up) = Default::default();
+        Ok(Self { requests, handle, signals: Vec::new(), asked, has_hung_up })
     }
 
     /// Takes a signal, such as `SIGINT` and `SIGTERM`, as a request until this is dropped.
@@ -90,8 +98,11 @@ impl Stop {
             if byte == [AT_ONCE] {
                 return Some(Request::AtOnce);
             }
-            let is_another = self.is_asked.swap(true, Ordering::Relaxed);
-            if !is_another || !self.has_hung_up.load(Ordering::Relaxed) {
+            let is_in_order = byte == [IN_ORDER];
+            let now = if is_in_order { IN_ORDER_ONLY } else { YES };
+            let before = self.asked.fetch_max(now, Ordering::Relaxed);
+            let has_hung_up = self.has_hung_up.load(Ordering::Relaxed);
+            if before == NOT || (before == YES && !is_in_order && !has_hung_up) {
                 return Some(Request::InOrder);
             }
         }
@@ -103,6 +114,13 @@ impl StopHandle {
     /// Asks for the end. Never waits.
     pub fn stop(&self) {
         self.write(0);
+    }
+
+    /// Asks for an end in order, and for nothing more: neither this nor the request after it is the second one, which ends
+    /// a run at once. It is for what may come together with a signal, such as the end of a reader in the same terminal.
+    /// Never waits.
+    pub fn stop_in_order(&self) {
+        self.write(IN_ORDER);
     }
 
     /// Asks for the end without withdrawing anything: to Linux it is a crash. Never waits.
@@ -165,6 +183,22 @@ mod tests {
         poll(&mut polled, Some(&Timespec { tv_sec: 10, tv_nsec: 0 })).unwrap();
         assert_eq!(stop.take(), Some(Request::InOrder));
         assert_eq!(stop.take(), None);
+    }
+
+    #[test]
+    fn what_comes_together_with_a_signal_is_no_second_request() {
+        for is_first in [true, false] {
+            let stop = Stop::new().unwrap();
+            let handle = stop.handle();
+            for is_in_order in [is_first, !is_first, true] {
+                if is_in_order { handle.stop_in_order() } else { handle.stop() }
+            }
+            assert_eq!(stop.requests(), 1);
+            handle.stop();
+            assert_eq!(stop.take(), Some(Request::InOrder));
+            handle.stop_in_order();
+            assert_eq!(stop.take(), None);
+        }
     }
 
     #[test]

@@ -453,7 +453,8 @@ impl Source {
         let State::Opening(task, retry) = &self.state else { return Ok(Taken::Nothing) };
         let (feed, retry) = (task.take(), *retry);
         let Some(feed) = feed else {
-            if retry.is_some_and(|retry| retry.is_over()) {
+            // The first time has a limit of its own, however short the patience.
+            if self.has_failed && retry.is_some_and(|retry| retry.is_over()) {
                 let what = format!("source `{}`", self.name());
                 return Err(Error::new("open", what, Errno::TIMEDOUT));
             }
@@ -533,4 +534,35 @@ fn memory(config: &SourceConfig, all: &Config) -> Option<Memory> {
         _ => false,
     });
     (is_device && !is_converter).then(|| Memory::choose(Purpose::Device))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn however_short_the_patience_the_first_opening_has_its_time_and_the_next_has_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let text = format!(
+            "[source.adc]\nfrom = \"iio:adc@ip:{at}\"\n[sink.s]\ninput = \"adc\"\nto = \"null:\""
+        );
+        let config = Config { fail_fast: true, ..Config::parse("test", &text).unwrap() };
+        let mut source = Source::new(&config.sources[0], &config, false).unwrap();
+        source.start().unwrap();
+        // The server has not answered yet.
+        let (server, _) = listener.accept().unwrap();
+        assert!(matches!(source.take(), Ok(Taken::Nothing)));
+        drop(server);
+        let error = loop {
+            match source.take() {
+                Ok(taken) => assert!(matches!(taken, Taken::Nothing)),
+                Err(error) => break error,
+            }
+            std::thread::yield_now();
+        };
+        assert_ne!(error.errno(), Some(Errno::TIMEDOUT), "{error}");
+    }
 }

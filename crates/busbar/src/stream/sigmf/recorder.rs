@@ -201,11 +201,12 @@ impl Recorder {
         self.remove_begun()
     }
 
-    /// As [`finish`](Self::finish), without waiting for the disk.
-    pub(crate) fn close(mut self, lost: Lost) -> Result<()> {
-        self.end(lost)?;
-        self.replace(|_| Ok(()))?;
-        self.remove_begun()
+    /// As [`finish`](Self::finish), without waiting for the disk. The metadata names all samples when it returns; a thread
+    /// says that the recording is complete once its samples are on the disk.
+    pub(crate) fn finish_later(mut self) -> Result<()> {
+        self.mend()?;
+        self.update()?;
+        poll::spawn("busbar-sync", move || drop(self.finish(Lost::Samples(0))))
     }
 
     fn end(&mut self, lost: Lost) -> Result<()> {

@@ -381,6 +381,21 @@ fn a_recorder_that_is_dropped_keeps_what_it_knows_and_does_not_say_that_this_is_
 }
 
 #[test]
+fn a_recorder_that_finishes_later_has_all_samples_at_once_and_is_complete_then() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("recording");
+    let mut recorder = Recorder::create(&path, &iq(), None).unwrap();
+    recorder.write(&tens(0, Lost::Samples(3))).unwrap();
+    recorder.finish_later().unwrap();
+    assert_eq!(play(&path, 60).0, expected(&[(10, Lost::Samples(3))]));
+    // `.begun` goes last.
+    while fs::read_dir(&folder).unwrap().count() > 2 {
+        std::thread::yield_now();
+    }
+    assert!(Recording::open(&path).unwrap().is_complete());
+}
+
+#[test]
 fn scans_that_are_no_sigmf_type_name_the_channels_to_select() {
     let names = ["voltage0_i", "voltage0_q", "count0", "timestamp"];
     let wide = format(&names, |index, channel| {

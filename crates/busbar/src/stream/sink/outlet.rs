@@ -210,14 +210,18 @@ impl Outlet {
         self.file.as_ref().map_or(Ok(()), |file| set.add(&**file, 1, EventFlags::IN))
     }
 
-    /// Ends the stream without waiting: a disk has a recording later, and a receiver that has everything learns of the end
-    /// from a thread.
+    /// Ends the stream without waiting: a recording is complete later, and a thread waits until a receiver that has everything
+    /// knows of the end.
     pub(super) fn leave(&mut self) -> Result<()> {
         self.copied = self.copied();
         match std::mem::replace(&mut self.to, To::Nowhere) {
-            To::Recording(Some(recorder)) => recorder.close(NOTHING),
+            To::Recording(Some(recorder)) => recorder.finish_later(),
             To::Net(mut sender) if !sender.is_finished() && sender.unacknowledged() == 0 => {
                 sender.finish(NOTHING);
+                // Sent here: the program may end before a thread has its turn.
+                if sender.try_wait()? {
+                    return Ok(());
+                }
                 poll::spawn("busbar-farewell", move || drop(sender.wait_timeout(FAREWELL)))
             }
             #[cfg(feature = "iiod")]
@@ -253,4 +257,30 @@ impl Outlet {
 fn own(fd: &impl AsFd, name: &str) -> Result<Arc<OwnedFd>> {
     let file = fd.as_fd().try_clone_to_owned().map(Arc::new);
     file.map_err(|why| Error::new("use", name, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::Memory;
+    use crate::stream::net::FrameReceiver;
+
+    #[test]
+    fn a_receiver_that_has_everything_is_told_of_the_end_before_the_program_may_end() {
+        let setup = StreamSetup::new().blocks(4).block_len(16);
+        let mut receiver =
+            FrameReceiver::listen("127.0.0.1:0", &setup, &Options::default()).unwrap();
+        let name = format!("tcp:{}", receiver.local_addr().unwrap());
+        let mut outlet = Outlet::open(&name, &format(&setup).unwrap(), 4, 64).unwrap();
+        outlet.push(Block::with(64, &Memory::Memfd).unwrap(), 64).unwrap();
+        let mut came = 0;
+        while came == 0 || !outlet.is_drained().unwrap() {
+            came += usize::from(receiver.try_next().unwrap().is_some());
+            outlet.turn().2.unwrap();
+        }
+        outlet.leave().unwrap();
+        // No thread has to have had its turn.
+        let end = receiver.try_next();
+        assert_eq!(receiver.end(), Some(NOTHING), "{end:?}");
+    }
 }
