@@ -355,7 +355,8 @@ class RunTest(unittest.TestCase):
         self.table(part='grep SigIgn: /proc/self/status >"$OUT/ignored"')
         shell = ["sh", "-c", 'trap "" INT QUIT HUP USR1; exec "$@"', "sh"]
         self.run_parts("part", before=shell)
-        self.assertEqual(int((self.out / "ignored").read_text().split()[1], 16), 0)
+        # Of those with a name: the C library has 32 and 33 for itself.
+        self.assertEqual(int((self.out / "ignored").read_text().split()[1], 16) & 0x7fffffff, 0)
 
     def test_logs_that_cannot_be_written_are_said(self):
         (self.root / "target").mkdir()
