@@ -1,10 +1,11 @@
 #!/bin/sh
 # Sends samples of a converter, which a coprocessor controls, to another host that verifies and records them:
 # in the usual way and with Busbar, in turn (A B A B). In each turn the coprocessor is killed in the middle.
-# Runs in the lab, as root: make demo. Usage: demo/pipeline.sh [SECONDS-OF-A-TURN] [PICTURE.png]
+# Runs in the lab, as root: make demo. Usage: demo/pipeline.sh [SECONDS-OF-A-TURN] [PAGE.html]
+# PAGE.svg is then the page's picture.
 set -eu
 seconds=${1:-5}
-picture=$(realpath -m "${2:-target/demo.png}")
+page=$(realpath -m "${2:-target/demo.html}")
 cd "$(dirname "$0")/.."
 folder=/tmp/busbar-demo
 rm -rf $folder
@@ -137,23 +138,41 @@ usual
 ours
 turn=3
 
-say "A sine by the same sender and receiver, as a picture:"
+say "A sine by the same sender and receiver. The coprocessor is killed, too:"
 echo sine >$converter/pattern
 echo 1000 >$converter/sine_frequency
 echo 48000 >$converter/sampling_frequency
-sed 's/verify:counter/null:/; s/by = 64/by = 1/' demo/receiver.toml >$folder/sine.toml
-sed 's/256K/8K/' demo/sender.toml >$folder/sender.toml
+# The converter's own count, which tells what is lost, is not recorded.
+sed 's/verify:counter/null:/; s/"decimate"/"select"/; s/by = 64/channels = ["voltage0_i", "voltage0_q"]/' \
+    demo/receiver.toml >$folder/sine.toml
+sed 's/256K/8K/; s/"voltage1_i", "voltage1_q"/"count0"/' demo/sender.toml >$folder/sender.toml
 until_ready
 far $busbar run $folder/sine.toml >$folder/sine.log 2>&1 &
 receiver=$!
 until_heard
-{ $busbar run $folder/sender.toml --seconds 3 >>$folder/sine.log 2>&1 && wait $receiver; } || {
+$busbar run $folder/sender.toml --seconds 3 >>$folder/sine.log 2>&1 &
+sender=$!
+sleep 1.5
+killed=$(date +%s.%N)
+kill -KILL $core
+wait $core 2>/dev/null || true
+coprocessor
+{ wait $sender && wait $receiver; } || {
     cat $folder/sine.log >&2
     exit 1
 }
-run $busbar stream picture $folder/samples.sigmf-meta "$picture" --samples 480
 
 say "Both ways, side by side:"
-jq -rn --slurpfile us $folder/usual-sender.json --slurpfile ur $folder/usual-receiver.json \
-    --slurpfile bs $folder/senders.jsonl --slurpfile br $folder/receivers.jsonl \
-    --slurpfile um $folder/usual-machine.json --slurpfile bm $folder/busbar-machine.json -f demo/table.jq
+table() {
+    jq -rn --slurpfile us $folder/usual-sender.json --slurpfile ur $folder/usual-receiver.json \
+        --slurpfile bs $folder/senders.jsonl --slurpfile br $folder/receivers.jsonl \
+        --slurpfile um $folder/usual-machine.json --slurpfile bm $folder/busbar-machine.json \
+        --arg killed "$killed" --arg machine "Linux $(uname -r), $(nproc) processors, emulated: ${BUSBAR_ACCELERATOR:-unknown}" \
+        --arg form "$1" -f demo/table.jq
+}
+table text
+table json >$folder/demo.json
+for output in "$page" "${page%.html}.svg"; do
+    $busbar report --demo $folder/demo.json --recording $folder/samples --output "$output"
+done
+printf '\nThe signal when the coprocessor was killed, and both ways as bars: %s\n' "${page#"$PWD"/}"

@@ -2,6 +2,7 @@
 //!
 //! Reports come from files that anybody may have written: all their content is escaped as text.
 
+pub mod demo;
 mod mark;
 mod plan;
 mod plot;

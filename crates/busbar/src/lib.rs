@@ -83,3 +83,8 @@ pub use error::{Error, Input, Reason, Result};
 pub use poll::{later, quit_when};
 /// The error numbers of the system, as [`Error::errno`] returns them.
 pub use rustix::io::Errno;
+
+/// The program of README is compiled.
+#[cfg(all(doctest, feature = "pipeline"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

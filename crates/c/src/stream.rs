@@ -273,7 +273,7 @@ impl Received {
 
 /// Opens a source and starts it: "iio:NAME" for a converter, by its name or number ("iio:deviceN");
 /// "iio:NAME@ip:HOST" or "iio:NAME@ip:HOST:PORT" for one of another machine, where iiod or busbar serve runs
-/// (docs/iiod.md); "synth:counter", "synth:sine" or "synth:noise" for samples that the library makes (docs/stream.md has
+/// (docs/remote.md); "synth:counter", "synth:sine" or "synth:noise" for samples that the library makes (docs/stream.md has
 /// their settings); "file:NAME" for a recording (SigMF), which is played as fast as its blocks are taken;
 /// "tcp-listen:PORT" or "tcp-listen:HOST:PORT" for what busbar stream or a sink sends to "tcp:", where this waits for the
 /// first sender. That one is answered only within busbar_source_next and its kind: it gives up if there is none for 10 s.

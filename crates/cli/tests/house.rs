@@ -46,26 +46,35 @@ fn has_word(text: &str, word: &str) -> bool {
 }
 
 #[test]
-fn every_crate_and_module_is_in_the_readme_with_its_folder() {
-    let readme = read("README.md");
+fn every_crate_and_module_is_in_contributing_with_its_folder() {
+    let guide = read("CONTRIBUTING.md");
     for name in crates() {
-        assert!(has_word(&readme, &format!("crates/{name}")), "crates/{name}: not in README.md");
+        assert!(has_word(&guide, &format!("crates/{name}")), "crates/{name}: not in CONTRIBUTING");
     }
     for name in modules() {
         let folder = format!("kernel/modules/{name}");
-        assert!(readme.contains(&format!("{folder}/README.md")), "{folder}: not in README.md");
+        assert!(guide.contains(&format!("{folder}/README.md")), "{folder}: not in CONTRIBUTING");
         assert!(root().join(&folder).join("README.md").is_file(), "{folder}: no README.md");
     }
 }
 
+/// Pages of the documentation, without `docs/` and `.md`.
+fn pages() -> Vec<String> {
+    let figures = stems("docs/figures", "md").into_iter().map(|page| format!("figures/{page}"));
+    let pages = stems("docs", "md").into_iter().filter(|page| page != "SUMMARY");
+    pages.chain(figures).collect()
+}
+
 #[test]
-fn every_page_is_in_the_readme_or_in_architecture() {
-    let (readme, architecture) = (read("README.md"), read("docs/architecture.md"));
-    for page in stems("docs", "md") {
-        let named = readme.contains(&format!("docs/{page}.md"))
-            || architecture.contains(&format!("({page}.md)"));
-        assert!(named, "docs/{page}.md: neither in README.md nor in docs/architecture.md");
+fn every_page_is_in_the_table_of_contents_and_short() {
+    let contents = read("docs/SUMMARY.md");
+    for page in pages() {
+        assert!(contents.contains(&format!("({page}.md)")), "{page}: not in docs/SUMMARY.md");
+        let text = read(&format!("docs/{page}.md"));
+        let (lines, bytes) = (text.lines().count(), text.len());
+        assert!(lines <= 250 && bytes <= 20_000, "docs/{page}.md: {lines} lines, {bytes} bytes");
     }
+    assert!(read("README.md").lines().count() <= 120, "README.md");
 }
 
 #[test]
@@ -107,12 +116,12 @@ fn every_module_is_packaged_and_says_what_it_needs() {
     let recipe = "packages/yocto/meta-busbar/recipes-busbar/busbar/busbar-modules_git.bb";
     let line = format!("\nBUSBAR_MODULES ?= \"{}\"\n", value("ALL").join(" "));
     assert!(read(recipe).contains(&line), "{recipe}: {line}");
-    let board = read("docs/board.md");
+    let board = read("docs/kernels.md");
     for name in all {
         let row =
             board.lines().find(|line| line.starts_with(&format!("| [`{name}`]"))).expect(&name);
         for option in value(&format!("needs-{name}")) {
-            assert!(has_word(row, &option), "{name} needs {option}: not in docs/board.md");
+            assert!(has_word(row, &option), "{name} needs {option}: not in docs/kernels.md");
         }
     }
 }
@@ -238,15 +247,84 @@ fn nothing_that_is_ignored_is_in_the_tree() {
     assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
 }
 
+/// The name by which a heading is linked to.
+fn anchor(heading: &str) -> String {
+    // A link is its text.
+    let text = heading.split("](").enumerate().fold(String::new(), |all, (index, part)| {
+        all + if index == 0 { part } else { part.split_once(')').map_or("", |(_, rest)| rest) }
+    });
+    let letters = text.trim().chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    letters.map(|c| if c == ' ' { '-' } else { c.to_ascii_lowercase() }).collect()
+}
+
+/// The anchors of a page: its headings, outside of examples.
+fn anchors(text: &str) -> Vec<String> {
+    let mut is_example = false;
+    let heading = |line: &str| {
+        is_example ^= line.starts_with("```");
+        let heading = line.trim_start_matches('#').strip_prefix(' ')?;
+        (line.starts_with('#') && !is_example).then(|| anchor(heading))
+    };
+    text.lines().filter_map(heading).collect()
+}
+
+/// The commands by which a reader of README tries the command.
+#[test]
+fn the_first_commands_of_the_readme_work() {
+    let (readme, folder) = (read("README.md"), tempfile::tempdir().unwrap());
+    let lines = readme.split("\n```sh\n").nth(1).unwrap().split("\n```").next().unwrap();
+    let mut count = 0;
+    for arguments in lines.lines().filter_map(|line| line.strip_prefix("busbar ")) {
+        let words = arguments.split(' ').map(|word| word.trim_matches('\''));
+        let output = Command::new(env!("CARGO_BIN_EXE_busbar"))
+            .args(words)
+            .current_dir(&folder)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "busbar {arguments}: {said}");
+        count += 1;
+    }
+    assert_eq!(count, 3);
+    assert!(folder.path().join("tone.png").is_file());
+}
+
+/// The pipelines that the documentation shows can be copied.
+#[test]
+fn every_pipeline_in_the_documentation_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, mut count) = (folder.path().join("pipeline.toml"), 0);
+    for page in pages() {
+        for part in read(&format!("docs/{page}.md")).split("\n```toml\n").skip(1) {
+            let pipeline = part.split("\n```").next().unwrap();
+            // Some are a part of a file.
+            if !pipeline.contains("[source") || !pipeline.contains("[sink") {
+                continue;
+            }
+            fs::write(&file, pipeline).unwrap();
+            let output = Command::new(env!("CARGO_BIN_EXE_busbar"))
+                .args(["run", "--check"])
+                .arg(&file)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "docs/{page}.md: {said}\n{pipeline}");
+            count += 1;
+        }
+    }
+    assert!(count >= 8, "{count}");
+}
+
 /// The links in the documents are valid.
 #[test]
-fn links_lead_to_files() {
+fn links_lead_to_files_and_headings() {
     let rooms =
         ["kernel/fuzz", "kernel/lab", "kernel/patches", "fuzz", "packages/yocto/meta-busbar"]
             .map(|room| format!("{room}/README.md"));
     let mut pages = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(String::from).to_vec();
     pages.extend(rooms);
-    pages.extend(stems("docs", "md").iter().map(|page| format!("docs/{page}.md")));
+    pages.push("docs/SUMMARY.md".into());
+    pages.extend(self::pages().iter().map(|page| format!("docs/{page}.md")));
     pages.extend(modules().iter().map(|name| format!("kernel/modules/{name}/README.md")));
     let (mut count, mut astray) = (0, Vec::new());
     for page in pages {
@@ -254,12 +332,16 @@ fn links_lead_to_files() {
         let text = read(&page);
         for rest in text.split("](").skip(1) {
             let target = rest.split(')').next().unwrap();
-            let file = target.split('#').next().unwrap();
-            if file.is_empty() || file.contains("://") {
+            let (file, heading) = target.split_once('#').unwrap_or((target, ""));
+            if file.contains("://") {
                 continue;
             }
             count += 1;
-            if !folder.join(file).exists() {
+            let path = if file.is_empty() { root().join(&page) } else { folder.join(file) };
+            let is_there = heading.is_empty()
+                || fs::read_to_string(&path)
+                    .is_ok_and(|it| anchors(&it).iter().any(|it| it == heading));
+            if !path.exists() || !is_there {
                 astray.push(format!("{page}: {target}"));
             }
         }

@@ -174,7 +174,7 @@ fn a_program_has_a_pipe_for_each_device() {
     unplugged();
 }
 
-/// As docs/iiod.md has it.
+/// As docs/serve.md has it.
 const COMPOSITE: &str = "
 set -e
 modprobe libcomposite

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use busbar::stream::sigmf::Recording;
 use busbar::{Error, Result};
 use busbar_bench::{Report, figures, page};
 use busbar_cli::print::{complain, print_line};
@@ -38,11 +39,21 @@ pub struct Args {
     /// Instead of a page: fail if a table of these Markdown files does not agree with its figures
     #[arg(long, requires = "inputs", conflicts_with_all = ["open", "output"])]
     check: bool,
+    /// Instead of the figures: the page of a demonstration, from this file of JSON. With an --output that ends
+    /// in .svg: its picture alone
+    #[arg(long, value_name = "FILE", requires = "recording", conflicts_with_all = ["inputs", "update", "check"])]
+    demo: Option<PathBuf>,
+    /// The recording of the demonstration's signal
+    #[arg(long, value_name = "NAME", requires = "demo")]
+    recording: Option<PathBuf>,
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.update || args.check {
         return tables(&args.inputs, args.check);
+    }
+    if let (Some(demo), Some(recording)) = (&args.demo, &args.recording) {
+        return demonstration(demo, recording, args);
     }
     let reports = files(&args.inputs)?.iter().map(|file| read(file)).collect::<Result<Vec<_>>>()?;
     fs::write(&args.output, page::render(&reports))
@@ -52,6 +63,21 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         "{output}: the page of {count} report{}",
         if count == 1 { "" } else { "s" }
     ))?;
+    if args.open {
+        open(&args.output)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The page, or the picture, of a demonstration.
+fn demonstration(demo: &Path, recording: &Path, args: &Args) -> Result<ExitCode> {
+    let text = fs::read_to_string(demo).map_err(|why| failed("read", demo, why))?;
+    let measured = page::demo::Demo::parse(&text)?;
+    let recording = Recording::open(recording)?;
+    let is_picture = args.output.extension().is_some_and(|it| it == "svg");
+    let render = if is_picture { page::demo::picture } else { page::demo::page };
+    fs::write(&args.output, render(&measured, &recording)?)
+        .map_err(|why| failed("write", &args.output, why))?;
     if args.open {
         open(&args.output)?;
     }

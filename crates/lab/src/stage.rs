@@ -276,7 +276,7 @@ fn load_modules(modules: &[&str]) -> Result<()> {
     )
     .help(
         "run it in the lab: busbar lab run -- COMMAND; on a board: make install-modules \
-             (docs/board.md)",
+             (docs/kernels.md)",
     ))
 }
 

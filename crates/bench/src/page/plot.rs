@@ -53,8 +53,8 @@ const AXIS: u32 = 20;
 /// Characters that fit above a bar.
 const LETTERS: usize = 52;
 
-type Failure = Box<dyn StdError>;
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Failure = Box<dyn StdError>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// The content of an image, between `<svg>` and `</svg>`.
 pub(super) struct Plot {
@@ -65,7 +65,7 @@ pub(super) struct Plot {
 }
 
 impl Plot {
-    fn draw(
+    pub(super) fn draw(
         size: (u32, u32),
         says: String,
         draw: impl FnOnce(&Area<'_>) -> Result<(), Failure>,
@@ -342,8 +342,13 @@ fn color_of(whose: Whose) -> RGBColor {
 }
 
 fn text(color: RGBColor, across: HPos, down: VPos) -> TextStyle<'static> {
+    sized(color, across, down, SIZE)
+}
+
+/// Text of this height.
+pub(super) fn sized(color: RGBColor, across: HPos, down: VPos, size: i32) -> TextStyle<'static> {
     // The backend reduces the size by this factor.
-    let font = (FontFamily::SansSerif, f64::from(SIZE) * 1.24).into_font();
+    let font = (FontFamily::SansSerif, f64::from(size) * 1.24).into_font();
     TextStyle { font, color: color.to_backend_color(), pos: Pos::new(across, down) }
 }
 

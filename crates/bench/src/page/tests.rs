@@ -281,3 +281,55 @@ fn what_the_lab_cannot_show_is_what_the_documentation_says() {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words(measuring).contains(&words(NOT_SHOWN)));
 }
+
+/// A recording of a sine, and when it began.
+fn recorded(folder: &std::path::Path) -> (busbar::stream::sigmf::Recording, f64) {
+    use busbar::stream::sigmf::{Recorder, Recording};
+    use busbar::stream::{Source, StreamSetup};
+
+    let setup = StreamSetup::new().block_len(4096);
+    let source = Source::open("synth:sine?rate=100k&frequency=1k", &setup).unwrap();
+    let path = folder.join("sine");
+    let mut recorder = Recorder::create(&path, source.format(), None).unwrap();
+    for _ in 0..20 {
+        recorder.write(&source.next().unwrap()).unwrap();
+    }
+    recorder.finish(busbar::stream::Lost::Samples(0)).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    let begin = recording.begin().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
+    (recording, begin.as_secs_f64())
+}
+
+#[test]
+fn a_demonstration_is_one_page_with_its_picture_and_its_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let (recording, begin) = recorded(folder.path());
+    let text = format!(
+        r#"{{"machine": "Linux <6>", "says": "less & less", "killed": {}, "rows": [
+            {{"name": "time, s", "short": "time", "usual": 9, "busbar": 4.5, "ratio": 2, "turns": [2, 2]}},
+            {{"name": "lost", "short": null, "usual": 0, "busbar": 0}}]}}"#,
+        begin + 0.05
+    );
+    let demo = demo::Demo::parse(&text).unwrap();
+    let page = demo::page(&demo, &recording).unwrap();
+    for part in [
+        "no sample is lost",
+        "Linux &lt;6&gt;",
+        "less &amp; less",
+        "<polyline",
+        ">time, s<",
+        ">2.00<",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.replace("http://www.w3.org/2000/svg", "").contains("://"));
+    let picture = demo::picture(&demo, &recording).unwrap();
+    assert!(picture.starts_with("<svg") && page.contains(&picture));
+
+    for killed in [begin - 1.0, begin + 1e6] {
+        let late = demo::Demo { killed, ..demo.clone() };
+        let error = demo::page(&late, &recording).unwrap_err().to_string();
+        assert!(error.contains("the time of the kill"), "{error}");
+    }
+    assert!(demo::Demo::parse("{}").is_err());
+}

@@ -74,7 +74,7 @@ fn advise(diagnosis: &mut Diagnosis, machine: &Machine, ways: &Ways) {
     if ways.controllers > 0 && ways.sharing == 0 {
         let load = machine.how_to_load("rpmsg_eptfd").map_or(String::new(), |how| how + "; ");
         diagnosis.advise(format!(
-            "for shared buffers: {load}bind rpmsg_eptfd to the control device (docs/board.md)"
+            "for shared buffers: {load}bind rpmsg_eptfd to the control device (docs/kernels.md)"
         ));
     }
     if ways.memory.is_none() {

@@ -98,7 +98,7 @@ fn advise(diagnosis: &mut Diagnosis, machine: &Machine, kinds: &[Kind]) {
         let load = machine.how_to_load("rpmsg_eptfd").map_or(String::new(), |how| how + "; ");
         diagnosis.advise(format!(
             "for endpoints without device nodes: {load}bind rpmsg_eptfd to the control device \
-             (docs/board.md)"
+             (docs/kernels.md)"
         ));
     }
 }
@@ -137,7 +137,7 @@ fn drivers_lacking(machine: &Machine) -> String {
         machine.how_to_load_in_tree("rpmsg_ctrl", "CONFIG_RPMSG_CTRL"),
     ) {
         (None, _) | (_, None) => "bind a control driver to the coprocessor's rpmsg_ctrl device; \
-             rpmsg_eptfd does so by itself with replace=1 (docs/board.md)"
+             rpmsg_eptfd does so by itself with replace=1 (docs/kernels.md)"
             .into(),
         (Some(ours), Some(in_tree)) => format!("load a control driver: {ours}; or {in_tree}"),
     }

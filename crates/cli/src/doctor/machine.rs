@@ -109,7 +109,7 @@ impl Machine {
             Module::Loaded | Module::BuiltIn => None,
             Module::Installed => Some(format!("modprobe {name}")),
             Module::Absent => Some(format!(
-                "make install-modules MODULES={name} in Busbar's source (docs/board.md), then \
+                "make install-modules MODULES={name} in Busbar's source (docs/kernels.md), then \
                  modprobe {name}"
             )),
         }
@@ -201,7 +201,8 @@ mod tests {
         assert_eq!(machine.how_to_load("vnic"), None);
         assert_eq!(machine.how_to_load("vconv").unwrap(), "modprobe vconv");
         let absent = machine.how_to_load("vcoproc").unwrap();
-        for part in ["make install-modules MODULES=vcoproc", "docs/board.md", "modprobe vcoproc"] {
+        for part in ["make install-modules MODULES=vcoproc", "docs/kernels.md", "modprobe vcoproc"]
+        {
             assert!(absent.contains(part), "{absent}");
         }
         let in_tree = |name| machine.how_to_load_in_tree(name, "CONFIG_RPMSG_TTY").unwrap();

@@ -59,8 +59,8 @@ fn advise(
     }
     if !has_index_tokens {
         diagnosis.advise(
-            "for tokens that cost less: a kernel with kernel/patches/6.12/0009 to 0018 \
-             (docs/board.md), or the lab's",
+            "for tokens that cost less: a kernel with Busbar's patches for receive \
+             (docs/kernels.md), or the lab's",
         );
     }
 }
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(advice(Some(true), true, false), "");
         assert!(advice(Some(false), false, true).contains("CONFIG_NET_DEVMEM"));
         assert!(advice(None, true, true).contains("make install-modules MODULES=vnic"));
-        assert!(advice(Some(true), false, false).contains("kernel/patches/6.12/0009 to 0018"));
+        assert!(advice(Some(true), false, false).contains("Busbar's patches for receive"));
         std::fs::create_dir_all(root.path().join("sys/module/vnic")).unwrap();
         assert!(advice(None, true, true).contains("virtual pair: ip link add"));
     }

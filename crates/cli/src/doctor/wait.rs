@@ -33,8 +33,8 @@ fn conclude(diagnosis: &mut Diagnosis, settled: &Result<Backend, String>) {
     }
     if !matches!(settled, Ok(Backend::Batch)) {
         diagnosis.advise(
-            "for one call in place of many: a kernel with kernel/patches/6.12/0001 to 0008 \
-             (docs/board.md), or the lab's: busbar lab shell",
+            "for one call in place of many: a kernel with Busbar's patches for wait \
+             (docs/kernels.md), or the lab's: busbar lab shell",
         );
     }
     if matches!(settled, Ok(Backend::Timerfd | Backend::Millis)) {
@@ -108,7 +108,7 @@ mod tests {
         assert!(concluded(&Ok(Backend::Batch)).advice.is_empty());
         for backend in [Backend::Pwait2, Backend::Timerfd, Backend::Millis] {
             let advice = concluded(&Ok(backend)).advice.join("\n");
-            assert!(advice.contains("kernel/patches/6.12/0001 to 0008"), "{advice}");
+            assert!(advice.contains("Busbar's patches for wait"), "{advice}");
             assert_eq!(advice.contains("Linux 5.11"), backend != Backend::Pwait2, "{advice}");
         }
         assert!(concluded(&Err("denied".into())).uses.join("").contains("nothing: denied"));

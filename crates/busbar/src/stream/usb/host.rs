@@ -135,7 +135,7 @@ fn find(device: &Device) -> Result<Option<Opened>> {
         let error = Error::new(tried, name.clone(), io::Error::new(kind, why));
         match kind {
             ErrorKind::PermissionDenied => {
-                error.help("a udev rule gives users access to a device: docs/stream.md has one")
+                error.help("a udev rule gives users access to a device: docs/usb.md has one")
             }
             ErrorKind::ResourceBusy => error.help("another program uses it"),
             _ => error,
