@@ -22,13 +22,13 @@
  *    busbar_samples_read, busbar_samples_values, busbar_view_read, busbar_space_write. A block that a source, a sink or
  *    a connection has handed out is done, unless the program has passed it to another device. For other blocks call
  *    busbar_block_wait_filled or busbar_block_wait_unused before.
- *  - As long as it takes to find the address of another machine, "NAME@ip:HOST" or "tcp:HOST:PORT", and for a device
- *    of it up to 5 s to connect and for each answer: busbar_source_open, busbar_sink_open, busbar_devices_open,
- *    busbar_device_get, busbar_device_set, busbar_pipeline_open, and busbar_pipeline_turn when it opens a sink, or a
- *    source again. busbar_context_open and its kind have a timeout, but not for the address. busbar_cancel_by ends all of
- *    these but busbar_pipeline_turn.
+ *  - For another machine, "NAME@ip:HOST": as long as it takes to find its address, and then 10 s at most, 5 s for each
+ *    answer: busbar_source_open, busbar_sink_open, busbar_devices_open, busbar_device_get, busbar_device_set.
+ *    busbar_context_open and its kind have a timeout, but not for the address. busbar_cancel_by ends all of these. Pipelines
+ *    and "tcp:HOST:PORT" have threads for that, and do not wait.
  *  - For the first sender to "tcp-listen:", for 30 s at most: busbar_source_open; busbar_cancel_by ends it.
- *  - For up to 1 s until the receiver of "tcp:" knows of the end, if it has all blocks: busbar_sink_stop, busbar_sink_free.
+ *  - For a disk that has to have a recording, and for up to 1 s until the receiver of "tcp:" knows of the end, if it has all
+ *    blocks: busbar_sink_stop. busbar_sink_free does not wait.
  *
  * Signals: writing to a socket or pipe that nobody reads any more raises no SIGPIPE; the call returns -EPIPE, or the
  * pipeline reports trouble. A thread that is cancelled (pthread_cancel) during a call ends after the call. No function
@@ -1435,16 +1435,18 @@ int busbar_sink_cyclic(struct busbar_sink *sink,
                        size_t len);
 
 /**
- * Stops the device at once and restores its settings.
+ * Stops the device at once and restores its settings. A recording is complete and on the disk when this returns. The
+ * receiver of "tcp:", if it has all blocks, knows of the end, for which this waits for up to 1 s.
  *
- * Errors: the error of a setting that could not be restored.
+ * Errors: as write(2) for a recording; the error of a setting that could not be restored.
  *
  * Threads: any.
  */
 int busbar_sink_stop(struct busbar_sink *sink);
 
 /**
- * Stops the sink at once and frees it. Call busbar_sink_drain before to have everything transmitted.
+ * Frees the sink, and does not wait: threads end a recording, and tell a receiver of the end. Call busbar_sink_drain
+ * before to have everything transmitted, and busbar_sink_stop to know that it is on the disk.
  *
  * Errors: -EINVAL for NULL, and if it was freed.
  *

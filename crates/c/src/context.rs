@@ -32,16 +32,18 @@ fn owner(attribute: &str) -> (Owner<'static>, String) {
     (owner, name.to_owned())
 }
 
-/// How long a call may take.
-fn limit(timeout: i64) -> Result<Duration> {
-    match Wait::of(timeout)? {
-        Wait::Forever => Ok(Duration::MAX),
-        Wait::For(time) => Ok(time),
-        Wait::Not => {
-            let allowed = "more than 0 nanoseconds, or BUSBAR_FOREVER (-1)";
-            Err(busbar::Error::invalid("the timeout", timeout, allowed).into())
-        }
-    }
+/// How long a call may take, or this long if it has no limit. Without `forever`, it has to have one.
+fn limit(timeout: i64, forever: Option<Duration>) -> Result<Duration> {
+    let limit = match Wait::of(timeout)? {
+        Wait::Forever => forever,
+        Wait::For(time) => Some(time),
+        Wait::Not => None,
+    };
+    let allowed = match forever {
+        Some(_) => "more than 0 nanoseconds, or BUSBAR_FOREVER (-1)",
+        None => "more than 0 nanoseconds",
+    };
+    limit.ok_or_else(|| busbar::Error::invalid("the timeout", timeout, allowed).into())
 }
 
 /// Searches the local network for IIO servers (DNS-SD), for timeout nanoseconds. Returns the length of a text, of which as much as
@@ -56,10 +58,7 @@ fn limit(timeout: i64) -> Result<Duration> {
 pub unsafe extern "C" fn busbar_servers(timeout: i64, text: *mut c_char, room: usize) -> c_int {
     // SAFETY: the caller keeps the rules of the header.
     call(|| unsafe {
-        let Wait::For(time) = Wait::of(timeout)? else {
-            let allowed = "more than 0 nanoseconds";
-            return Err(busbar::Error::invalid("the timeout", timeout, allowed).into());
-        };
+        let time = limit(timeout, None)?;
         fill(text, room, || {
             let found = cancel::ended(move || iiod::servers(time))?;
             Ok(found.iter().map(line).collect())
@@ -91,7 +90,7 @@ pub unsafe extern "C" fn busbar_context_open(
     done(|| unsafe {
         args::make(context, || {
             let host = args::perhaps(host, "the host")?.map(str::to_owned);
-            let limit = limit(timeout)?;
+            let limit = limit(timeout, Some(Duration::MAX))?;
             let devices = cancel::ended(move || Devices::open(host.as_deref(), limit))?;
             Ok(Context(Arc::new(devices)))
         })

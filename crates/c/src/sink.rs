@@ -295,9 +295,10 @@ pub unsafe extern "C" fn busbar_sink_cyclic(
     })
 }
 
-/// Stops the device at once and restores its settings.
+/// Stops the device at once and restores its settings. A recording is complete and on the disk when this returns. The
+/// receiver of "tcp:", if it has all blocks, knows of the end, for which this waits for up to 1 s.
 ///
-/// Errors: the error of a setting that could not be restored.
+/// Errors: as write(2) for a recording; the error of a setting that could not be restored.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -306,7 +307,8 @@ pub unsafe extern "C" fn busbar_sink_stop(sink: *mut busbar_sink) -> c_int {
     done(|| unsafe { Ok(handle::enter(sink)?.sink.stop()?) })
 }
 
-/// Stops the sink at once and frees it. Call busbar_sink_drain before to have everything transmitted.
+/// Frees the sink, and does not wait: threads end a recording, and tell a receiver of the end. Call busbar_sink_drain
+/// before to have everything transmitted, and busbar_sink_stop to know that it is on the disk.
 ///
 /// Errors: -EINVAL for NULL, and if it was freed.
 ///

@@ -2,11 +2,18 @@
 
 use std::time::Duration;
 
-/// A number of seconds such as 1 or 0.2.
+/// Units of a time, in seconds. One that ends like another one comes first.
+const TIMES: [(&str, f64); 4] = [("us", 1e-6), ("ms", 1e-3), ("min", 60.0), ("s", 1.0)];
+
+/// A time: a number of seconds such as 1 or 0.2, or one with a unit.
 pub fn seconds(text: &str) -> Result<Duration, String> {
-    let allowed = || "allowed: seconds from 0 on, such as 1 or 0.2".to_owned();
-    let seconds = text.parse().map_err(|_| allowed())?;
-    Duration::try_from_secs_f64(seconds).map_err(|_| allowed())
+    let allowed = || {
+        "allowed: seconds from 0 on, such as 1 or 0.2, or a time such as 500ms or 2min".to_owned()
+    };
+    let unit = TIMES.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, *scale)));
+    let (number, scale) = unit.unwrap_or((text, 1.0));
+    let number: f64 = number.parse().map_err(|_| allowed())?;
+    Duration::try_from_secs_f64(number * scale).map_err(|_| allowed())
 }
 
 /// A number of bytes such as 65536, 64K, 1M, 2G.
@@ -42,7 +49,11 @@ mod tests {
     fn seconds_are_what_a_clock_can_hold() {
         assert_eq!(seconds("0.2"), Ok(Duration::from_millis(200)));
         assert_eq!(seconds("0"), Ok(Duration::ZERO));
-        for bad in ["-1", "nan", "inf", "1e300", "soon", ""] {
+        let times = [("60s", 60_000), ("250ms", 250), ("2min", 120_000), ("1500us", 1)];
+        for (text, millis) in times {
+            assert_eq!(seconds(text).unwrap().as_millis(), millis, "{text}");
+        }
+        for bad in ["-1", "nan", "inf", "1e300", "1e300min", "s", "1 s", "1h", "soon", ""] {
             assert!(seconds(bad).unwrap_err().contains("0.2"), "{bad:?}");
         }
     }

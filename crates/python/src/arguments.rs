@@ -56,6 +56,14 @@ pub fn timeout(argument: &str, seconds: Option<Seconds>) -> PyResult<Timeout> {
     }
 }
 
+/// A limit that is no time at all is a mistake: nothing could be done in it.
+pub fn some(argument: &str, seconds: Option<Seconds>, allowed: &str) -> PyResult<Timeout> {
+    match timeout(argument, seconds)? {
+        Some(Duration::ZERO) => Err(invalid(argument, "0", allowed)),
+        limit => Ok(limit),
+    }
+}
+
 /// A whole number.
 pub enum Whole {
     Number(u64),

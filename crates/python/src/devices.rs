@@ -7,8 +7,8 @@ use busbar::stream::iiod::{self, Owner};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use crate::arguments::{Seconds, timeout};
-use crate::error::OrRaise;
+use crate::arguments::{Seconds, some};
+use crate::error::{OrRaise, invalid};
 use crate::layout;
 use crate::slot::Slot;
 use crate::wait;
@@ -36,7 +36,8 @@ fn owner<'a>(kind: &str, channel: Option<&'a (String, bool)>) -> Owner<'a> {
 impl Devices {
     #[new]
     fn new(py: Python<'_>, host: Option<String>, timeout: Option<Seconds>) -> PyResult<Self> {
-        let limit = self::timeout("timeout", timeout)?.unwrap_or(Duration::MAX);
+        let limit = some("timeout", timeout, "more than 0 seconds; None for no limit")?;
+        let limit = limit.unwrap_or(Duration::MAX);
         let open = move || iiod::Devices::open(host.as_deref(), limit);
         let devices = wait::opened(py, open)?.or_raise_as(py, "host")?;
         Ok(Self { held: Slot::new(devices, "list of devices") })
@@ -109,7 +110,9 @@ fn of<'py>(py: Python<'py>, channel: &iiod::ChannelInfo) -> PyResult<Bound<'py, 
 /// The servers of the local network: name and address of each.
 #[pyfunction]
 pub fn _servers(py: Python<'_>, timeout: Option<Seconds>) -> PyResult<Vec<(String, String)>> {
-    let limit = self::timeout("timeout", timeout)?.unwrap_or(Duration::MAX);
+    let allowed = "more than 0 seconds";
+    let limit =
+        some("timeout", timeout, allowed)?.ok_or_else(|| invalid("timeout", "None", allowed))?;
     let found = wait::opened(py, move || iiod::servers(limit))?.or_raise(py)?;
     Ok(found.into_iter().map(|it| (it.name, it.address.to_string())).collect())
 }

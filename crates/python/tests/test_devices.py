@@ -321,7 +321,7 @@ def test_errors_of_the_network_are_those_of_the_system(server):
     for host in ("", "ip:", "a\0b"):
         with pytest.raises(ValueError, match="^host: `"):
             busbar.devices(host)
-    for timeout in (-1, float("nan")):
+    for timeout in (-1, 0, float("nan")):
         with pytest.raises(ValueError, match="^timeout: `"):
             busbar.devices(server.host, timeout=timeout)
         with pytest.raises(ValueError, match="^timeout: `"):

@@ -23,15 +23,16 @@ pub(crate) fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     number.parse::<u64>().ok().filter(|_| is_number)?.checked_mul(scale)
 }
 
-/// Splits `ADDRESS[?silence=TIME]`.
+/// Splits `ADDRESS[?silence=TIME]`. A time without a unit is in seconds.
 ///
 /// # Errors
 ///
 /// Bad input for another option or an invalid time.
 pub(crate) fn split(name: &str) -> Result<(&str, Option<Duration>)> {
     let Some((address, options)) = name.split_once('?') else { return Ok((name, None)) };
-    let silence = options.strip_prefix("silence=").and_then(time);
-    let allowed = "silence=TIME with a time such as 500ms, 10s or 2min";
+    let limit = |text: &str| time(text).or_else(|| time(&format!("{text}s")));
+    let silence = options.strip_prefix("silence=").and_then(limit);
+    let allowed = "silence=TIME with a time such as 10, 10s, 3500ms or 2min";
     let silence = silence.ok_or_else(|| {
         Error::invalid(format!("the option of {address}"), options.escape_debug(), allowed)
     })?;
@@ -45,12 +46,12 @@ mod tests {
     #[test]
     fn a_name_can_have_a_limit_of_silence() {
         assert_eq!(split("host:1").unwrap(), ("host:1", None));
-        for (text, millis) in [("10s", 10_000), ("500ms", 500), ("2min", 120_000)] {
+        for (text, millis) in [("10s", 10_000), ("10", 10_000), ("500ms", 500), ("2min", 120_000)] {
             let name = format!("host:1?silence={text}");
             assert_eq!(split(&name).unwrap(), ("host:1", Some(Duration::from_millis(millis))));
         }
         for options in
-            ["", "silence", "silence=", "silence=0s", "silence=10", "silence=-1s", "x=1s"]
+            ["", "silence", "silence=", "silence=0", "silence=10h", "silence=-1s", "x=1s"]
         {
             let error = split(&format!("host:1?{options}")).unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput, "{options}");

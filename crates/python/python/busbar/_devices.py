@@ -230,6 +230,4 @@ def servers(timeout: float = 2.0) -> list[Server]:
 
     Errors: `OSError` of the network interfaces; `ValueError` for a bad `timeout`.
     """
-    if timeout is None:
-        raise ValueError("timeout: `None` is not allowed; allowed: seconds, 0 or more")
     return [Server(*it) for it in _busbar._servers(timeout)]

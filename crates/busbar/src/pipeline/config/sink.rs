@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::edge::Edge;
 use crate::block::Memory;
 use crate::bulk::Transport;
-use crate::stream::{Interface, iiod, net, silence};
+use crate::stream::{Interface, iiod, net};
 use crate::{Error, Result};
 
 const SINKS: &str = "iio:NAME, iio:NAME@ip:HOST, tcp:HOST:PORT, iiod:[[ADDRESS:]PORT], file:NAME, \
@@ -141,7 +141,7 @@ impl FromStr for SinkKind {
             return address.parse().map(Self::Usb);
         }
         if let Some(address) = text.strip_prefix("tcp:") {
-            silence::split(address)?;
+            net::split(address)?;
         }
         iiod::check_name(text)?;
         let known = text.split_once(':').and_then(|(kind, rest)| match (kind, rest) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::block::Memory;
 use crate::stream::sigmf::Datatype;
-use crate::stream::{Interface, iiod, net, silence};
+use crate::stream::{Interface, iiod, net};
 use crate::{Error, Result};
 
 const SOURCES: &str = "iio:NAME, synth:PATTERN, tcp-listen:[HOST:]PORT, \
@@ -169,7 +169,7 @@ impl FromStr for SourceKind {
             return framed(address).map(Self::Usb);
         }
         if let Some(address) = text.strip_prefix("tcp-listen:") {
-            silence::split(address)?;
+            net::split(address)?;
         }
         iiod::check_name(text)?;
         let known = text.split_once(':').and_then(|(kind, rest)| match kind {

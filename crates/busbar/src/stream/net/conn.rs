@@ -202,7 +202,7 @@ impl Conn {
     /// Fails if the peer does not take what was sent.
     pub(super) fn check_flow(&self, options: &Options) -> Result<()> {
         let Inflow::Wire(wire) = &self.inflow else { return Ok(()) };
-        if wire.stalled().is_none_or(|since| since.elapsed() < options.mute_after()) {
+        if wire.stalled().is_none_or(|since| since.elapsed() < options.silence) {
             return Ok(());
         }
         let why = io::Error::new(ErrorKind::TimedOut, "the peer does not take what is sent");
@@ -238,7 +238,7 @@ impl Conn {
     /// bytes always find room: a sender may have to wait long for a slow receiver.
     pub(super) fn limit_silence(&self, options: &Options) -> Result<()> {
         let Some(socket) = self.socket() else { return Ok(()) };
-        user_timeout(socket, options.mute_after())
+        user_timeout(socket, options.silence)
             .map_err(|why| Error::new("prepare", self.name.clone(), why))
     }
 

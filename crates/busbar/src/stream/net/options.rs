@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use crate::stream::silence;
+use crate::{Error, Result};
+
 /// Options of a stream over the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -11,8 +14,8 @@ pub struct Options {
     /// How long to try to connect before it is an error, at first and after each break. A receiver waits
     /// for its first sender without a limit.
     pub patience: Duration,
-    /// How long a connection may be silent before it is closed. Both ends send a frame each second, so less than
-    /// 3 seconds count as 3 seconds. For each frame that it has begun, a sender has this time and a second for each
+    /// How long a connection may be silent before it is closed: 3 seconds at least, as both ends send a frame each
+    /// second. For each frame that it has begun, a sender has this time and a second for each
     /// 16 KiB. A sender that does not say that it is there, since its program does not let it work in between, may be silent
     /// for the time of four blocks, or for a minute if it tells no rate, if that is longer. Over USB, where there is one
     /// sender, it may be silent between frames. [`Duration::MAX`] is no limit, but for the kernel, which closes a connection
@@ -67,19 +70,48 @@ impl Options {
         self
     }
 
-    /// How long a connection may be silent: long enough for a frame or two to be late.
-    pub(super) fn mute_after(&self) -> Duration {
-        self.silence.max(3 * BEAT)
+    /// Fails if a peer that sends a frame each second could be taken for a silent one.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.silence >= LEAST_SILENCE {
+            return Ok(());
+        }
+        Err(Error::invalid("silence", format!("{:?}", self.silence), "3s or more"))
     }
 
     /// How long a frame with a payload of so many bytes may take.
     pub(super) fn frame_time(&self, len: u32) -> Duration {
-        self.mute_after().saturating_add(Duration::from_secs((len / SLOWEST).into()))
+        self.silence.saturating_add(Duration::from_secs((len / SLOWEST).into()))
     }
 }
 
 /// Bytes of a frame that a sender must send in a second, on average.
 const SLOWEST: u32 = 16 << 10;
 
+/// Splits `ADDRESS[?silence=TIME]`, as [`silence::split`], for a stream over the network.
+pub(crate) fn split(name: &str) -> Result<(&str, Option<Duration>)> {
+    let (address, silence) = silence::split(name)?;
+    silence.map_or(Ok(()), |silence| Options::new().silence(silence).check())?;
+    Ok((address, silence))
+}
+
+/// A frame or two may be late.
+const LEAST_SILENCE: Duration = Duration::from_secs(3);
+
 /// How often each end sends a frame at least.
 pub(super) const BEAT: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_has_time_for_a_frame_each_second() {
+        assert_eq!(split("host:1").unwrap(), ("host:1", None));
+        assert_eq!(split("host:1?silence=3").unwrap(), ("host:1", Some(LEAST_SILENCE)));
+        let error = split("host:1?silence=2999ms").unwrap_err().to_string();
+        assert!(
+            error.contains("silence: `2.999s` is not allowed (allowed: 3s or more)"),
+            "{error}"
+        );
+    }
+}

@@ -19,7 +19,7 @@ use self::landing::{Landing, Room};
 use self::taken::Taken;
 use super::bind;
 use super::conn::{Conn, Inflow, Told};
-use super::options::{BEAT, Options};
+use super::options::{self, BEAT, Options};
 use super::pool::Pool;
 use super::time::from_nanoseconds;
 use super::watch::{Token, Watch};
@@ -32,7 +32,6 @@ use crate::stream::format::{Format, Lost, Meta};
 use crate::stream::frame::{self, Header, Hello, Kind, MAX_REFUSAL};
 use crate::stream::samples::Samples;
 use crate::stream::setup::StreamSetup;
-use crate::stream::silence;
 use crate::{Error, Result};
 
 const LISTENER: Token = 0;
@@ -145,7 +144,7 @@ impl FrameReceiver {
     /// Bad input for an invalid address; `EADDRINUSE`, `EACCES`; as [`Block::with`].
     pub fn listen(address: &str, setup: &StreamSetup, options: &Options) -> Result<Self> {
         setup.check()?;
-        let (address, silence) = silence::split(address)?;
+        let (address, silence) = options::split(address)?;
         // Fails now, not at the first connection, if there is no such memory.
         drop(Block::with(1, setup.memory.as_ref().unwrap_or(&Memory::Memfd))?);
         let name = format!("port {address}");
@@ -194,6 +193,7 @@ impl FrameReceiver {
     }
 
     fn new(name: String, landing: Landing, setup: &StreamSetup, options: &Options) -> Result<Self> {
+        options.check()?;
         let watch = Watch::new()?;
         watch.add(&landing, LISTENER)?;
         Ok(Self {

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::conn::{Conn, Inflow, Told};
 use super::has_name;
-use super::options::{BEAT, Options};
+use super::options::{self, BEAT, Options};
 use super::time::to_nanoseconds;
 use super::transmit::{self, Queued, ZeroCopy};
 use super::watch::Watch;
@@ -23,7 +23,6 @@ use crate::poll::{self, Deadline, Task, later};
 use crate::stream::format::{Format, Lost};
 use crate::stream::frame::{self, Header, Hello, Kind};
 use crate::stream::samples::Samples;
-use crate::stream::silence;
 use crate::{Error, Reason, Result};
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -237,7 +236,7 @@ impl FrameSender {
         block_len: usize,
         options: &Options,
     ) -> Result<Self> {
-        let (target, silence) = silence::split(target)?;
+        let (target, silence) = options::split(target)?;
         let route = Route::Tcp(Tcp::new(target, lookup)?);
         let silence = silence.unwrap_or(options.silence);
         let options = Options { silence, ..options.clone() };
@@ -263,6 +262,7 @@ impl FrameSender {
         block_len: usize,
         options: &Options,
     ) -> Result<Self> {
+        options.check()?;
         let payload_len = Header::payload_len(Kind::Data, block_len)?;
         let hello = Hello { format: format.clone(), block_len: payload_len }.encode()?;
         let (now, watch) = (Instant::now(), Watch::new()?);
@@ -742,7 +742,7 @@ impl FrameSender {
     }
 
     fn check_silence(&self, since: Instant) -> Result<()> {
-        if since.elapsed() < self.options.mute_after() {
+        if since.elapsed() < self.options.silence {
             return Ok(());
         }
         let why = io::Error::new(ErrorKind::TimedOut, "the receiver is silent");

@@ -235,7 +235,7 @@ impl Incoming {
         }
         self.quiet = self.quiet.saturating_add(turn.min(LONGEST_TURN));
         let slow = self.block_time.map_or(UNKNOWN, |time| time.saturating_mul(4));
-        let limit = options.mute_after();
+        let limit = options.silence;
         let limit = if self.beats { limit } else { limit.max(slow) };
         if self.quiet < limit {
             return Ok(());
