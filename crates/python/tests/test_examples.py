@@ -82,13 +82,38 @@ async def test_the_recorder_reports_a_loss_of_unknown_length(tmp_path):
             assert far.recv(100).endswith(b"%s lost" % str(expected).encode())
 
 
-def test_the_tour_of_the_readme_prints_what_it_says():
-    readme = (EXAMPLES.parents[1] / "README.md").read_text()
-    _, rest = readme.split("```python\n", 1)
+def test_the_quick_start_prints_what_it_says():
+    page = (EXAMPLES.parents[1] / "docs/python.md").read_text()
+    _, rest = page.split("```python\n", 1)
     program, rest = rest.split("```\n", 1)
     expected = rest.split("```\n")[1]
     out = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
     assert out == expected and len(expected.splitlines()) == 4
+
+
+def test_the_program_of_the_readme_runs(monkeypatch):
+    readme = (EXAMPLES.parents[1] / "README.md").read_text()
+    program = readme.split("```python\n", 1)[1].split("```\n", 1)[0]
+    sent = []
+
+    class Core:
+        """In place of a coprocessor, until it has three messages."""
+
+        def __init__(self, path):
+            assert path == "/dev/rpmsg_ctrl0"
+
+        def endpoint(self, name):
+            return self
+
+        def send(self, message):
+            sent.append(message)
+            if len(sent) == 3:
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(busbar, "Controller", Core)
+    with pytest.raises(KeyboardInterrupt):
+        exec(program, {})
+    assert all(message.endswith(b" 0") for message in sent)
 
 
 def test_the_notebook_runs_from_top_to_bottom():
