@@ -91,6 +91,8 @@ impl Way {
                 let mut valgrind = Command::new("valgrind");
                 valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
                 valgrind.args(["--errors-for-leak-kinds=definite,indirect,possible"]);
+                let known = folder().join("tests/valgrind.supp");
+                valgrind.arg(format!("--suppressions={}", known.display()));
                 valgrind.arg("--fair-sched=yes").arg(program);
                 valgrind
             }
