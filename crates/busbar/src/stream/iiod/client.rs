@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use self::binary::Binary;
 use super::command::{Attribute, Command, LONGEST_LINE, Of, is_http, is_no_text};
 use super::context::Device;
-use super::hub::{Hub, Mask, REPORT, Who};
+use super::hub::{Hub, Mask, REPORT, Sent, Who};
 use super::link::{Link, Out};
 use super::peer::{Peer, Refusal};
 use super::receive::{Chunk, Layout, Taken};
@@ -292,7 +292,7 @@ impl Client {
                 if !is_late && drained == Ok(false) {
                     return Ok(false);
                 }
-                let closed = hub.close(device, self.who, false);
+                let closed = hub.close(device, self.who, Sent::default());
                 self.doing = Doing::Nothing;
                 self.result(
                     closed.and(drained).and_then(|is_drained| {
@@ -446,33 +446,41 @@ impl Client {
         is_http(&self.input) || (!self.has_spoken && is_no_text(&self.input))
     }
 
-    /// Gives blocks back that it was sent by reference, if it has read them. If it has sent a command before it has, it
-    /// gets copies from now on; but not by the binary protocol, in which every answer tells what it belongs to.
-    fn settle(&mut self, hub: &mut Hub) {
+    /// Gives blocks back that it was sent by reference, as far as it has read them. Returns whether there were some.
+    pub(super) fn give_back(&mut self, hub: &mut Hub) -> bool {
         if self.unread.is_empty() {
-            return;
+            return false;
         }
         let read = self.link.unread().map_or(0, |unread| self.sent.saturating_sub(unread as u64));
+        let mut has_read = false;
         while let Some(lent) = self.unread.front().filter(|lent| lent.end <= read) {
             if let (Some(device), true) = (lent.device, lent.is_whole) {
                 hub.release(device, self.who.client);
             }
             self.unread.pop_front();
+            has_read = true;
         }
-        if self.unread.is_empty() {
-            hub.release_closed(self.who.client);
-        } else {
-            self.is_piping |= self.binary.is_none();
+        if has_read {
+            hub.release_closed(self.who.client, read);
         }
+        has_read
+    }
+
+    /// Gives blocks back. If it has sent a command before it has read all, it gets copies from now on; but not by the binary
+    /// protocol, in which every answer tells what it belongs to.
+    fn settle(&mut self, hub: &mut Hub) {
+        self.give_back(hub);
+        self.is_piping |= !self.unread.is_empty() && self.binary.is_none();
     }
 
     /// Closes a device. Blocks that it may not have read are kept until it has read everything.
     fn close(&mut self, device: usize, hub: &mut Hub) -> Result<(), Errno> {
         let is_begun = self.has_part_of_block(device);
-        self.unread
-            .iter_mut()
-            .for_each(|lent| lent.device = lent.device.filter(|of| *of != device));
-        hub.close(device, self.who, is_begun)
+        let mut end = 0;
+        for lent in self.unread.iter_mut().filter(|lent| lent.device == Some(device)) {
+            (lent.device, end) = (None, lent.end);
+        }
+        hub.close(device, self.who, Sent { is_begun, end })
     }
 
     /// Whether the first part of a block was sent by reference, and may not be read, and the rest is to follow.
@@ -611,12 +619,22 @@ impl Client {
 
     /// Sends samples to it, if there are some.
     fn read(&mut self, hub: &mut Hub) -> bool {
-        let Doing::Reading { device, left, layout, until } = &mut self.doing else { return false };
-        let (device, is_first) = (*device, layout.is_none());
+        let Doing::Reading { device, left, layout, .. } = &self.doing else { return false };
+        let (device, left_now, before) = (*device, *left, layout.clone());
+        let is_first = before.is_none();
         let (sample_len, block_len) = hub.lengths(device, self.who.client).unwrap_or((1, 1));
         self.is_piping |= self.input.contains(&b'\n');
-        let is_by_copy = self.is_piping || self.link.is_unknown() || *left > MOST_HELD * block_len;
-        let taken = hub.take(device, self.who, *left, layout.as_ref());
+        // A client that has one block cannot keep it while the next one comes.
+        let is_by_copy = self.is_piping
+            || self.link.is_unknown()
+            || left_now > MOST_HELD * block_len
+            || !hub.can_hold(device, self.who.client);
+        let mut taken = hub.take(device, self.who, left_now, before.as_ref());
+        // The block that it waits for may be one that it has.
+        if matches!(taken, Ok(Taken::Nothing)) && self.give_back(hub) {
+            taken = hub.take(device, self.who, left_now, before.as_ref());
+        }
+        let Doing::Reading { left, layout, until, .. } = &mut self.doing else { return false };
         let chunk = match taken {
             Ok(Taken::Chunk(chunk)) => chunk,
             Ok(Taken::Other) => {

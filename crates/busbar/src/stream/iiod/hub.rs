@@ -177,9 +177,20 @@ pub(super) struct Hub {
     collected: Arc<AtomicUsize>,
 }
 
+/// What a client was sent by reference of a device that it closes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sent {
+    /// Whether it was sent a part of a block, and not the rest.
+    pub is_begun: bool,
+    /// Bytes up to the end of the last of it, since the client has connected.
+    pub end: u64,
+}
+
 #[derive(Debug)]
 struct Unread {
     client: u64,
+    /// It has read them once it has read so many bytes.
+    end: u64,
     device: usize,
     blocks: Vec<Samples>,
     /// Of the source that they are of.
@@ -511,7 +522,8 @@ impl Hub {
             // The rate of a device of this machine is known now.
             self.devices[device].rate = receive.rate();
             let again = self.pool(device, wanted, &union, 1, None)?;
-            if again.samples > new.samples {
+            // Another rate than before makes blocks of another length.
+            if again.samples != new.samples {
                 drop(receive);
                 receive = self.feed(device, &union, again)?;
             }
@@ -571,7 +583,7 @@ impl Hub {
             Origin::Pushed(..) => None,
         };
         // A whole number of what clients read at a time.
-        let samples = least(rate, sample_len).next_multiple_of(samples.max(1));
+        let samples = least(rate, sample_len).next_multiple_of(samples.max(1)).min(most(rate));
         let block_len = samples.checked_mul(sample_len).ok_or(Errno::NOMEM)?;
         // With room for one reader more, so that it can join without a gap.
         let wanted = buffers * (readers + 1) + SPARE;
@@ -580,10 +592,12 @@ impl Hub {
             let stays = it.kept() + self.unread_here(device);
             (it.pool().blocks.saturating_sub(stays), it.lengths().1)
         });
-        let room = self.room().saturating_add(own * own_len);
+        let room = self.room_of(device).saturating_add(own * own_len);
         let most = wanted.min(StreamSetup::MAX_BLOCKS);
-        let blocks = self.blocks(most, SPARE + readers, room / block_len.max(1), own)?;
-        Ok(Pool { samples, blocks, buffers, is_capped: blocks < wanted })
+        let of_memory = room / block_len.max(1);
+        let blocks = self.blocks(most, SPARE + readers, of_memory, own)?;
+        let lack = if blocks == of_memory { Errno::NOMEM } else { Errno::MFILE };
+        Ok(Pool { samples, blocks, buffers, lack: (blocks < wanted).then_some(lack) })
     }
 
     /// How many blocks there may be, of `least` to `most`, by the memory for them and by the descriptors that are left,
@@ -652,6 +666,14 @@ impl Hub {
         self.memory_limit.saturating_sub(used)
     }
 
+    /// The same for one device: half of it, as long as there are others that are closed.
+    fn room_of(&self, device: usize) -> usize {
+        let is_closed = |(other, served): (usize, &Served)| {
+            other != device && served.receive.is_none() && served.transmit.is_none()
+        };
+        self.room() / if self.devices.iter().enumerate().any(is_closed) { 2 } else { 1 }
+    }
+
     /// Blocks of sources that were closed, which clients have not read.
     fn others(&self) -> impl Iterator<Item = &Samples> {
         let unread = self.unread.iter().filter(|it| !self.is_of_source(it));
@@ -662,7 +684,7 @@ impl Hub {
     /// Descriptors that blocks may still have.
     fn free_descriptors(&self) -> usize {
         let of_device = |it: &Served| {
-            let receive = it.receive.as_ref().map_or(0, |it| it.pool().blocks);
+            let receive = it.receive.as_ref().map_or(0, Receive::blocks);
             receive + it.transmit.as_ref().map_or(0, Transmit::blocks)
         };
         let blocks = self.devices.iter().map(of_device).sum::<usize>() + self.others().count();
@@ -689,7 +711,7 @@ impl Hub {
         let block_len = samples.checked_mul(sample_len).ok_or(Errno::NOMEM)?;
         // What is repeated is collected in one more, which has to be told from one that is too long.
         let cycle = if cyclic { block_len.saturating_add(1) } else { 0 };
-        let of_memory = self.room().saturating_sub(cycle) / block_len.max(1);
+        let of_memory = self.room_of(device).saturating_sub(cycle) / block_len.max(1);
         let blocks = self.blocks(buffers.max(2), 1, of_memory, 0)?;
         let names = scan.into_iter().map(|scan| scan.name);
         let setup = StreamSetup::new().blocks(blocks).block_len(block_len).channels(names);
@@ -714,8 +736,8 @@ impl Hub {
         transmit.ok_or(Errno::BADF)
     }
 
-    /// Closes what a client has opened. What it transmits ends at once. `is_begun`: part of a block was sent by reference.
-    pub(super) fn close(&mut self, device: usize, who: Who, is_begun: bool) -> Result<(), Errno> {
+    /// Closes what a client has opened. What it transmits ends at once.
+    pub(super) fn close(&mut self, device: usize, who: Who, sent: Sent) -> Result<(), Errno> {
         let unread = self.unread_here(device);
         let served = &mut self.devices[device];
         if served.transmit.as_ref().is_some_and(|it| it.client == who.client) {
@@ -725,13 +747,14 @@ impl Hub {
         let receive = served.receive.as_mut().filter(|it| it.has(who.client));
         let receive = receive.ok_or(Errno::NXIO)?;
         let layout = Arc::clone(receive.layout());
-        let left = receive.leave(who.client, is_begun, unread);
+        let left = receive.leave(who.client, sent.is_begun, unread);
         if receive.readers() == 0 {
             served.receive = None;
         }
         for (blocks, layout) in [(left.old, None), (left.blocks, Some(layout))] {
             if !blocks.is_empty() {
-                self.unread.push(Unread { client: who.client, device, blocks, layout });
+                let (client, end) = (who.client, sent.end);
+                self.unread.push(Unread { client, end, device, blocks, layout });
             }
         }
         if let Some(tally) = self.host(who.host).tallies.get_mut(&device) {
@@ -748,10 +771,11 @@ impl Hub {
     /// A client is gone: closes all that it has opened.
     pub(super) fn leave(&mut self, who: Who) {
         for device in 0..self.devices.len() {
-            let _ = self.close(device, who, false);
+            let _ = self.close(device, who, Sent::default());
         }
         self.buffers.retain(|(of, _)| of.client != who.client);
         self.unread.retain(|it| it.client != who.client);
+        self.share_anew();
         self.events.leave(who.client);
         let host = self.host(who.host);
         host.clients = host.clients.saturating_sub(1);
@@ -970,10 +994,11 @@ impl Hub {
 
     /// Gives samples to the readers of a device that has no source of its own. Returns whether they were taken.
     pub(super) fn push(&mut self, device: usize, samples: &Samples, lost: Lost) -> bool {
+        let unread = self.unread_here(device);
         let served = &mut self.devices[device];
         let Origin::Pushed(_, is_paced) = served.origin else { return false };
         let Some(receive) = &mut served.receive else { return is_paced };
-        let (taken, losses) = receive.push(samples, lost);
+        let (taken, losses) = receive.push(samples, lost, unread);
         self.note(device, losses);
         taken
     }
@@ -1015,9 +1040,23 @@ impl Hub {
         }
     }
 
-    /// A client has read everything that it was sent.
-    pub(super) fn release_closed(&mut self, client: u64) {
-        self.unread.retain(|it| it.client != client);
+    /// A client has read so many of the bytes that it was sent, among them blocks of devices that it has closed.
+    pub(super) fn release_closed(&mut self, client: u64, read: u64) {
+        let before = self.unread.len();
+        self.unread.retain(|it| it.client != client || it.end > read);
+        if self.unread.len() < before {
+            self.share_anew();
+        }
+    }
+
+    /// Blocks that have come back are for the readers that are left.
+    fn share_anew(&mut self) {
+        for device in 0..self.devices.len() {
+            let unread = self.unread_here(device);
+            if let Some(receive) = &mut self.devices[device].receive {
+                receive.share_anew(unread);
+            }
+        }
     }
 }
 
@@ -1117,6 +1156,13 @@ fn least(rate: Option<f64>, sample_len: usize) -> usize {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let wanted = rate.map_or(1, |rate| (rate / 1000.0).ceil() as usize).max(1);
     wanted.min(most)
+}
+
+/// The most samples of a block: of a quarter of a second, as others have to wait for one that is longer.
+fn most(rate: Option<f64>) -> usize {
+    // What is too large is the largest.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    rate.map_or(usize::MAX, |rate| (rate / 4.0).ceil() as usize).max(1)
 }
 
 fn sample_len(scan: &[Scan]) -> Option<usize> {

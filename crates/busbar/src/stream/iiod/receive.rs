@@ -110,6 +110,8 @@ pub(super) struct Receive {
     block_len: usize,
     /// Blocks that each reader may have now.
     window: usize,
+    /// Whether samples are [pushed](Self::push).
+    is_pushed: bool,
     /// Whether samples that nobody takes are lost. Otherwise the source waits.
     is_paced: bool,
     failures: u32,
@@ -124,8 +126,8 @@ pub(super) struct Pool {
     pub blocks: usize,
     /// Blocks that each reader may have, if there are enough.
     pub buffers: usize,
-    /// A limit of the server allows no more blocks: another reader takes of those of the others.
-    pub is_capped: bool,
+    /// What the server lacks for more blocks, so that another reader takes of those of the others.
+    pub lack: Option<Errno>,
 }
 
 #[derive(Debug)]
@@ -193,6 +195,7 @@ impl Receive {
             layout,
             pool,
             window: pool.buffers,
+            is_pushed: false,
             is_paced,
             failures: 0,
             readers: Vec::new(),
@@ -209,6 +212,7 @@ impl Receive {
             pool: Pool::default(),
             block_len: 0,
             window: 0,
+            is_pushed: true,
             is_paced,
             failures: 0,
             readers: Vec::new(),
@@ -237,9 +241,14 @@ impl Receive {
         self.pool
     }
 
-    /// Bytes of the blocks of the source.
+    /// Bytes of the blocks of the source, if they are the server's.
     pub(super) fn memory(&self) -> usize {
-        self.pool.blocks * self.block_len
+        self.blocks() * self.block_len
+    }
+
+    /// Blocks of the source, if they are the server's: those that are pushed are not.
+    pub(super) fn blocks(&self) -> usize {
+        if self.is_pushed { 0 } else { self.pool.blocks }
     }
 
     /// Samples a second.
@@ -274,7 +283,7 @@ impl Receive {
     /// Whether another reader of these channels can join without a gap for the others.
     pub(super) fn suits(&self, mask: &Mask) -> bool {
         let needed = self.pool.buffers * (self.readers.len() + 1) + SPARE;
-        let has_room = self.pool.is_capped || self.pool.blocks >= needed;
+        let has_room = self.pool.lack.is_some() || self.pool.blocks >= needed;
         self.ended.is_none() && self.mask.covers(mask) && has_room
     }
 
@@ -295,13 +304,14 @@ impl Receive {
     ///
     /// # Errors
     ///
-    /// `EBUSY` if it is one already, `ENOMEM` if there is no block for it.
+    /// `EBUSY` if it is one already; what the server lacks if there is no block for it.
     pub(super) fn join(&mut self, who: Who, unread: usize) -> Result<Vec<(Machine, Lost)>, Errno> {
         if self.has(who.client) {
             return Err(Errno::BUSY);
         }
         if self.pool.blocks > 0 {
-            self.window = self.share(1, unread).ok_or(Errno::NOMEM)?;
+            let lack = self.pool.lack.unwrap_or(Errno::NOMEM);
+            self.window = self.share(1, unread).ok_or(lack)?;
         }
         let losses = self.shrink();
         self.readers.push(Reader {
@@ -367,10 +377,16 @@ impl Receive {
             if is_old { &mut reader.old } else { &mut reader.held }.push_back(part.samples);
         }
         (left.blocks, left.old) = (reader.held.into(), reader.old.into());
-        if self.pool.blocks > 0 {
-            self.window = self.share(0, unread + left.blocks.len()).unwrap_or(1);
-        }
+        self.share_anew(unread + left.blocks.len());
         left
+    }
+
+    /// A reader has gone, or blocks that clients had not read have come back: the others may have more. So many blocks are
+    /// `unread`.
+    pub(super) fn share_anew(&mut self, unread: usize) {
+        if self.pool.blocks > 0 {
+            self.window = self.share(0, unread).unwrap_or(1);
+        }
     }
 
     /// Closes the source. Of its blocks, readers keep those that they have begun to read; the others are lost for them.
@@ -386,6 +402,7 @@ impl Receive {
     /// is.
     pub(super) fn adopt(&mut self, waiting: Waiting) -> Vec<(Machine, Lost)> {
         self.readers = waiting.readers;
+        self.share_anew(0);
         let begun = self.readers.iter_mut().filter(|reader| !reader.is_new);
         let lost = begun.map(|reader| {
             (reader.lost, reader.is_new) = (Lost::Unknown, true);
@@ -458,16 +475,22 @@ impl Receive {
     }
 
     /// Gives a block of another source, with this loss before it, to the readers. Returns whether it was taken,
-    /// and what was lost for whom.
-    pub(super) fn push(&mut self, samples: &Samples, lost: Lost) -> (bool, Vec<(Machine, Lost)>) {
-        let mut losses = Vec::new();
+    /// and what was lost for whom. So many blocks of the source are `unread` by clients that have left.
+    pub(super) fn push(
+        &mut self,
+        samples: &Samples,
+        lost: Lost,
+        unread: usize,
+    ) -> (bool, Vec<(Machine, Lost)>) {
         self.block_len = self.block_len.max(samples.meta().len);
-        let window = (samples.total().saturating_sub(SPARE) / self.readers.len().max(1)).max(1);
-        self.window = window;
-        if !self.is_paced && (self.readers.is_empty() || self.must_wait(window)) {
+        let blocks = samples.total();
+        self.pool = Pool { blocks, buffers: blocks, ..Pool::default() };
+        self.share_anew(unread);
+        let mut losses = self.shrink();
+        if !self.is_paced && (self.readers.is_empty() || self.must_wait(self.window)) {
             return (false, losses);
         }
-        self.give(samples, lost, window, &mut losses);
+        self.give(samples, lost, self.window, &mut losses);
         (true, losses)
     }
 
@@ -602,5 +625,67 @@ fn sum(one: Lost, other: Lost) -> Lost {
     match (one, other) {
         (Lost::Samples(one), Lost::Samples(other)) => Lost::Samples(one.saturating_add(other)),
         _ => Lost::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MASK: &str = "0000000f";
+
+    fn who(client: u64) -> Who {
+        Who { client, host: Machine::Usb }
+    }
+
+    /// A device with so many blocks, and readers that want four each.
+    fn receive(blocks: usize, lack: Option<Errno>) -> Receive {
+        let setup = StreamSetup::new().blocks(blocks).block_len(4096);
+        let feed = Feed::open("synth:counter", setup).unwrap();
+        let pool = Pool { samples: 512, blocks, buffers: 4, lack };
+        Receive::new(feed, &Mask::parse(MASK, 4).unwrap(), pool, true)
+    }
+
+    /// A client takes a block, and keeps it.
+    fn keep(receive: &mut Receive, client: u64) {
+        receive.pump();
+        let Ok(Taken::Chunk(chunk)) = receive.take(client, usize::MAX, None, false) else {
+            panic!("a block is there");
+        };
+        receive.hold(client, chunk.samples, &chunk.layout);
+    }
+
+    #[test]
+    fn a_share_grows_when_what_another_has_not_read_comes_back() {
+        let mut receive = receive(6, Some(Errno::NOMEM));
+        receive.join(who(1), 0).unwrap();
+        assert_eq!(receive.window, 4);
+        receive.join(who(2), 0).unwrap();
+        assert_eq!(receive.window, 2);
+        keep(&mut receive, 2);
+        let left = receive.leave(2, false, 0);
+        assert_eq!((left.blocks.len(), receive.window), (1, 3));
+        drop(left);
+        receive.share_anew(0);
+        assert_eq!(receive.window, 4);
+    }
+
+    #[test]
+    fn a_device_that_is_opened_anew_has_shares_of_its_new_blocks() {
+        let mut before = receive(6, Some(Errno::NOMEM));
+        before.join(who(1), 0).unwrap();
+        before.join(who(2), 0).unwrap();
+        let mut after = receive(6, Some(Errno::NOMEM));
+        after.adopt(before.close());
+        assert_eq!(after.window, 2);
+    }
+
+    #[test]
+    fn who_is_refused_is_told_what_the_server_lacks() {
+        for lack in [Errno::NOMEM, Errno::MFILE] {
+            let mut receive = receive(3, Some(lack));
+            receive.join(who(1), 0).unwrap();
+            assert_eq!(receive.join(who(2), 0).unwrap_err(), lack);
+        }
     }
 }

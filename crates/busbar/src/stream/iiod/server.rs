@@ -444,7 +444,11 @@ impl Server {
                 moved = true;
             }
         }
-        if tokens.has_tick() {
+        if is_time {
+            // What a client has read is for others, also if it asks for nothing more.
+            for client in &mut self.clients {
+                moved |= client.give_back(&mut self.hub);
+            }
             self.tell_refused();
             self.look();
         }

@@ -175,6 +175,8 @@ impl Transmit {
         let progress = take(ahead, link, &mut BytesMut::from(piece.as_mut_slice()), left)?;
         let Progress::Bytes(count) = progress else { return Ok(progress) };
         let fits = count.min((len + 1).saturating_sub(cycle.len()));
+        // As much as counts as its memory, not what a vector that grows would take.
+        cycle.try_reserve_exact(len + 1 - cycle.len()).map_err(|_| Errno::NOMEM)?;
         cycle.extend_from_slice(&piece[..fits]);
         Ok(Progress::Bytes(count))
     }

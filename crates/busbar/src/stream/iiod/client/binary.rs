@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use super::{Answer, Chunk, Client, Doing, Found, Gone, Job, Taken, Worker};
 use crate::stream::iiod::command;
 use crate::stream::iiod::frame::{self, Command, Of, Parsed, Place, What};
-use crate::stream::iiod::hub::{Hub, Mask, Reserved, Who, errno};
+use crate::stream::iiod::hub::{Hub, Mask, Reserved, Sent, Who, errno};
 use crate::stream::iiod::sysfs;
 use crate::stream::iiod::transmit::Transmit;
 use crate::stream::scan::Type;
@@ -391,14 +391,14 @@ impl Client {
             let started = hub.transmit(device, who.client).map_or(Ok(()), Transmit::start);
             if let Err(errno) = started {
                 // What has come was not transmitted: its transfers are told so.
-                let _ = hub.close(device, who, false);
+                let _ = hub.close(device, who, Sent::default());
                 return Err(errno);
             }
         } else {
             let reserved = hub.reserve(device, who.host, buffer.largest())?;
             buffer.open_device(who, false, hub)?;
             if let Err(errno) = hub.fix(device, who.client, &buffer.mask) {
-                let _ = hub.close(device, who, false);
+                let _ = hub.close(device, who, Sent::default());
                 return Err(errno);
             }
             buffer.reserved = Some(reserved);

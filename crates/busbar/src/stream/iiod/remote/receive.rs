@@ -24,6 +24,8 @@ use crate::{Error, Result};
 
 /// The least time that a server may be silent.
 const SILENCE: Duration = Duration::from_secs(5);
+/// Most steps in one turn: lines of the server, and pieces of samples.
+const MOST_STEPS: usize = 256;
 
 /// Opens a device of another machine to receive from it.
 pub(in crate::stream) fn open(remote: &Remote, setup: &StreamSetup) -> Result<Opened> {
@@ -229,7 +231,7 @@ impl Receiver for Receive {
     }
 
     fn take(&mut self) -> Result<Taken> {
-        loop {
+        for _ in 0..MOST_STEPS {
             // A shorter answer is a shorter block, if it has a sample.
             let is_over = self.state == State::Idle && self.filled >= self.sample_len;
             if is_over && let Some(block) = self.queued.pop_front() {
@@ -248,6 +250,9 @@ impl Receiver for Receive {
             }
             self.heard = Instant::now();
         }
+        // A server that answers without a sample, again and again, holds up nobody else.
+        self.await_next();
+        Ok(Taken::Nothing)
     }
 
     fn pending(&self) -> Pending {
@@ -341,6 +346,18 @@ mod tests {
         server.write_all(b"-32\n").unwrap();
         assert!(!wait(Duration::from_secs(60)).is_empty());
         assert!(receive.take().is_err());
+    }
+
+    #[test]
+    fn answers_without_a_sample_hold_up_nobody_else() {
+        let (mut receive, mut server) = receive();
+        server.write_all(&b"0\n".repeat(4 * MOST_STEPS)).unwrap();
+        for _ in 0..2 {
+            assert!(matches!(receive.take(), Ok(Taken::Nothing)));
+            let socket = Arc::clone(&receive.talk.socket);
+            let more = poll::wait(&*socket, PollFlags::IN, Some(Duration::ZERO)).unwrap();
+            assert!(!more.is_empty(), "it has taken all of them at a time");
+        }
     }
 
     #[test]

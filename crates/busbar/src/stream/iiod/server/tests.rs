@@ -422,3 +422,126 @@ fn a_name_is_given_once() {
     }
     assert!(Server::open(&setup().devices(["synth:counter", "b=synth:counter"])).is_ok());
 }
+
+/// Four channels of 16 bits.
+const SAMPLE: usize = 8;
+/// Samples of a block that is sent by reference.
+const BLOCK: usize = 4096;
+
+impl Raw {
+    fn open(&mut self, server: &mut Server, device: &str) -> String {
+        self.ask(server, &format!("OPEN {device} {BLOCK} 0000000f"))
+    }
+
+    /// Reads so many bytes of samples: those that come, or the answer if none do.
+    fn samples(&mut self, server: &mut Server, device: &str, bytes: usize) -> Result<(), String> {
+        self.say(format!("READBUF {device} {bytes}\r\n").as_bytes());
+        let (mut left, mut is_first) = (bytes, true);
+        while left > 0 {
+            let count = self.line(server);
+            let count: usize = count.parse().map_err(|_| count)?;
+            if std::mem::take(&mut is_first) {
+                self.line(server);
+            }
+            let (mut samples, mut at) = (vec![0; count], 0);
+            until(server, |_| {
+                match self.0.read(&mut samples[at..]) {
+                    Ok(read) => at += read,
+                    Err(why) => assert_eq!(why.kind(), ErrorKind::WouldBlock),
+                }
+                at == count
+            });
+            left -= count;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_client_with_one_block_waits_for_none_that_it_has() {
+    let setup = setup().devices(["adc=synth:counter?rate=1M"]);
+    // One block for it, for want of memory; or since it wants no more.
+    for (setup, buffers) in [(setup.clone().memory_limit(3 * BLOCK * SAMPLE), "4"), (setup, "1")] {
+        let mut server = Server::open(&setup).unwrap();
+        let mut client = Raw::of(&server, 1);
+        client.ask(&mut server, &format!("SET adc BUFFERS_COUNT {buffers}"));
+        assert_eq!(client.open(&mut server, "adc"), "0");
+        for blocks in [2, 3] {
+            let bytes = blocks * BLOCK * SAMPLE - SAMPLE;
+            assert_eq!(client.samples(&mut server, "adc", bytes), Ok(()), "{buffers} {blocks}");
+        }
+    }
+}
+
+#[test]
+fn what_a_client_has_read_is_for_others_although_it_says_nothing_more() {
+    let limit = 5 * BLOCK * SAMPLE;
+    let setup = setup().devices(["adc=synth:counter?rate=1M"]).memory_limit(limit);
+    let mut server = Server::open(&setup).unwrap();
+    let mut first = Raw::of(&server, 1);
+    assert_eq!(first.open(&mut server, "adc"), "0");
+    first.samples(&mut server, "adc", 2 * BLOCK * SAMPLE).unwrap();
+    let mut second = Raw::of(&server, 2);
+    assert_eq!(second.open(&mut server, "adc"), "0");
+    let mut third = Raw::of(&server, 3);
+    let begun = Instant::now();
+    while third.open(&mut server, "adc") != "0" {
+        assert!(begun.elapsed() < PATIENCE, "its blocks stay with the first one");
+    }
+}
+
+#[test]
+fn one_device_leaves_memory_to_the_others() {
+    let limit = 32 * BLOCK * SAMPLE;
+    let devices = ["a=synth:counter?rate=1M", "b=synth:counter?rate=1M"];
+    let mut server = Server::open(&setup().devices(devices).memory_limit(limit)).unwrap();
+    let mut client = Raw::of(&server, 1);
+    for device in ["a", "b"] {
+        client.ask(&mut server, &format!("SET {device} BUFFERS_COUNT 64"));
+        assert_eq!(client.open(&mut server, device), "0", "{device}");
+    }
+}
+
+#[test]
+fn nobody_makes_blocks_of_seconds() {
+    let mut server = Server::open(&setup().devices(["adc=synth:counter?rate=100k"])).unwrap();
+    let mut client = Raw::of(&server, 1);
+    assert_eq!(client.ask(&mut server, "OPEN adc 1000000 0000000f"), "0");
+    client.say(b"READBUF adc 8000000\r\n");
+    assert_eq!(client.line(&mut server), (25_000 * SAMPLE).to_string());
+}
+
+/// Two clients that read nothing, one of which comes when the other has all that there is.
+#[test]
+fn clients_that_do_not_read_leave_a_source_its_blocks() {
+    use crate::block::{Block, Memory};
+    use crate::stream::format::Meta;
+    use crate::stream::net::Pool;
+
+    const TOTAL: usize = 16;
+    let format = synth::format("counter?rate=1M").unwrap();
+    let mut server = Server::pushed(&setup(), "adc", &format, true).unwrap();
+    let blocks = Block::several(TOTAL, BLOCK * SAMPLE, &Memory::Memfd).unwrap();
+    let pool = Pool::new(blocks).unwrap();
+    let push = |server: &mut Server| {
+        pool.returned(|_| {});
+        let block = pool.take().expect("a block for the source");
+        let meta = Meta {
+            sequence: 0,
+            time: std::time::SystemTime::now(),
+            lost: Lost::Samples(0),
+            len: BLOCK * SAMPLE,
+        };
+        server.push(&pool.hand_out(block, meta, TOTAL, 0), Lost::Samples(0))
+    };
+    let mut first = Raw::of(&server, 1);
+    assert_eq!(first.open(&mut server, "adc"), "0");
+    for _ in 0..2 * TOTAL {
+        assert!(push(&mut server));
+    }
+    let mut second = Raw::of(&server, 2);
+    assert_eq!(second.open(&mut server, "adc"), "0");
+    for _ in 0..2 * TOTAL {
+        assert!(push(&mut server));
+    }
+}
