@@ -12,7 +12,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 GENERATE ?= $(BUSBAR)
 
-.PHONY: demo test test-kernel test-all features test-builds test-packages bench figures report deps build \
+.PHONY: docs demo test test-kernel test-all features test-builds test-packages bench figures report deps build \
 	install install-c install-dev soapy soapy-module install-soapy uninstall install-modules uninstall-modules packages wheel soak \
 	fuzz fuzz-kernel miri upstream clean
 
@@ -42,6 +42,10 @@ features:
 	for feature in $(FEATURES); do \
 		cargo clippy -q -p busbar --locked --no-default-features --features $$feature -- -D warnings || exit 1; \
 	done
+
+# The documentation as a site in target/docs, with a search. Links that lead nowhere are errors.
+docs:
+	@tools/docs
 
 # The Python package as wheels in target/wheels: one for each of these machines serves CPython 3.11 and later.
 WHEELS ?= x86_64 aarch64 armv7
