@@ -950,7 +950,7 @@ fn an_option_of_a_name_is_checked_before_anything_is_opened() {
         ("iio:adc@ip:host?silence=5s", true),
         ("tcp-listen:4950?silence=5s", true),
         ("iio:dac@ip:host:1?silence=2min", false),
-        ("tcp:host:4950?silence=500ms", false),
+        ("tcp:host:4950?silence=3500ms", false),
     ] {
         let parse = |name: &str| {
             if is_source {

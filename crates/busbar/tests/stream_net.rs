@@ -1182,9 +1182,13 @@ fn no_limit_of_silence_is_a_limit_that_the_kernel_takes() {
 
 #[test]
 fn a_name_can_have_a_limit_of_silence() {
-    for (address, is_right) in
-        [("127.0.0.1:0?silence=5s", true), ("127.0.0.1:0?silence=5", false), ("0?other=1", false)]
-    {
+    for (address, is_right) in [
+        ("127.0.0.1:0?silence=5s", true),
+        ("127.0.0.1:0?silence=5", true),
+        ("127.0.0.1:0?silence=5h", false),
+        ("127.0.0.1:0?silence=2s", false),
+        ("0?other=1", false),
+    ] {
         let listened = FrameReceiver::listen(address, &setup(4096), &options());
         assert_eq!(listened.is_ok(), is_right, "{address}");
         let source = Source::open("synth:counter", &setup(4096)).unwrap();
