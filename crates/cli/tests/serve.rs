@@ -741,5 +741,10 @@ fn a_client_may_read_single_samples() {
     let server = Server::start(&["adc=synth:counter?rate=20k"]);
     let mut client = opened(&server, "OPEN adc 1 0000000f").unwrap();
     let samples: Vec<_> = (0..200).flat_map(|_| client.read("adc", FRAME).unwrap()).collect();
-    assert_counts(&samples);
+    // A busy machine may leave it too slow for that: what is missing is told then.
+    let numbers = u64s(&samples);
+    assert!(numbers.is_sorted_by(|one, next| one < next));
+    let missing = numbers[199] - numbers[0] - 199;
+    let told: u64 = client.attribute("adc busbar_lost").parse().unwrap();
+    assert!(missing <= told, "{missing} are missing, {told} are told");
 }
