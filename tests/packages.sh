@@ -28,11 +28,13 @@ inside() {
     getent group busbar >/dev/null
     grep -q 'GROUP="busbar"' /lib/udev/rules.d/70-busbar.rules
     for file in man/man1/busbar-stream.1.gz man/man2/epoll_pwait1.2.gz bash-completion/completions/busbar \
-        zsh/vendor-completions/_busbar fish/vendor_completions.d/busbar.fish doc/busbar/notices.txt.gz \
-        doc/libbusbar0.1/notices.txt.gz; do test -s "/usr/share/$file"; done
-    # The server is there, and starts only for who enables it.
-    grep -q -- --read-only /etc/default/busbar-serve
-    test -s /lib/systemd/system/busbar-serve.service
+        zsh/vendor-completions/_busbar fish/vendor_completions.d/busbar.fish doc/busbar/notices.txt \
+        doc/busbar/busbar.cdx.json doc/libbusbar0.1/notices.txt doc/libbusbar0.1/busbar.cdx.json; do
+        test -s "/usr/share/$file"
+    done
+    # The server is there, waits for a converter, and starts only for who enables it.
+    grep -q '^BUSBAR_SERVE="--read-only --wait"$' /etc/default/busbar-serve
+    grep -q '^Environment="BUSBAR_SERVE=--read-only --wait"$' /lib/systemd/system/busbar-serve.service
     [ ! -e /etc/systemd/system/multi-user.target.wants/busbar-serve.service ]
     # A C program runs with the shared library and with the static one.
     test -s /usr/include/busbar/linux/rpmsg_eptfd.h
