@@ -1,6 +1,7 @@
 //! Finds the kernel's error reports in its console output.
 
-use crate::transport::STALLED;
+/// What Linux says of a timer that is `rcupdate.rcu_cpu_stall_timeout` late.
+pub(crate) const STALLED: &str = "kthread timer wakeup didn't happen";
 
 /// Most lines of a report; a longer one is cut.
 const LONGEST: usize = 200;
@@ -88,8 +89,8 @@ pub fn reports(console: &str) -> Vec<String> {
 #[must_use]
 pub fn has_lost_a_timer(console: &str) -> bool {
     let stalls = console.split("detected stalls on CPUs").skip(1);
-    let said = stalls.filter_map(|stall| stall.split_once(STALLED));
-    said.into_iter().any(|(trace, _)| trace.contains("arch_cpu_idle+") && !trace.contains("<IRQ>"))
+    let mut said = stalls.filter_map(|stall| stall.split_once(STALLED));
+    said.any(|(trace, _)| trace.contains("arch_cpu_idle+") && !trace.contains("<IRQ>"))
 }
 
 /// A report that is being read.

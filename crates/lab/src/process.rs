@@ -137,10 +137,11 @@ impl Process {
         if self.interrupted().is_some() || self.streams.has_input() {
             return None;
         }
-        if self.has_lost_a_timer() {
+        let console = self.console();
+        if console::has_lost_a_timer(&console) {
             return Some("lost the timer of a processor");
         }
-        let is_int3 = console::reports(&self.console()).iter().any(|it| is_int3(it));
+        let is_int3 = console::reports(&console).iter().any(|it| is_int3(it));
         is_int3.then_some("executed a breakpoint that Linux had removed")
     }
 

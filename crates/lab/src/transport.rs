@@ -18,6 +18,7 @@ use busbar::{Error, Result};
 use rustix::termios::{self, OptionalActions, Termios};
 
 use crate::at;
+use crate::console::STALLED;
 use crate::job::Stdio;
 
 /// Messages of the guest, and events of the streams.
@@ -49,9 +50,6 @@ pub(crate) enum Event {
 
 /// The key that ends a guest from its terminal: Ctrl-].
 const ESCAPE: u8 = 0x1d;
-
-/// What Linux says of a timer that is `rcupdate.rcu_cpu_stall_timeout` late.
-pub(crate) const STALLED: &str = "kthread timer wakeup didn't happen";
 
 /// A line of the control port.
 pub(crate) fn parse(line: &str) -> Option<Event> {

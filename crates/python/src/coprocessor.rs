@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::pyclass::{PyTraverseError, PyVisit};
 use pyo3::types::{PyBytes, PyTuple};
 
-use crate::arguments::{Seconds, Timeout, Whole, timeout, without_nul};
+use crate::arguments::{Seconds, Timeout, Whole, some, timeout, without_nul};
 use crate::error::{OrRaise, invalid, raise};
 use crate::memory::Given;
 use crate::process::{Process, inherited};
@@ -116,12 +116,10 @@ struct Firmware {
 impl Firmware {
     fn new(object: &Bound<'_, PyAny>, news: &News) -> PyResult<Self> {
         let period = match object.getattr_opt("period")? {
-            Some(period) if !period.is_none() => timeout("period", Some(period.extract()?))?,
-            _ => None,
+            Some(period) => period.extract()?,
+            None => None,
         };
-        if period.is_some_and(|period| period.is_zero()) {
-            return Err(invalid("period", 0, "seconds, more than 0; None for no calls of on_tick"));
-        }
+        let period = some("period", period, "seconds, more than 0; None for no calls of on_tick")?;
         let name = object.getattr_opt("name")?.and_then(|it| it.extract().ok());
         let (Some(name), Some(_)) = (name, object.getattr_opt("on_message")?) else {
             let text =

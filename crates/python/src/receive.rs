@@ -14,7 +14,7 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::arguments::{Seconds, Size, Whole, parsed, timeout, without_nul};
+use crate::arguments::{Seconds, Size, Whole, parsed, some, timeout, without_nul};
 use crate::error::{OrRaise, invalid};
 use crate::memory::{Buffer, Held, as_asked};
 use crate::slot::{Slot, leave};
@@ -98,10 +98,7 @@ impl Receiver {
         timeout: Option<Seconds>,
     ) -> PyResult<Connection> {
         let port = port.within("port", 1..=u16::MAX)?;
-        let limit = self::timeout("timeout", timeout)?;
-        if limit == Some(Duration::ZERO) {
-            return Err(invalid("timeout", 0, "more than 0 seconds; None for no limit"));
-        }
+        let limit = some("timeout", timeout, "more than 0 seconds; None for no limit")?;
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         let addresses = self.addresses(py, host, port, deadline)?;
         let receiver = self.receiver.get()?;

@@ -88,8 +88,6 @@ use std::net::{SocketAddr, TcpListener};
 
 pub(crate) use self::conn::user_timeout;
 pub use self::options::Options;
-#[cfg(feature = "pipeline")]
-pub(crate) use self::options::split;
 pub(crate) use self::receiver::Count;
 pub use self::receiver::FrameReceiver;
 pub use self::sender::FrameSender;

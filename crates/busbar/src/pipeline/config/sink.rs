@@ -141,7 +141,7 @@ impl FromStr for SinkKind {
             return address.parse().map(Self::Usb);
         }
         if let Some(address) = text.strip_prefix("tcp:") {
-            net::split(address)?;
+            net::Options::default().of_name(address)?;
         }
         iiod::check_name(text)?;
         let known = text.split_once(':').and_then(|(kind, rest)| match (kind, rest) {

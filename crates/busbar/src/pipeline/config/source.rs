@@ -169,7 +169,7 @@ impl FromStr for SourceKind {
             return framed(address).map(Self::Usb);
         }
         if let Some(address) = text.strip_prefix("tcp-listen:") {
-            net::split(address)?;
+            net::Options::default().of_name(address)?;
         }
         iiod::check_name(text)?;
         let known = text.split_once(':').and_then(|(kind, rest)| match kind {

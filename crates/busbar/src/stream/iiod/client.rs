@@ -620,19 +620,18 @@ impl Client {
     /// Sends samples to it, if there are some.
     fn read(&mut self, hub: &mut Hub) -> bool {
         let Doing::Reading { device, left, layout, .. } = &self.doing else { return false };
-        let (device, left_now, before) = (*device, *left, layout.clone());
-        let is_first = before.is_none();
+        let (device, wanted, is_first) = (*device, *left, layout.is_none());
         let (sample_len, block_len) = hub.lengths(device, self.who.client).unwrap_or((1, 1));
         self.is_piping |= self.input.contains(&b'\n');
         // A client that has one block cannot keep it while the next one comes.
         let is_by_copy = self.is_piping
             || self.link.is_unknown()
-            || left_now > MOST_HELD * block_len
+            || wanted > MOST_HELD * block_len
             || !hub.can_hold(device, self.who.client);
-        let mut taken = hub.take(device, self.who, left_now, before.as_ref());
+        let mut taken = self.next_samples(hub);
         // The block that it waits for may be one that it has.
         if matches!(taken, Ok(Taken::Nothing)) && self.give_back(hub) {
-            taken = hub.take(device, self.who, left_now, before.as_ref());
+            taken = self.next_samples(hub);
         }
         let Doing::Reading { left, layout, until, .. } = &mut self.doing else { return false };
         let chunk = match taken {
@@ -667,6 +666,14 @@ impl Client {
         }
         self.lend(head.into_bytes(), chunk, device, is_by_copy, hub);
         true
+    }
+
+    /// The next samples of what it reads.
+    fn next_samples(&self, hub: &mut Hub) -> Result<Taken, Errno> {
+        let Doing::Reading { device, left, layout, .. } = &self.doing else {
+            return Ok(Taken::Nothing);
+        };
+        hub.take(*device, self.who, *left, layout.as_ref())
     }
 
     /// Receives samples from it.

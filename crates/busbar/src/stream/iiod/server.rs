@@ -433,6 +433,8 @@ impl Server {
         let mut index = 0;
         while let Some(client) = self.clients.get_mut(index) {
             client.is_woken |= tokens.has(client.who.client);
+            // What it has read is for others, also if it asks for nothing more.
+            moved |= is_time && client.give_back(&mut self.hub);
             let turn = client.turn(&mut self.hub, &self.worker);
             let checked = turn
                 .and_then(|moved| if is_time { client.check().map(|()| moved) } else { Ok(moved) });
@@ -445,10 +447,6 @@ impl Server {
             }
         }
         if is_time {
-            // What a client has read is for others, also if it asks for nothing more.
-            for client in &mut self.clients {
-                moved |= client.give_back(&mut self.hub);
-            }
             self.tell_refused();
             self.look();
         }

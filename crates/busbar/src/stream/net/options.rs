@@ -70,6 +70,18 @@ impl Options {
         self
     }
 
+    /// The address of `ADDRESS[?silence=TIME]`, and these options with the time that it says.
+    ///
+    /// # Errors
+    ///
+    /// As [`silence::split`]; as [`check`](Self::check).
+    pub(crate) fn of_name<'a>(&self, name: &'a str) -> Result<(&'a str, Self)> {
+        let (address, silence) = silence::split(name)?;
+        let options = Self { silence: silence.unwrap_or(self.silence), ..self.clone() };
+        options.check()?;
+        Ok((address, options))
+    }
+
     /// Fails if a peer that sends a frame each second could be taken for a silent one.
     pub(super) fn check(&self) -> Result<()> {
         if self.silence >= LEAST_SILENCE {
@@ -87,13 +99,6 @@ impl Options {
 /// Bytes of a frame that a sender must send in a second, on average.
 const SLOWEST: u32 = 16 << 10;
 
-/// Splits `ADDRESS[?silence=TIME]`, as [`silence::split`], for a stream over the network.
-pub(crate) fn split(name: &str) -> Result<(&str, Option<Duration>)> {
-    let (address, silence) = silence::split(name)?;
-    silence.map_or(Ok(()), |silence| Options::new().silence(silence).check())?;
-    Ok((address, silence))
-}
-
 /// A frame or two may be late.
 const LEAST_SILENCE: Duration = Duration::from_secs(3);
 
@@ -106,9 +111,11 @@ mod tests {
 
     #[test]
     fn a_peer_has_time_for_a_frame_each_second() {
-        assert_eq!(split("host:1").unwrap(), ("host:1", None));
-        assert_eq!(split("host:1?silence=3").unwrap(), ("host:1", Some(LEAST_SILENCE)));
-        let error = split("host:1?silence=2999ms").unwrap_err().to_string();
+        let options = Options::new().checksum(true);
+        assert_eq!(options.of_name("host:1").unwrap(), ("host:1", options.clone()));
+        let short = options.clone().silence(LEAST_SILENCE);
+        assert_eq!(options.of_name("host:1?silence=3").unwrap(), ("host:1", short));
+        let error = options.of_name("host:1?silence=2999ms").unwrap_err().to_string();
         assert!(
             error.contains("silence: `2.999s` is not allowed (allowed: 3s or more)"),
             "{error}"

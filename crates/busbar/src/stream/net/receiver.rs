@@ -19,7 +19,7 @@ use self::landing::{Landing, Room};
 use self::taken::Taken;
 use super::bind;
 use super::conn::{Conn, Inflow, Told};
-use super::options::{self, BEAT, Options};
+use super::options::{BEAT, Options};
 use super::pool::Pool;
 use super::time::from_nanoseconds;
 use super::watch::{Token, Watch};
@@ -144,7 +144,7 @@ impl FrameReceiver {
     /// Bad input for an invalid address; `EADDRINUSE`, `EACCES`; as [`Block::with`].
     pub fn listen(address: &str, setup: &StreamSetup, options: &Options) -> Result<Self> {
         setup.check()?;
-        let (address, silence) = options::split(address)?;
+        let (address, options) = options.of_name(address)?;
         // Fails now, not at the first connection, if there is no such memory.
         drop(Block::with(1, setup.memory.as_ref().unwrap_or(&Memory::Memfd))?);
         let name = format!("port {address}");
@@ -155,8 +155,6 @@ impl FrameReceiver {
         };
         let listener = bind(address).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        let silence = silence.unwrap_or(options.silence);
-        let options = Options { silence, ..options.clone() };
         Self::new(name, Landing::Blocks(listener), setup, &options)
     }
 

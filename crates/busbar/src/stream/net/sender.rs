@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::conn::{Conn, Inflow, Told};
 use super::has_name;
-use super::options::{self, BEAT, Options};
+use super::options::{BEAT, Options};
 use super::time::to_nanoseconds;
 use super::transmit::{self, Queued, ZeroCopy};
 use super::watch::Watch;
@@ -236,10 +236,8 @@ impl FrameSender {
         block_len: usize,
         options: &Options,
     ) -> Result<Self> {
-        let (target, silence) = options::split(target)?;
+        let (target, options) = options.of_name(target)?;
         let route = Route::Tcp(Tcp::new(target, lookup)?);
-        let silence = silence.unwrap_or(options.silence);
-        let options = Options { silence, ..options.clone() };
         Self::new(format!("the connection to {target}"), route, format, block_len, &options)
     }
 
